@@ -13,7 +13,7 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.ports.store import Store
+from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.links import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
@@ -25,6 +25,7 @@ from tests.support.wardens import Ledger, plan, tool_step, warden
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
+ANN = Authority(assurance="human", channel="inbox", principal="ann")
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -149,6 +150,14 @@ class InboxScene:
         assert row is not None
         return row.execution_id
 
+    async def answer(self, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
+        """Decides, and returns the id of the execution."""
+        row = await self.warden.service.engine.store.find_suspension(suspension_id)
+        assert row is not None
+        place = (row.thread_id, suspension_id)
+        await self.warden.service.answer(*place, decision, authority, wait_seconds=60, principal=None)
+        return row.execution_id
+
     async def ask_every_kind(self) -> dict[str, str]:
         """Asks questions of every kind, and returns the ids of their suspensions."""
         return {
@@ -164,15 +173,13 @@ class InboxScene:
 
 
 @asynccontextmanager
-async def open_scene(
-    tools: Sequence[object] = (), store: Store | None = None, home: Path = Path("/nonexistent")
-) -> AsyncGenerator[InboxScene]:
+async def open_scene(tools: Sequence[object] = (), home: Path = Path("/nonexistent")) -> AsyncGenerator[InboxScene]:
     """Runs an inbox on a free loopback port while the block runs; the saved plans are those of the home."""
     ledger = Ledger()
     settings = Settings(home=home, policy=OperatorPolicy(quorum=2))
     listener = socket.create_server(("127.0.0.1", 0))
     host = f"127.0.0.1:{listener.getsockname()[1]}"
-    async with warden(tools=[*build_office_tools(ledger), *tools], settings=settings, store=store) as made:
+    async with warden(tools=[*build_office_tools(ledger), *tools], settings=settings) as made:
         site = InboxSite(service=lambda: made.service, settings=Settings(home=home))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_app, build_inbox_app(site, lambda: {host}), listener)

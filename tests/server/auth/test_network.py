@@ -125,17 +125,18 @@ async def test_a_foreign_name_is_refused_before_its_token_is_checked_whatever_wa
 
 
 @requirement("network:bind")
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.com", "", "127.0.0.1.evil.example"])
-async def test_other_addresses_need_a_list_of_names_and_tokens(tmp_path: Path, host: str) -> None:
-    for settings in (
-        Settings(home=tmp_path),
-        Settings(home=tmp_path, http=HttpSettings(auth="required")),
-        Settings(home=tmp_path, http=HttpSettings(allowed_hosts=("plan.example.com",))),
-    ):
-        with pytest.raises(UsageError, match="authentication") as refused:
-            await serve_http(settings, host=host, port=0)
-        assert "planwarden token add" in refused.value.message and "\n" not in refused.value.message
-    assert not settings.store.is_made
+async def test_other_addresses_need_a_list_of_names_and_tokens_of_callers(tmp_path: Path) -> None:
+    named = Settings(home=tmp_path, http=ALLOWED)
+    for host in ("0.0.0.0", "::", "192.168.1.4", "example.com", "", "127.0.0.1.evil.example"):
+        for settings in (Settings(home=tmp_path), Settings(home=tmp_path, http=HttpSettings(auth="required")), named):
+            with pytest.raises(UsageError, match="authentication") as refused:
+                await serve_http(settings, host=host, port=0)
+            assert "planwarden token add" in refused.value.message and "\n" not in refused.value.message
+    assert not named.store.is_made
+    await token_for(named, "ann", role="approver")
+    for host in ("0.0.0.0", "127.0.0.1"):
+        with pytest.raises(UsageError, match="token add"):
+            await serve_http(named, host=host, port=0)
 
 
 @requirement("network:bind")
@@ -147,15 +148,6 @@ async def test_with_names_and_tokens_another_address_is_served(tmp_path: Path) -
         async with client_of(here, token, "auto") as client:
             await ok(client, "search_tools")
         assert await anyio.to_thread.run_sync(_status, url, [("host", OWN[0]), *HEADERS.items()]) == 401
-
-
-@requirement("network:bind")
-async def test_an_approvers_token_alone_starts_no_server_for_others(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, http=ALLOWED)
-    await token_for(settings, "ann", role="approver")
-    for host in ("0.0.0.0", "127.0.0.1"):
-        with pytest.raises(UsageError, match="token add"):
-            await serve_http(settings, host=host, port=0)
 
 
 @requirement("network:trust")
@@ -170,34 +162,29 @@ async def test_trusting_the_caller_on_a_network_needs_a_second_setting(tmp_path:
         pass
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ('allowed_hosts = ["*"]', "no wildcard"),
-        ('allowed_hosts = ["https://plan.example.com"]', "no scheme"),
-        ('allowed_hosts = ["plan.example.com/x"]', "no path"),
-        ('allowed_hosts = "plan.example.com"', "allowed_hosts"),
-        ('public_url = "plan.example.com"', "https URL"),
-        ('public_url = "https://plan.example.com/x"', "path"),
-        ('issuer = "http://idp.example.com"\naudience = "x"', "https URL"),
-        ('issuer = "https://u:p@idp.example.com"\naudience = "x"', "https URL"),
-        ('issuer = "https://idp.example.com"', "audience"),
-        ('audience = "x"', "issuer"),
-        ('required_scopes = ["a b"]\nissuer = "https://idp.example.com"\naudience = "x"', "scope"),
-        ('auth = "none"', "auth"),
-        ("tls = true", "unknown key"),
-    ],
+WRONG = (
+    ('[http]\nallowed_hosts = ["*"]', "no wildcard"),
+    ('[http]\nallowed_hosts = ["https://plan.example.com"]', "no scheme"),
+    ('[http]\nallowed_hosts = ["plan.example.com/x"]', "no path"),
+    ('[http]\nallowed_hosts = "plan.example.com"', "allowed_hosts"),
+    ('[http]\npublic_url = "plan.example.com"', "https URL"),
+    ('[http]\npublic_url = "https://plan.example.com/x"', "path"),
+    ('[http]\nissuer = "http://idp.example.com"\naudience = "x"', "https URL"),
+    ('[http]\nissuer = "https://u:p@idp.example.com"\naudience = "x"', "https URL"),
+    ('[http]\nissuer = "https://idp.example.com"', "audience"),
+    ('[http]\naudience = "x"', "issuer"),
+    ('[http]\nrequired_scopes = ["a b"]\nissuer = "https://idp.example.com"\naudience = "x"', "scope"),
+    ('[http]\nauth = "none"', "auth"),
+    ("[http]\ntls = true", "unknown key"),
+    (f"model = {'[' * 5_000}", "nested too deeply"),
 )
-def test_a_wrong_setting_is_named(tmp_path: Path, line: str, why: str) -> None:
-    (tmp_path / "planwarden.toml").write_text(f"[http]\n{line}\n")
-    with pytest.raises(InvalidArguments, match=why):
-        load_settings(home=tmp_path, environment={})
 
 
-def test_settings_nested_without_end_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "planwarden.toml").write_text(f"model = {'[' * 5_000}")
-    with pytest.raises(InvalidArguments, match="nested too deeply"):
-        load_settings(home=tmp_path, environment={})
+def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
+    for text, why in WRONG:
+        (tmp_path / "planwarden.toml").write_text(text)
+        with pytest.raises(InvalidArguments, match=why):
+            load_settings(home=tmp_path, environment={})
 
 
 def test_the_settings_of_the_file_are_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,37 +45,35 @@ async def test_the_principal_of_a_token_is_issuer_and_subject(algorithm: str) ->
     assert found.scopes == ["plan:run", "other"] and found.claims == {"iss": issuer.url} and found.token == ""
 
 
-@requirement("oauth:verified")
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"iss": "https://idp.example.com"},
-        {"iss": "https://idp.example.com/tenant/"},
-        {"iss": None},
-        {"aud": "https://other.example.com/mcp"},
-        {"aud": None},
-        {"aud": []},
-        {"sub": None},
-        {"sub": ""},
-        {"sub": "ann\nbob"},
-        {"sub": "ann\u202e"},
-        {"sub": "x" * 300},
-        {"exp": None},
-        {"exp": -100},
-        {"nbf": 1000},
-        {"exp": "soon"},
-        {"typ_header": "dpop+jwt"},
-        {"key_id": "unknown"},
-    ],
-    ids=str,
+REFUSED: tuple[dict[str, Any], ...] = (
+    {"iss": "https://idp.example.com"},
+    {"iss": "https://idp.example.com/tenant/"},
+    {"iss": None},
+    {"aud": "https://other.example.com/mcp"},
+    {"aud": None},
+    {"aud": []},
+    {"sub": None},
+    {"sub": ""},
+    {"sub": "ann\nbob"},
+    {"sub": "ann\u202e"},
+    {"sub": "x" * 300},
+    {"exp": None},
+    {"exp": -100},
+    {"nbf": 1000},
+    {"exp": "soon"},
+    {"typ": "dpop+jwt"},
+    {"key_id": "unknown"},
 )
-async def test_a_token_for_another_audience_or_time_is_refused(claims: dict[str, Any]) -> None:
+
+
+@requirement("oauth:verified")
+async def test_a_token_for_another_audience_or_time_is_refused() -> None:
     issuer = Issuer()
-    moved: dict[str, Any] = {
-        name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()
-    }
-    header = moved.pop("typ_header", "at+jwt")
-    assert await _check(issuer).verify_token(issuer.token(typ=header, **moved)) is None
+    check = _check(issuer)
+    for claims in REFUSED:
+        moved = {name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()}
+        assert await check.verify_token(issuer.token(**moved)) is None, claims
+    assert await check.verify_token(issuer.token()) is not None
 
 
 @requirement("oauth:verified")
@@ -108,13 +107,14 @@ async def test_a_token_that_chooses_its_own_algorithm_or_key_is_refused() -> Non
 
 
 @requirement("oauth:verified")
-@pytest.mark.parametrize("odd", [{}, [], {"a": 1}, None, 7, "", "a\udfffb"], ids=ascii)
-@pytest.mark.parametrize("name", ["alg", "typ", "kid", "crit", "iss", "aud", "exp", "sub", "scope"])
-async def test_a_token_with_parts_of_any_type_is_refused_and_raises_nothing(name: str, odd: object) -> None:
+async def test_a_token_with_parts_of_any_type_is_refused_and_raises_nothing() -> None:
     issuer = Issuer()
+    check = _check(issuer)
     header, claims, signature = split_token(issuer.token())
-    token = join_token({**header, name: odd}, {**claims, name: odd}, signature)
-    assert await _check(issuer).verify_token(token) is None
+    odd: tuple[object, ...] = ({}, [], {"a": 1}, None, 7, "", "a\udfffb")
+    for name, value in product(("alg", "typ", "kid", "crit", "iss", "aud", "exp", "sub", "scope"), odd):
+        token = join_token({**header, name: value}, {**claims, name: value}, signature)
+        assert await check.verify_token(token) is None, (name, value)
 
 
 async def test_scopes_and_client_are_read_as_issuers_write_them() -> None:
@@ -149,7 +149,7 @@ async def test_keys_are_fetched_once_and_invented_key_ids_cost_one_request_each_
 
 
 @requirement("oauth:keys")
-async def test_known_keys_are_used_for_a_day_without_the_issuer() -> None:
+async def test_known_keys_are_used_for_a_day_without_the_issuer_and_a_withdrawn_one_no_more() -> None:
     issuer, clock = Issuer(), ManualClock()
     check = _check(issuer, clock)
     assert await check.verify_token(issuer.token()) is not None
@@ -160,13 +160,6 @@ async def test_known_keys_are_used_for_a_day_without_the_issuer() -> None:
     assert await check.verify_token(issuer.token()) is None
     issuer.answer = None
     clock.advance(COOL_DOWN_S)
-    assert await check.verify_token(issuer.token()) is not None
-
-
-@requirement("oauth:keys")
-async def test_a_withdrawn_key_is_no_longer_accepted() -> None:
-    issuer, clock = Issuer(), ManualClock()
-    check = _check(issuer, clock)
     old = issuer.token()
     assert await check.verify_token(old) is not None
     issuer.keys = [issuer.jwk("k2")]
@@ -205,9 +198,7 @@ async def test_metadata_is_also_read_at_the_openid_address_unless_the_keys_are_c
     named = Issuer(metadata_at="/nowhere")
     assert await _check(named, jwks_url="https://idp.example.com/keys").verify_token(named.token()) is not None
     assert named.request_counts == {"/keys": 1}
-
-
-async def test_a_key_without_an_id_serves_tokens_without_one() -> None:
+    # A key without an id serves tokens without one.
     issuer = Issuer(algorithm="ES256")
     issuer.keys = [issuer.jwk(None)]
     assert await _check(issuer).verify_token(issuer.token(key_id=None)) is not None

@@ -1,19 +1,202 @@
-"""Tokens in both stores: what is kept of them, and when they are accepted."""
+"""Tokens: what stores keep of them, and that at the door, once there was one, every request needs one at once."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
+import httpx2
 import pytest
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.server.auth.middleware.auth_context import auth_context_var
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from msgspec.structs import replace
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
 
-from planwarden.agent.common.errors import InvalidArguments, StoreError
+from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
 from planwarden.server.auth.admission import WATCH_S
+from planwarden.server.auth.caller import VerifiedToken, identify_bearer
+from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, WINDOW_S, FailedTokenLimiter
 from planwarden.server.auth.secrets import DAY_S, PREFIX, find_valid_token, hash_token, make_token
 from planwarden.server.auth.tokens import TokenCheck
+from planwarden.server.transports.http import serve_http
+from planwarden.storage.location import read_location
+from planwarden.storage.opening import open_store
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
-from tests.kit import ManualClock, requirement
+from planwarden.storage.sealing import make_secret_key
+from tests.kit import Client, ManualClock, Settings, confirm, plan, requirement
+from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, revoke, serving, token_for
+from tests.server.mcp.support import Document, ok
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
+
+
+ASKED = plan(confirm("b"))
+
+
+@requirement("access:refused")
+async def test_once_there_was_a_token_every_request_needs_one(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    good, gone = await token_for(settings, "ann"), await token_for(settings, "bob")
+    person = await token_for(settings, "eve", role="approver")
+    await revoke(settings, "bob")
+    async with serving(settings) as url, httpx2.AsyncClient(headers=HEADERS) as http:
+        answers: list[tuple[int, str]] = []
+        headers: Sequence[dict[str, str]] = (
+            {},
+            bearing(gone),
+            bearing(person),
+            bearing(good[:-1]),
+            bearing("a.b.c"),
+            bearing("\u00e9" * 20),
+            {"authorization": f"Basic {good}"},
+            {"authorization": "Bearer"},
+        )
+        for given in headers:
+            encoded = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
+            response = await http.post(url, json=LIST, headers=encoded)
+            answers.append((response.status_code, response.text))
+        assert set(answers) == {(401, answers[0][1])} and "resource_metadata" not in answers[0][1]
+        async with client_of(url, good, "auto") as client:
+            await ok(client, "search_tools")
+        await revoke(settings, "ann")
+        assert (await http.post(url, json=LIST, headers=bearing(good))).status_code == 401
+    # Taking the last token away does not open the server: it refuses to start.
+    with pytest.raises(UsageError, match="token add"):
+        await serve_http(settings, port=0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers look for new and ended tokens all the time."""
+    monkeypatch.setattr("planwarden.server.auth.tokens.LOOK_S", 0.0)
+    monkeypatch.setattr("planwarden.server.auth.admission.WATCH_S", 0.01)
+
+
+@requirement("access:closes")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kind", ["one file", "two machines"])
+async def test_a_server_without_tokens_closes_when_the_first_one_is_made(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    one = two = Settings(home=tmp_path / "one")
+    if kind == "two machines":
+        location, key = read_location(request.getfixturevalue("url")), {"PLANWARDEN_SECRET_KEY": make_secret_key()}
+        one = Settings(home=one.home, given_store=location, environment=key)
+        two = Settings(home=tmp_path / "two", given_store=location, environment=key)
+    with anyio.fail_after(60):
+        async with serving(one) as first, serving(two) as second, httpx2.AsyncClient(headers=HEADERS) as http:
+            for url in (first, second):
+                async with Client(url) as client:
+                    await ok(client, "search_tools")
+                # A client that sends one before there is any is let in like the others.
+                async with client_of(url, "pwt_x", "auto") as client:
+                    await ok(client, "search_tools")
+            secret = await token_for(one, "ann")
+            for url in (first, second):
+                assert (await http.post(url, json=LIST)).status_code == 401
+                assert (await http.post(url, json=LIST, headers=bearing("pwt_x"))).status_code == 401
+                async with client_of(url, secret, "auto") as client:
+                    await ok(client, "search_tools")
+            await revoke(two, "ann")
+            for url in (first, second):
+                for headers in ({}, bearing(secret)):
+                    assert (await http.post(url, json=LIST, headers=headers)).status_code == 401
+
+
+@requirement("access:closes")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("has_token", [True, False])
+async def test_a_stream_ends_when_its_token_is_revoked_or_the_server_closes(tmp_path: Path, has_token: bool) -> None:
+    settings = Settings(home=tmp_path)
+    given = bearing(await token_for(settings, "ann")) if has_token else {}
+    async with (
+        serving(settings) as url,
+        httpx2.AsyncClient(headers=given, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+        client.listen(resource_subscriptions=["planwarden://suspensions"]) as stream,
+    ):
+        running = await ok(client, "execute_plan", plan=ASKED)
+        await (revoke(settings, "ann") if has_token else token_for(settings, "ann"))
+        with anyio.fail_after(60), pytest.raises(SubscriptionLost):
+            async for _ in stream:
+                pass
+    # What it had started is where it was.
+    async with open_store(settings.store) as store:
+        header = await store.header(running["executionId"])
+    assert header is not None and header.status == "suspended"
+
+
+async def test_a_request_without_its_verified_token_is_not_the_operators() -> None:
+    with pytest.raises(StoreError, match="no verified token"):
+        identify_bearer()
+    user = AuthenticatedUser(VerifiedToken.create("ann", scopes=(), expires_at=None, client_id="app"))
+    reset = auth_context_var.set(user)
+    try:
+        assert (identify_bearer().principal, identify_bearer().client_id) == ("ann", "app")
+    finally:
+        auth_context_var.reset(reset)
+
+
+@requirement("access:brake")
+async def test_an_address_that_keeps_guessing_must_wait_but_right_tokens_pass(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    good, unseen = await token_for(settings, "ann"), await token_for(settings, "bob")
+    async with serving(settings) as url, httpx2.AsyncClient(headers=HEADERS) as http:
+        async with client_of(url, good, "auto") as client:
+            statuses = [
+                (await http.post(url, json=LIST, headers=bearing(f"pwt_{number}"))).status_code
+                for number in range(FAILURES + 3)
+            ]
+            assert statuses == [401] * FAILURES + [429] * 3
+            slowed = await http.post(url, json=LIST, headers=bearing("pwt_x"))
+            assert 0 < int(slowed.headers["retry-after"]) <= WINDOW_S + 1
+            assert slowed.json()["error"] == "rate_limited" and "www-authenticate" not in slowed.headers
+            async with client_of(url, unseen, "auto") as other:
+                await ok(other, "search_tools")
+            await ok(client, "search_tools")
+        # Asking without any token is not a guess.
+        assert (await http.post(url, json=LIST)).status_code == 401
+
+
+@requirement("access:brake")
+async def test_the_limit_ends_in_time_and_drops_the_oldest_address(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        status = 200 if Headers(scope=scope)["authorization"].startswith("good") else 401
+        await send({"type": "http.response.start", "status": status, "headers": []})
+
+    brake = FailedTokenLimiter(app, clock, "/mcp")
+
+    async def asked(token: str, address: str = "10.0.0.1", path: str = "/mcp") -> int:
+        found: list[int] = []
+
+        async def send(message: Message) -> None:
+            found.extend([message["status"]] if "status" in message else [])
+
+        async def receive() -> Message:
+            raise AssertionError
+
+        scope: Document = {"type": "http", "path": path, "client": (address, 1)}
+        scope["headers"] = [(b"authorization", token.encode())]
+        await brake(scope, receive, send)
+        return found[0]
+
+    assert [await asked(f"bad{n}") for n in range(FAILURES + 1)] == [401] * FAILURES + [429]
+    assert len(caplog.messages) == FAILURES and all(
+        "10.0.0.1" in line and "bad" not in line for line in caplog.messages
+    )
+    assert await asked("bad", "10.0.0.2") == 401
+    # A path that asks for no token does not slow anybody down.
+    assert await asked("bad", path="/inbox") == 401 and await asked("good") == 200 and await asked("bad") == 429
+    clock.advance(WINDOW_S)
+    assert await asked("bad") == 401
+    for number in range(MAX_ADDRESSES + 10):
+        await asked("bad", f"10.1.{number // 256}.{number % 256}")
+    assert brake.size == MAX_ADDRESSES
 
 
 def _tokens(back_end: BackEnd) -> tuple[TokenStore, ManualClock]:
@@ -69,6 +252,24 @@ async def test_an_expired_or_revoked_token_and_one_of_another_role_is_refused(ba
     assert await check.verify_token(endless) is None
 
 
+async def test_an_id_and_a_secret_are_taken_once_and_names_and_days_are_bounded(
+    back_end: BackEnd,
+) -> None:
+    tokens, clock = _tokens(back_end)
+    secret, row = await make_token(tokens, clock, "ann")
+    for other, digest in ((row, "0" * 64), (replace(row, token_id="other"), hash_token(secret))):
+        with pytest.raises(StoreError, match="already"):
+            await tokens.add(other, digest)
+    # A name that could be mistaken for another is none, and days are bounded.
+    for name in ("", "a b", "a#b", "https://idp#ann", "x" * 65, "-a", "ann\n", "\u202eann"):
+        with pytest.raises(InvalidArguments, match="name"):
+            await make_token(tokens, clock, name)
+    for days in (0, -1, 10_000):
+        with pytest.raises(InvalidArguments, match="--days"):
+            await make_token(tokens, clock, "ann", days=days)
+    assert await tokens.all() == (row,)
+
+
 async def test_revoking_by_name_ends_all_of_them_once(back_end: BackEnd) -> None:
     tokens, clock = _tokens(back_end)
     for name in ("ann", "ann", "bob"):
@@ -76,29 +277,6 @@ async def test_revoking_by_name_ends_all_of_them_once(back_end: BackEnd) -> None
     assert [row.principal for row in await tokens.revoke("ann", clock.now())] == ["ann", "ann"]
     assert await tokens.revoke("ann", clock.now()) == () == await tokens.revoke("nobody", clock.now())
     assert [row.revoked_at is None for row in await tokens.all()] == [False, False, True]
-
-
-async def test_an_id_or_a_secret_is_taken_once(back_end: BackEnd) -> None:
-    tokens, clock = _tokens(back_end)
-    secret, row = await make_token(tokens, clock, "ann")
-    for other, digest in ((row, "0" * 64), (replace(row, token_id="other"), hash_token(secret))):
-        with pytest.raises(StoreError, match="already"):
-            await tokens.add(other, digest)
-    assert await tokens.all() == (row,)
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a#b", "https://idp#ann", "x" * 65, "-a", "ann\n", "\u202eann"])
-async def test_a_name_that_could_be_mistaken_for_another_is_refused(back_end: BackEnd, name: str) -> None:
-    tokens, clock = _tokens(back_end)
-    with pytest.raises(InvalidArguments, match="name"):
-        await make_token(tokens, clock, name)
-
-
-@pytest.mark.parametrize("days", [0, -1, 10_000])
-async def test_days_are_bounded(back_end: BackEnd, days: int) -> None:
-    tokens, clock = _tokens(back_end)
-    with pytest.raises(InvalidArguments, match="--days"):
-        await make_token(tokens, clock, "ann", days=days)
 
 
 @requirement("access:closes")

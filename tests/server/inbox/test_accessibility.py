@@ -14,7 +14,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.listing import ExecutionFilter
@@ -23,23 +23,19 @@ from planwarden.server.api.grants import GrantRequest
 from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.inbox.site import load_templates
 from planwarden.storage.ports.keys import SigningKey, keys_of
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import plan, requirement, tool_step
+from tests.kit import by, plan, requirement, tool_step
 from tests.server.inbox.tour import WIDE, Tour, list_routes
 from tests.server.schedules.support import add_schedule
-from tests.storage.suite import PLAN, Scribe, decided, question
+from tests.storage.suite import Scribe
 from tests.support.axe import read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.many import copy_execution
-from tests.support.scene import CLEAN_UP, LETTER, PAY, InboxScene, launch_browser, open_scene
+from tests.support.scene import ANN, CLEAN_UP, LETTER, PAY, InboxScene, launch_browser, open_scene
 
 if TYPE_CHECKING:
     from playwright.async_api import Route
 
 pytestmark = DRIVES_CHROMIUM
 
-ANN = Authority(assurance="human", channel="inbox", principal="ann")
-CLAIMED = Authority(assurance="claimed", channel="mcp", principal="local")
 LISTS = ("", "/plans", "/history", "/grants", "/keys", "/saved")
 NOT_PAGES = {
     "/": "leads to the inbox",
@@ -48,7 +44,8 @@ NOT_PAGES = {
     "/inbox/executions/{execution_id}/calls/{call_id}": "a file",
     "/inbox/executions/{execution_id}/artifacts/{artifact_id}": "a file",
 }
-MANY = 10_000
+MANY = 60
+"""More than one page of anything."""
 
 CLEAN = """
 title: Clean the CRM
@@ -86,11 +83,11 @@ def home(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def _open(home: Path, store: Store | None = None) -> AsyncGenerator[Tour]:
+async def _open(home: Path) -> AsyncGenerator[Tour]:
     """Opens a browser in front of an inbox; at the end nothing may have been found."""
     assert CHROMIUM is not None
     with anyio.fail_after(900):
-        async with open_scene([lost], store, home) as found, launch_browser(CHROMIUM) as browser:
+        async with open_scene([lost], home=home) as found, launch_browser(CHROMIUM) as browser:
             context = await browser.new_context(viewport=WIDE)
             tour = Tour(found, await context.new_page(), read_axe())
             tour.page.set_default_timeout(60_000)
@@ -98,31 +95,23 @@ async def _open(home: Path, store: Store | None = None) -> AsyncGenerator[Tour]:
             assert not tour.findings, "\n".join(tour.findings)
 
 
-async def answer(found: InboxScene, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
-    """Decides, and returns the id of the execution."""
-    row = await found.warden.service.engine.store.find_suspension(suspension_id)
-    assert row is not None
-    await found.warden.service.answer(
-        row.thread_id, suspension_id, decision, authority, wait_seconds=60, principal=None
-    )
-    return row.execution_id
-
-
-async def _add_key(store: Store, number: int, *, is_removed: bool = False) -> None:
-    key_id, keys = f"{number:016x}", keys_of(store)
-    added = SigningKey(
-        key_id=key_id,
-        credential_id=key_id.encode(),
-        public_key=b"x",
-        principal="ann",
-        rp_id="localhost",
-        label=f"key {number}",
-        sign_count=0,
-        created_at=store.clock.now(),
-    )
-    assert await keys.add_key(added, None, AuditEntry(kind="key_added", facts={}))
-    if is_removed:
-        assert await keys.revoke_key(key_id, store.clock.now(), AuditEntry(kind="key_removed", facts={}))
+async def _add_keys(store: Store) -> None:
+    """A key of ann, and another one that was removed."""
+    keys = keys_of(store)
+    for number in range(2):
+        key_id = f"{number:016x}"
+        added = SigningKey(
+            key_id=key_id,
+            credential_id=key_id.encode(),
+            public_key=b"x",
+            principal="ann",
+            rp_id="localhost",
+            label=f"key {number}",
+            sign_count=0,
+            created_at=store.clock.now(),
+        )
+        assert await keys.add_key(added, None, AuditEntry(kind="key_added", facts={}))
+    assert await keys.revoke_key(key_id, store.clock.now(), AuditEntry(kind="key_removed", facts={}))
 
 
 @requirement("inbox:accessible")
@@ -205,11 +194,11 @@ async def _see_questions(tour: Tour) -> None:
     edit = Decision(
         approved=True, modified_args={"invoice": "x", "amount": 1, "currency": "EUR", "account": "\u202eother"}
     )
-    await answer(found, ids["pay"], edit, CLAIMED)
+    await found.answer(ids["pay"], edit, by("local", "claimed", "mcp"))
     ids["rejected"] = await found.run_to_question(LETTER)
     ids["done"] = await found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
-    await answer(found, ids["rejected"], Decision(approved=False, reason="not now"))
-    await answer(found, ids["done"], Decision(approved=True))
+    await found.answer(ids["rejected"], Decision(approved=False, reason="not now"))
+    await found.answer(ids["done"], Decision(approved=True))
     await tour.visit(*(f"/suspensions/{suspension_id}" for suspension_id in ids.values()))
     together = "&".join(f"id={ids[name]}" for name in ("mail", "pay", "hostile", "form", "covers"))
     await tour.visit(f"/review?{together}")
@@ -278,8 +267,7 @@ async def _see_what_is_allowed(tour: Tour, home: Path) -> None:
     for grant in await tour.found.warden.service.grants.list():
         if grant.step is not None:
             await tour.found.warden.service.grants.revoke(grant.grant_id, ANN)
-    await _add_key(tour.found.warden.service.engine.store, 0, is_removed=True)
-    await _add_key(tour.found.warden.service.engine.store, 1)
+    await _add_keys(tour.found.warden.service.engine.store)
 
 
 async def _see_saved_plans(tour: Tour, home: Path) -> None:
@@ -301,7 +289,7 @@ async def _see_saved_plans(tour: Tour, home: Path) -> None:
 async def _see_runs(tour: Tour) -> None:
     found = tour.found
     run = await found.warden.run_plan("clean", {"days": 60})
-    rejected = await answer(found, run.suspensions[0].suspension_id, Decision(approved=False))
+    rejected = await found.answer(run.suspensions[0].suspension_id, Decision(approved=False))
     failing = await found.warden.execute_plan(plan(tool_step("a", "crm_find", {"older_than_days": 3})), wait_seconds=60)
     await tour.visit(f"/executions/{rejected}", f"/executions/{failing.execution_id}")
     await tour.visit(f"/executions/{failing.execution_id}/keep")
@@ -315,35 +303,21 @@ async def _see_runs(tour: Tour) -> None:
     await _press(tour, "Run again", "text=this run goes on from it")
 
 
-@requirement("inbox:accessible", "inbox:plans", "inbox:paged")
-async def test_axe_finds_nothing_on_pages_of_ten_thousand_rows(home: Path) -> None:
-    database = home / "planwarden.db"
-    store = SqliteStore.open(database)
-    await _ask(store, "open")
-    await _ask(store, "over", ev.ExecutionFailed(code="x", message="The bank answered 503"))
-    for name in ("open", "over"):
-        copy_execution(database, name, MANY)
-    for number in range(60):
-        await add_schedule(store, "0 9 * * *", f"s{number}", plan="look")
-    for number in range(PAGE_SIZE * 9):
-        (home / "plans" / f"plan{number}.yaml").write_text(LOOK)
-    (home / "plans" / "look.yaml").write_text(LOOK)
-    async with _open(home, store) as tour:
+@requirement("inbox:accessible")
+async def test_axe_finds_nothing_on_full_pages_that_others_follow(home: Path) -> None:
+    async with _open(home) as tour:
+        store = tour.found.warden.service.engine.store
+        for number in range(MANY):
+            await tour.found.run_to_question(PAY, goal="Pay the invoice")
+            await add_schedule(store, "0 9 * * *", f"s{number}", plan="look")
+            (home / "plans" / f"plan{number}.yaml").write_text(LOOK)
+        (home / "plans" / "look.yaml").write_text(LOOK)
+        waiting = await store.suspensions(addressee="human", limit=50)
+        for row in waiting.rows[:30]:
+            await tour.found.answer(row.suspension_id, Decision(approved=False))
         await tour.log_in()
         listed = await store.list_executions(ExecutionFilter(), limit=PAGE_SIZE)
         await tour.visit(*LISTS, f"/plans?after={listed.next_cursor}", "/plans?state=failed&q=invoice", "/saved/look")
-        waiting = await store.suspensions(addressee="human", limit=50)
-        assert waiting.total > MANY
         await tour.visit(f"/review?{urlencode([('id', row.suspension_id) for row in waiting.rows])}")
-        asked = await ask_about_rows(tour.found, MANY)
+        asked = await ask_about_rows(tour.found, 1_000)
         await tour.visit(f"/suspensions/{asked}", f"/executions/{await tour.found.find_execution(asked)}")
-    await store.close()
-
-
-async def _ask(store: Store, name: str, *end: ev.Event) -> None:
-    """An execution that asks a person; with an `end`, one whose question is decided."""
-    scribe, asked = Scribe.on(store, name), f"question-{name}"
-    begun = ev.ExecutionCreated(goal="Pay the invoice"), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a")
-    await scribe.write(*begun, ev.Suspended(question=question(asked)), ev.ExecutionSuspended())
-    if end:
-        await scribe.write(decided(asked), *end)

@@ -13,8 +13,8 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-import planwarden
 from tests.kit import requirement, tool_step
+from tests.server.inbox.test_accessibility import LOOK
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, launch_browser, open_scene
 
@@ -47,9 +47,13 @@ class BrowserTester:
 
 @asynccontextmanager
 async def open_browser(
-    tools: Sequence[object] = (), home: Path = Path("/nonexistent"), **options: Any
+    tools: Sequence[object] = (),
+    home: Path = Path("/nonexistent"),
+    *,
+    scripts: Sequence[str] = (),
+    **options: Any,
 ) -> AsyncGenerator[BrowserTester]:
-    """A fresh browser; leaving checks that nothing was refused, missing or broken in it."""
+    """A fresh browser that begins each page with the scripts; leaving checks that nothing was refused or broken."""
     from playwright.async_api import expect
 
     assert CHROMIUM is not None
@@ -58,6 +62,8 @@ async def open_browser(
     with anyio.fail_after(300):
         async with open_scene(tools, home=home) as found, launch_browser(CHROMIUM) as browser:
             context = await browser.new_context(**options)
+            for script in scripts:
+                await context.add_init_script(script)
             made = BrowserTester(found, await context.new_page())
 
             def logged(message: "ConsoleMessage") -> None:
@@ -94,78 +100,6 @@ async def test_everything_works_without_script() -> None:
         assert d.found.ledger.lines == ["send_mail team@acme.example Your account will be closed normal 2"]
 
 
-@requirement("inbox:keyboard")
-async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
-    async with open_browser() as d:
-        first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
-        await d.log_in()
-        for key in "jjk":
-            await d.page.keyboard.press(key)
-        assert "send_mail" in await d.focused()
-        await d.page.keyboard.press("x")
-        assert await d.page.is_checked(f"input[value='{first}']")
-        await d.page.keyboard.press("j")
-        await d.page.keyboard.press("Enter")
-        await d.page.wait_for_url(f"**/{second}")
-        assert (await d.focused()).startswith("BODY")
-        await d.page.keyboard.press("Enter")
-        await d.page.keyboard.press("r")
-        assert "reject" in await d.focused()
-        await d.page.keyboard.press("a")
-        assert "approve" in await d.focused() and d.found.ledger.lines == []
-        await d.page.keyboard.press("Enter")
-        await d.page.wait_for_selector("text=approved by ann")
-        assert d.found.ledger.lines == ["pay_invoice 2026-1187 1840.5"]
-
-
-@requirement("inbox:keyboard")
-async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> None:
-    async with open_browser() as d:
-        asked = await d.found.run_to_question(LETTER)
-        await d.log_in(target=f"/inbox/suspensions/{asked}")
-        await d.page.click("text=Edit the arguments first")
-        subject = d.page.get_by_label("subject")
-        await subject.fill("aaa rrr jjj")
-        await subject.press("Enter")
-        await d.page.wait_for_selector("text=You changed 1 argument")
-        reason = d.page.get_by_label("Reason")
-        await reason.press("Enter")
-        assert await reason.input_value() == "\n" and d.found.ledger.lines == []
-        await d.page.click("button:not(.unseen):has-text('Keep editing')")
-        await d.page.wait_for_selector("details.edit[open]")
-        assert await d.page.get_by_label("subject").input_value() == "aaa rrr jjj" and d.found.ledger.lines == []
-
-
-@requirement("inbox:keyboard")
-async def test_the_focus_reaches_every_control_in_reading_order_and_reject_before_approve() -> None:
-    async with open_browser() as d:
-        asked = await d.found.run_to_question(PAY)
-        await d.log_in(target=f"/inbox/suspensions/{asked}")
-        seen: list[str] = []
-        for _ in range(16):
-            await d.page.keyboard.press("Tab")
-            seen.append(await d.focused())
-        order = ["Skip", "planwarden", "Waiting", "Log out", "the plan", "Edit the arguments", "Reject", "Approve"]
-        places = [next(i for i, text in enumerate(seen) if word in text) for word in order]
-        assert places == sorted(places), seen
-        assert not any(text.startswith("BUTTON unseen") for text in seen)
-
-
-@requirement("inbox:live")
-async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
-    from playwright.async_api import expect
-
-    async with open_browser() as d:
-        first = await d.found.run_to_question(LETTER)
-        await d.log_in()
-        await d.page.check(f"input[value='{first}']")
-        second = await d.found.run_to_question(PAY)
-        await d.page.wait_for_selector(f"#q-{second}")
-        # Not by a function in the page, which its own policy does not let run.
-        await expect(d.page).to_have_title(re.compile(r"^\(2\)"))
-        assert await d.page.is_checked(f"input[value='{first}']")
-
-
 @requirement("inbox:hostile")
 async def test_hostile_text_is_text() -> None:
     script = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -186,9 +120,6 @@ async def test_hostile_text_is_text() -> None:
         assert await d.page.get_by_role("button", name="Approve").count() == 1
         await d.page.click("text=Edit the arguments first")
         assert await d.page.get_by_label("subject").input_value() == mail["subject"]
-        await d.page.click("button.approve")
-        await d.page.wait_for_selector("text=approved by ann")
-        assert d.found.ledger.lines == [f"send_mail {script} {mail['subject']} normal 1"]
 
 
 async def test_a_click_on_a_link_in_another_site_keeps_the_session() -> None:
@@ -251,6 +182,13 @@ async def test_right_to_left_words_move_no_character_beside_them() -> None:
         assert "/123.pdf" in await d.page.inner_text("main") and await d.page.evaluate(MOVED) == []
 
 
+SCROLL = """async () => {
+  for (let at = 0; at <= document.body.scrollHeight; at += 200) {
+    window.scrollTo(0, at);
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  }
+}"""
+"""Scrolls through the page, as slowly as it is drawn."""
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 560}, "is_mobile": True, "has_touch": True}
 
 
@@ -271,10 +209,7 @@ async def test_on_a_phone_approve_waits_until_all_that_it_covers_was_on_the_scre
         await approve.dispatch_event("click")
         await expect(approve).to_have_attribute("aria-disabled", "true")
         assert d.found.ledger.lines == []
-        await d.page.evaluate("window.scrollTo(0, 0)")
-        for _ in range(12):
-            await d.page.mouse.wheel(0, 300)
-            await d.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        await d.page.evaluate(SCROLL)
         await expect(approve).not_to_have_attribute("aria-disabled", "true")
         await expect(note).to_have_text("All of it was on the screen: the button is active.")
         await approve.click()
@@ -283,66 +218,145 @@ async def test_on_a_phone_approve_waits_until_all_that_it_covers_was_on_the_scre
 
 
 @requirement("inbox:seen-first")
-@pytest.mark.parametrize("place", ["review", "rows", "grant"])
-async def test_on_a_phone_every_page_that_approves_waits_also_when_the_phone_is_turned(place: str) -> None:
+async def test_on_a_phone_every_page_that_approves_waits_also_when_the_phone_is_turned() -> None:
     from playwright.async_api import expect
 
     async with open_browser(**PHONE) as d:
         first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(*CLEAN_UP)
         rows = tool_step("all", "crm_delete", {"ids": [{"$from": "item"}]}, forEach=[*range(9)])
-        paths = {
-            "review": f"/review?id={first}&id={second}",
-            "rows": f"/suspensions/{await d.found.run_to_question(rows)}",
-            "grant": f"/suspensions/{first}/grant",
-        }
+        asked = await d.found.run_to_question(rows)
         await d.log_in()
-        await d.page.goto(f"{d.found.url}{paths[place]}")
-        approve, turned = d.page.locator("button.approve"), {"width": 844, "height": 390}
-        await expect(approve).to_have_attribute("aria-disabled", "true")
-        await d.page.set_viewport_size({"width": turned["width"], "height": turned["height"]})
-        await expect(approve).to_have_attribute("aria-disabled", "true")
-        await approve.dispatch_event("click")
-        assert d.found.ledger.lines == []
-        await d.page.evaluate("window.scrollTo(0, 0)")
-        for _ in range(60):
-            await d.page.mouse.wheel(0, 250)
-            await d.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        await expect(approve).not_to_have_attribute("aria-disabled", "true")
+        for path in (f"/review?id={first}&id={second}", f"/suspensions/{asked}", f"/suspensions/{first}/grant"):
+            await d.page.set_viewport_size(PHONE["viewport"])
+            await d.page.goto(f"{d.found.url}{path}")
+            approve = d.page.locator("button.approve")
+            await expect(approve).to_have_attribute("aria-disabled", "true")
+            await d.page.set_viewport_size({"width": 844, "height": 390})
+            await expect(approve).to_have_attribute("aria-disabled", "true")
+            await approve.dispatch_event("click")
+            assert d.found.ledger.lines == []
+            await d.page.evaluate(SCROLL)
+            await expect(approve).not_to_have_attribute("aria-disabled", "true")
 
 
 @requirement("inbox:seen-first")
-@pytest.mark.parametrize("path", ["/suspensions/{0}", "/review?id={0}", "/suspensions/{0}/grant"])
-async def test_without_script_the_button_stands_below_all_that_it_covers(path: str) -> None:
+async def test_on_a_phone_rows_on_pages_that_were_not_opened_hold_the_button_back() -> None:
+    from playwright.async_api import expect
+
+    async with open_browser(**PHONE) as d:
+        rows = tool_step("all", "crm_delete", {"ids": [{"$from": "item"}]}, forEach=[*range(60)])
+        asked = await d.found.run_to_question(rows)
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
+        approve, note = d.page.locator("button.approve"), d.page.locator("#until-seen")
+        await expect(note).to_have_text("Open the other pages of rows first; then the button becomes active.")
+        await d.page.locator("button[name=page][value='2']").first.click()
+        await d.page.wait_for_selector("text=Page 2 of 2")
+        await expect(note).to_have_text("Scroll through all that this approves; then the button becomes active.")
+        await d.page.evaluate(SCROLL)
+        await expect(approve).not_to_have_attribute("aria-disabled", "true")
+        assert d.found.ledger.lines == []
+
+
+@requirement("inbox:seen-first")
+async def test_without_script_the_button_stands_below_all_that_it_covers() -> None:
     async with open_browser(**PHONE, java_script_enabled=False) as d:
         asked = await d.found.run_to_question(LETTER)
         await d.log_in()
-        await d.page.goto(f"{d.found.url}{path.format(asked)}")
-        covered = await d.page.locator("[data-covered]").bounding_box()
-        button = await d.page.locator("button.approve").bounding_box()
-        assert covered is not None and button is not None
-        assert button["y"] >= covered["y"] + covered["height"] > PHONE["viewport"]["height"]
+        for path in (f"/suspensions/{asked}", f"/review?id={asked}", f"/suspensions/{asked}/grant"):
+            await d.page.goto(f"{d.found.url}{path}")
+            covered = await d.page.locator("[data-covered]").bounding_box()
+            button = await d.page.locator("button.approve").bounding_box()
+            assert covered is not None and button is not None
+            assert button["y"] >= covered["y"] + covered["height"] > PHONE["viewport"]["height"]
 
 
-@requirement("inbox:outcome")
-async def test_the_page_keeps_saying_what_became_of_an_approval() -> None:
-    release = anyio.Event()
+@requirement("inbox:plans", "inbox:phone", "inbox:hostile", "shown:right-to-left")
+async def test_the_list_fits_a_phone_whatever_the_goals_are() -> None:
+    size = {"width": 360, "height": 740}
+    script = "<img src=x onerror=alert(1)>{{7*7}}"
+    async with open_browser(viewport=size, is_mobile=True, has_touch=True) as d:
+        for goal in (script, "x" * 10_000, "clean /אבג/12 \u202enow", "\u200b"):
+            await d.found.run_to_question(LETTER, goal=goal)
+        await d.log_in(target="/inbox/plans")
+        for path in ("/plans", "/plans?q=clean&state=waiting&tool=send_mail"):
+            await d.page.goto(f"{d.found.url}{path}")
+            assert await d.page.evaluate("document.documentElement.scrollWidth") <= 360, path
+            assert await d.page.evaluate(MOVED) == [], path
+            shown = await d.page.inner_text("main")
+            assert "alert(1)>49" not in shown and "x" * 200 not in shown and "/12" in shown
+            assert await d.page.locator("main img[src=x]").count() == 0
 
-    @planwarden.tool
-    async def transfer(to: str) -> str:
-        """Send money."""
-        await release.wait()
-        raise RuntimeError("the bank said no")
 
-    async with open_browser([transfer]) as d:
-        asked = await d.found.run_to_question(
-            tool_step("pay", "transfer", {"to": "Dune"}), tool_step("look", "crm_find", {"older_than_days": 1})
-        )
-        await d.log_in(target=f"/inbox/suspensions/{asked}")
-        await d.page.click("button.approve")
-        await d.page.wait_for_selector(".remark.busy >> text=Approved. Step 1 of 2 is running.")
-        release.set()
-        await d.page.wait_for_selector(".remark.bad >> text=Approved. Step 1 of 2 failed")
-        assert "the bank said no" in await d.page.inner_text(".standing")
-        assert await d.page.locator(".remark.good").count() == 0
-        await d.page.goto(f"{d.found.url}/history")
-        assert await d.page.locator(".dot.bad").count() == 1 and await d.page.locator(".dot.good").count() == 0
+TIMES = """() => [...document.querySelectorAll("main time")].map((time) => [time.textContent.trim(), time.title])"""
+
+SAYS_ZONE = re.compile("E[SD]T$|GMT-[45]$")
+
+
+@requirement("inbox:times", "inbox:no-script")
+@pytest.mark.parametrize("script", [True, False])
+async def test_every_time_is_in_the_readers_zone_or_says_that_it_is_utc(script: bool) -> None:
+    async with open_browser(timezone_id="America/New_York", java_script_enabled=script) as d:
+        asked = await d.found.run_to_question(*CLEAN_UP)
+        await d.found.run_to_question(PAY)
+        decided = await d.found.run_to_question(LETTER)
+        await d.log_in(target=f"/inbox/suspensions/{decided}")
+        await d.page.click("button.reject")
+        await d.page.wait_for_selector("text=rejected by ann")
+        count = 0
+        for path in (
+            "",
+            "/plans",
+            "/history",
+            f"/suspensions/{decided}",
+            f"/executions/{await d.found.find_execution(asked)}",
+        ):
+            await d.page.goto(f"{d.found.url}{path}")
+            await d.page.wait_for_selector("main time", state="attached")
+            found: list[list[str]] = await d.page.evaluate(TIMES)
+            for text, title in found:
+                said = f"{text} {title}"
+                assert SAYS_ZONE.search(title) and "UTC" not in text if script else "UTC" in said, (path, text, title)
+            count += len(found)
+        assert count > 12
+        if script:
+            # A fortnight passes in the browser, and what is long ago is a date.
+            await d.page.clock.set_fixed_time(d.found.warden.service.engine.store.clock.now() * 1_000 + 14 * 86_400_000)
+            await d.page.goto(d.found.url)
+            shown = d.page.locator("main time").first
+            text = await shown.inner_text()
+            assert SAYS_ZONE.search(text) and re.search(r"\d{4}", text)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a saved plan."""
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "look.yaml").write_text(LOOK)
+    return tmp_path
+
+
+@requirement("saved:once")
+@pytest.mark.parametrize("script", [True, False])
+async def test_a_double_click_starts_one_run_and_leads_to_it(home: Path, script: bool) -> None:
+    async with open_browser(home=home, java_script_enabled=script) as d:
+        await d.log_in(target="/inbox/saved/look")
+        await d.page.dblclick("button.primary", no_wait_after=True)
+        await d.page.wait_for_url("**/inbox/executions/*")
+        await d.page.locator("h1", has_text="look").wait_for()
+        assert len(await d.found.warden.service.engine.store.executions(None, 100)) == 1
+
+
+@requirement("saved:schedules")
+async def test_a_schedule_is_made_in_the_zone_of_the_reader_and_shown_in_it(home: Path) -> None:
+    async with open_browser(home=home, timezone_id="America/New_York") as d:
+        await d.log_in(target="/inbox/saved/look/schedule")
+        assert await d.page.get_by_label("Time zone").input_value() == "America/New_York"
+        await d.page.get_by_label("Times").fill("0 9 * * 1")
+        await d.page.get_by_label("Times").press("Enter")
+        await d.page.locator("form [role=status] li", has_text="Mon").first.wait_for()
+        await d.page.get_by_label("Time zone").fill("Europe/Berlin")
+        await d.page.get_by_role("button", name="Add the schedule").click()
+        await d.page.wait_for_url("**/inbox/schedules/**")
+        shown = d.page.locator("time.local").first
+        assert re.search(r":00 E[SD]T$", await shown.inner_text())
+        assert "09:00 CE" in (await shown.get_attribute("title") or "")

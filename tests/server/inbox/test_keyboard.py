@@ -1,12 +1,17 @@
-"""The way of a person without a mouse, in a real Chromium: by Tab and Enter through all that a decision needs."""
+"""The way of a person without a mouse or without eyes: keys, the focus, and what a screen reader is given of pages."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
-from tests.kit import plan, requirement, tool_step
-from tests.server.inbox.test_browser import PHONE, BrowserTester, open_browser
+from planwarden.agent.approval.answers import Decision
+from tests.kit import by, plan, requirement, tool_step
+from tests.server.inbox.test_accessibility import CLEAN
+from tests.server.inbox.test_browser import BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
-from tests.support.scene import CLEAN_UP, PAY, InboxScene
+from tests.support.scene import CLEAN_UP, LETTER, PAY
 
 pytestmark = DRIVES_CHROMIUM
 
@@ -90,37 +95,12 @@ async def test_the_graph_of_a_long_plan_scrolls_by_keys_within_its_own_place() -
             pytest.fail("the last step is not in sight")
 
 
-NAMES = ("Acme Ltd", "Borealis", "Cobalt & Sons", "Dune")
-
-
-async def _ask(found: InboxScene, count: int) -> str:
-    customers: list[JsonValue] = [
-        {"to": f"office{n}@acme.example", "name": f"{NAMES[n % 4]} {n}", "due": 100 + n} for n in range(count)
-    ]
-    step = tool_step(
-        "remind",
-        "send_mail",
-        {
-            "to": {"$from": "item", "pointer": "/to"},
-            "subject": {"$text": "Reminder for {name}", "with": {"name": {"$from": "item", "pointer": "/name"}}},
-            "body": {"$text": "Please pay {due} EUR.", "with": {"due": {"$from": "item", "pointer": "/due"}}},
-        },
-        description="Remind every customer whose invoice is overdue",
-        forEach=customers,
-        maxItems=max(count, 1),
-    )
-    return await found.run_to_question(step, goal="Remind overdue customers")
-
-
-async def _open(d: BrowserTester, count: int) -> None:
-    asked = await _ask(d.found, count)
-    await d.log_in(target=f"/inbox/suspensions/{asked}")
-
-
 @requirement("inbox:rows")
 async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
     async with open_browser() as d:
-        await _open(d, 3)
+        mail: dict[str, JsonValue] = {"to": {"$from": "item"}, "subject": "Reminder", "body": "Please pay."}
+        rows = tool_step("remind", "send_mail", mail, forEach=["ann", "bob", "eve"])
+        await d.log_in(target=f"/inbox/suspensions/{await d.found.run_to_question(rows)}")
         await d.page.get_by_label("row 1", exact=True).focus()
         await d.page.keyboard.press("Space")
         await d.page.locator("#row-1 summary").focus()
@@ -137,26 +117,151 @@ async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
         assert "approve" in await d.focused()
         await d.page.keyboard.press("Enter")
         await d.page.wait_for_selector("text=approved by ann")
-    assert d.found.ledger.lines == [
-        "send_mail office1@acme.example Last reminder normal 1",
-        "send_mail office2@acme.example Reminder for Cobalt & Sons 2 normal 1",
-    ]
+    assert d.found.ledger.lines == ["send_mail bob Last reminder normal 1", "send_mail eve Reminder normal 1"]
 
 
-@requirement("inbox:seen-first")
-async def test_on_a_phone_rows_on_pages_that_were_not_opened_hold_the_button_back() -> None:
+@requirement("inbox:keyboard")
+async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
+    async with open_browser() as d:
+        first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
+        await d.log_in()
+        for key in "jjk":
+            await d.page.keyboard.press(key)
+        assert "send_mail" in await d.focused()
+        await d.page.keyboard.press("x")
+        assert await d.page.is_checked(f"input[value='{first}']")
+        await d.page.keyboard.press("j")
+        await d.page.keyboard.press("Enter")
+        await d.page.wait_for_url(f"**/{second}")
+        assert (await d.focused()).startswith("BODY")
+        await d.page.keyboard.press("Enter")
+        await d.page.keyboard.press("r")
+        assert "reject" in await d.focused()
+        await d.page.keyboard.press("a")
+        assert "approve" in await d.focused() and d.found.ledger.lines == []
+        await d.page.keyboard.press("Enter")
+        await d.page.wait_for_selector("text=approved by ann")
+        assert d.found.ledger.lines == ["pay_invoice 2026-1187 1840.5"]
+
+
+@requirement("inbox:keyboard")
+async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> None:
+    async with open_browser() as d:
+        asked = await d.found.run_to_question(LETTER)
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
+        await d.page.click("text=Edit the arguments first")
+        subject = d.page.get_by_label("subject")
+        await subject.fill("aaa rrr jjj")
+        await subject.press("Enter")
+        await d.page.wait_for_selector("text=You changed 1 argument")
+        reason = d.page.get_by_label("Reason")
+        await reason.press("Enter")
+        assert await reason.input_value() == "\n" and d.found.ledger.lines == []
+        await d.page.click("button:not(.unseen):has-text('Keep editing')")
+        await d.page.wait_for_selector("details.edit[open]")
+        assert await d.page.get_by_label("subject").input_value() == "aaa rrr jjj" and d.found.ledger.lines == []
+
+
+@requirement("inbox:keyboard")
+async def test_enter_in_a_field_forecasts_and_the_focus_reaches_start_last(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "clean.yaml").write_text(CLEAN)
+    async with open_browser(home=tmp_path) as d:
+        await d.log_in(target="/inbox/saved/clean")
+        await d.page.get_by_label("reason").fill("stale")
+        await d.page.get_by_label("reason").press("Enter")
+        await d.page.locator(".forecast", has_text="With the inputs of the form").wait_for()
+        assert await d.found.warden.service.engine.store.executions(None, 100) == []
+        await d.page.get_by_label("regions").focus()
+        reached: list[str] = []
+        for _ in range(3):
+            await d.page.keyboard.press("Tab")
+            reached.append((await d.focused()).split()[-1])
+        assert reached == ["Forecast", "Rehearse", "Start"]
+        await d.page.keyboard.press("Enter")
+        await d.page.wait_for_url("**/inbox/executions/*")
+
+
+WAITING = """
+- banner:
+  - navigation "Inbox"
+- main:
+  - status
+  - heading "Waiting for a decision" [level=1]
+  - checkbox "all on this page"
+  - button "Review selected"
+  - list:
+    - listitem:
+      - checkbox "Select pay_invoice, question 1"
+      - paragraph:
+        - link "pay_invoice"
+    - listitem:
+      - checkbox "Select crm_delete, question 2"
+      - paragraph:
+        - link "crm_delete"
+- contentinfo
+"""
+QUESTION = """
+- main:
+  - article:
+    - heading "Run pay_invoice?" [level=1]
+    - group "planwarden found":
+      - list
+      - table
+    - group "The call, as it will run":
+      - table "Arguments of pay_invoice":
+        - rowgroup:
+          - row "Argument Value Where it comes from"
+        - rowgroup:
+          - row /invoice "x" edited by/
+    - group "The agent says (unverified)"
+  - form "Your decision":
+    - textbox "Reason optional; the model sees it"
+    - paragraph:
+      - button "Reject"
+      - button "Approve"
+"""
+PLAN = """
+- main:
+  - heading "Clean the CRM" [level=1]
+  - paragraph: The plan waits for a person. 1 of 2 steps
+  - paragraph:
+    - link "Answer its question"
+  - region "Graph":
+    - heading "Graph" [level=2]
+    - paragraph:
+      - text: "2 steps: 1 done, 1 waits for a person."
+      - link "delete"
+      - text: waits for a person. The list of steps says in words what the graph shows.
+    - group "Graph of the plan":
+      - 'img "2 steps: 1 done, 1 waits for a person"'
+  - region "What you can do":
+    - heading "What you can do" [level=2]
+    - button "Cancel"
+  - region "Steps":
+    - heading "Steps" [level=2]
+    - group: find done use crm_find
+    - group:
+      - text: delete waits for a person Delete the stale records
+      - 'group "Call 1 of step delete: crm_delete"'
+  - region "What it used":
+    - heading "What it used" [level=2]
+  - region "What happened":
+    - heading "What happened" [level=2]
+"""
+
+
+@requirement("inbox:screen-reader", "voices:apart")
+async def test_headings_voices_states_and_buttons_are_named_in_the_order_of_the_page() -> None:
     from playwright.async_api import expect
 
-    async with open_browser(**PHONE) as d:
-        await _open(d, 60)
-        approve, note = d.page.locator("button.approve"), d.page.locator("#until-seen")
-        await expect(note).to_have_text("Open the other pages of rows first; then the button becomes active.")
-        await d.page.locator("button[name=page][value='2']").first.click()
-        await d.page.wait_for_selector("text=Page 2 of 2")
-        await expect(note).to_have_text("Scroll through all that this approves; then the button becomes active.")
-        for _ in range(40):
-            await d.page.mouse.wheel(0, 300)
-            await d.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        await expect(approve).not_to_have_attribute("aria-disabled", "true")
-        width = await d.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert width == 0 and d.found.ledger.lines == []
+    async with open_browser() as d:
+        pay = await d.found.run_to_question({**PAY, "description": "Pay what is due"}, goal="Pay the invoice")
+        edited: dict[str, Any] = {"invoice": "x", "amount": 1, "currency": "EUR", "account": "other"}
+        await d.found.answer(pay, Decision(approved=True, modified_args=edited), by("local", "claimed", "mcp"))
+        delete = await d.found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
+        await d.log_in()
+        execution_id = await d.found.find_execution(delete)
+        for path, tree in (("", WAITING), (f"/suspensions/{pay}", QUESTION), (f"/executions/{execution_id}", PLAN)):
+            await d.page.goto(f"{d.found.url}{path}")
+            await expect(d.page.locator("body")).to_match_aria_snapshot(tree)

@@ -49,36 +49,29 @@ class Watching:
 
     def points(self, name: str) -> list[tuple[dict[str, object], float]]:
         """Attributes and value (the sum, of histograms) of each series of a metric."""
-        data = self.reader.get_metrics_data()
-        found: list[tuple[dict[str, object], float]] = []
-        for resource in data.resource_metrics if data else ():
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    for point in metric.data.data_points if metric.name == name else ():
-                        assert isinstance(point, HistogramDataPoint | NumberDataPoint)
-                        value = point.sum if isinstance(point, HistogramDataPoint) else point.value
-                        found.append((dict(point.attributes or {}), value))
-        return found
+        return [
+            (dict(point.attributes or {}), point.sum if isinstance(point, HistogramDataPoint) else point.value)
+            for point in self._list_points(name)
+        ]
 
     def values(self, name: str) -> dict[str, float]:
         """The value of each series of a metric, by its attributes' values."""
         return {" ".join(map(str, about.values())): value for about, value in self.points(name)}
 
-    def histograms(self, name: str) -> list[HistogramDataPoint]:
-        """Each series of a histogram."""
+    def counts(self, name: str) -> list[int]:
+        """How many values each series of a histogram has."""
+        return [point.count for point in self._list_points(name) if isinstance(point, HistogramDataPoint)]
+
+    def _list_points(self, name: str) -> list[HistogramDataPoint | NumberDataPoint]:
         data = self.reader.get_metrics_data()
         return [
             point
             for resource in (data.resource_metrics if data else ())
             for scope in resource.scope_metrics
             for metric in scope.metrics
-            for point in metric.data.data_points
-            if metric.name == name and isinstance(point, HistogramDataPoint)
+            for point in (metric.data.data_points if metric.name == name else ())
+            if isinstance(point, HistogramDataPoint | NumberDataPoint)
         ]
-
-    def counts(self, name: str) -> list[int]:
-        """How many values each series of a histogram has."""
-        return [point.count for point in self.histograms(name)]
 
     @asynccontextmanager
     async def warden(

@@ -1,27 +1,50 @@
-"""What is observed: spans below the request that caused them, across processes, and numbers, without anybody's data."""
+"""What is observed: spans below what caused them, across processes, and numbers, without anybody's data."""
 
 import json
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.lowlevel
+import psycopg
 import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 import planwarden
+from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
 from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.settings import TelemetrySettings
+from planwarden.server.telemetry.telemetry import Telemetry
+from planwarden.server.telemetry.trace_context import read_trace_context
+from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import MemoryStore, requirement
+from tests.harness.fault import SilentStore
+from tests.harness.team import ASK, MAIL, SLOW, Gate, Team, answer, start
+from tests.kit import Client, Ledger, MemoryStore, plan, requirement, served, tool_step
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
+from tests.storage.suite import LEASE_S, BackEnd, Postgres
 from tests.support.receiver import reply_with, serve_receiver
-from tests.support.wardens import Ledger, calls, end_at_once, model_step, plan, says, tool_step
+from tests.support.wardens import calls, end_at_once, model_step, says
+from tests.tools.downstream.support import Place
 
 pytestmark = pytest.mark.anyio
+
+
 YES = planwarden.Decision(approved=True)
+
+
 WORKFLOW = "invoke_workflow planwarden"
 
 
@@ -104,36 +127,6 @@ async def test_a_refused_execution_leaves_no_span_and_closing_ends_open_spans() 
                 await w.execute_plan(plan(tool_step("a", "stuck")), thread_id=going.thread_id, wait_seconds=0)
     assert attributes(watching.one(WORKFLOW))["planwarden.interrupted"] is True
     assert attributes(watching.one("execute_tool stuck"))["planwarden.interrupted"] is True
-
-
-@requirement("telemetry:resume")
-async def test_an_interrupted_read_runs_again_in_the_same_trace(tmp_path: Path) -> None:
-    first, second, started, opened = Watching(), Watching(), anyio.Event(), anyio.Event()
-
-    @planwarden.tool(name="look", risk="read", effect="read")
-    async def look() -> str:
-        """Look at it."""
-        started.set()
-        await opened.wait()
-        return "seen"
-
-    store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
-    with anyio.fail_after(60):
-        async with first.warden(tools=[look], store=store) as w:
-            end_at_once(w)
-            going = await w.execute_plan(plan(tool_step("a", "look")), wait_seconds=0)
-            await started.wait()
-        await store.close()
-        opened.set()
-        store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
-        async with second.warden(tools=[look], store=store) as w:
-            engine = w.service.engine
-            done = await engine.wait(await engine.find(going.execution_id), 60)
-            assert done.status == "completed"
-        await store.close()
-    assert attributes(first.one("execute_tool look"))["planwarden.interrupted"] is True
-    again = second.one("execute_tool look")
-    assert again.status.is_ok and trace_of(again) == trace_of(first.one("execute_tool look"))
 
 
 @requirement("telemetry:metrics", "telemetry:questions")
@@ -244,3 +237,172 @@ except ZeroDivisionError:
     assert done.stdout == "" and [line["message"] for line in lines] == ["told at info", "two\nlines"]
     assert lines[-1]["level"] == "error" and lines[-1]["logger"] == "planwarden.agent.runtime.run"
     assert "ZeroDivisionError" in lines[-1]["exception"] and lines[-1]["time"].endswith("+00:00")
+
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {"traceparent": "x" * 1_000_000},
+    {"traceparent": 5},
+    {"traceparent": [PARENT]},
+    {"traceparent": PARENT, "tracestate": "a" * 1_000_000},
+    {"traceparent": PARENT, "tracestate": [[1]]},
+    {"traceparent": PARENT, "tracestate": {"a": 1}},
+    {"traceparent": PARENT, "baggage": "k=v," * 250_000},
+    {"traceparent": PARENT, "baggage": "no baggage at all"},
+    {"traceparent": PARENT, "baggage": "a=\u00e9,b=\x1b[31m"},
+    {"traceparent": PARENT, "baggage": ["a=1"]},
+    {"traceparent": "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "baggage": "a=1"},
+]
+
+
+STEPS = plan(tool_step("a", "note", {"text": "x"}))
+
+
+@requirement("telemetry:hostile")
+async def test_hostile_trace_context_counts_as_absent_and_only_what_is_well_formed_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, tools=Ledger().tools()) as running, Client(running.server) as client:
+        for meta in HOSTILE:
+            result = await client.call_tool("execute_plan", {"plan": STEPS}, meta=meta)  # pyright: ignore[reportArgumentType]  # hostile
+            assert not result.is_error
+    assert sum(len(record.getMessage()) for record in caplog.records) < 10_000
+    good = {"traceparent": PARENT, "tracestate": "rojo=1,congo=2"}
+    assert read_trace_context({**good, "baggage": "a=1", "progressToken": 1}) == good and read_trace_context(None) == {}
+    assert all(read_trace_context(meta) in ({}, {"traceparent": PARENT}) for meta in HOSTILE[:-1])
+
+
+@requirement("telemetry:context")
+async def test_a_downstream_call_is_below_the_span_of_its_tool(tmp_path: Path) -> None:
+    place, watching = Place(tmp_path), Watching()
+    place.serve(d="good")
+    settings = load_settings(home=tmp_path, environment={})
+    with anyio.fail_after(60):
+        async with watching.warden(settings=settings) as w:
+            done = await w.execute_plan(plan(tool_step("a", "d_meta")), wait_seconds=60)
+    span, sent = watching.one("execute_tool d_meta"), done.steps[0].result
+    assert isinstance(sent, dict)
+    assert str(sent["traceparent"]).startswith(f"00-{trace_of(span):032x}-{id_of(span):016x}-")
+
+
+@requirement("telemetry:private")
+async def test_spans_of_the_sdk_are_sent_with_conventional_bounded_names_and_without_messages() -> None:
+    kept = InMemorySpanExporter()
+    watching = Watching()
+    watching.traces.add_span_processor(SimpleSpanProcessor(ScrubbingExporter(kept)))
+    tracer = watching.traces.get_tracer("mcp-python-sdk")
+    with (
+        pytest.raises(ValueError),
+        tracer.start_as_current_span("MCP send tools/call find", kind=SpanKind.CLIENT) as span,
+    ):
+        span.set_attribute("gen_ai.tool.name", "x" * 5_000)
+        raise ValueError("my secret")
+    with watching.traces.get_tracer("ours").start_as_current_span("MCP send as it is"):
+        pass
+    scrubbed, other = kept.get_finished_spans()
+    assert (scrubbed.name, other.name) == ("tools/call find", "MCP send as it is")
+    assert "secret" not in scrubbed.to_json() and "secret" in watching.spans[0].to_json()
+    assert attributes(scrubbed)["error.type"] == "ValueError" and attributes(scrubbed)["gen_ai.tool.name"] == "x" * 128
+    assert _identity(scrubbed) == _identity(watching.spans[0])
+
+
+def _identity(span: ReadableSpan) -> tuple[object, ...]:
+    return trace_of(span), id_of(span), span.kind, span.start_time, span.end_time
+
+
+TAKEOVERS, WAKE_UPS = "planwarden.takeover.delay", "planwarden.wakeup.delay"
+
+
+class Fleet(Team):
+    """One store, and engines that are observed."""
+
+    def __init__(self, back_end: BackEnd, folder: Path) -> None:
+        super().__init__(back_end, folder)
+        self.gate = Gate()
+
+    @asynccontextmanager
+    async def watch(
+        self, *, front: bool = False, is_held: bool = False, is_silent: bool = False
+    ) -> AsyncGenerator[tuple[Engine, Watching]]:
+        """A front, or an engine that runs what it finds; its tool `slow` may be held at the gate."""
+        watching = Watching()
+        observer = Telemetry(watching.traces, watching.meters)
+        async with self.process(
+            self.gate if is_held else None,
+            on=SilentStore if is_silent else lambda store: store,
+            adopts=not front,
+            follows=not front,
+            observer=observer,
+        ) as engine:
+            yield engine, watching
+
+
+@pytest.fixture
+def fleet(back_end: BackEnd, tmp_path: Path) -> Fleet:
+    return Fleet(back_end, tmp_path)
+
+
+async def until(watching: Watching, name: str, engine: Engine) -> list[tuple[dict[str, object], float]]:
+    """The series of a histogram, once it has one."""
+    while not (found := watching.points(name)):
+        await engine.tick()
+        await anyio.lowlevel.checkpoint()
+    return found
+
+
+@requirement("telemetry:handovers")
+async def test_a_takeover_from_a_silent_process_is_counted_with_the_time_since_it_renewed(fleet: Fleet) -> None:
+    async with (
+        fleet.watch(is_held=True, is_silent=True) as (owner, watched),
+        fleet.watch() as (other, watching),
+    ):
+        began, passed_s = fleet.clock.steady(), 0.0
+        await start(owner, SLOW)
+        await fleet.gate.is_reached.wait()
+        fleet.clock.advance(LEASE_S)
+        while not watching.points(TAKEOVERS):
+            passed_s = fleet.clock.steady() - began
+            await other.tick()
+            await anyio.lowlevel.checkpoint()
+            fleet.clock.advance(UNLIMITED_S)
+        [(labels, after_s)] = watching.points(TAKEOVERS)
+        assert labels == {"planwarden.takeover.owner": "silent"}
+        assert after_s == pytest.approx(passed_s) and watching.counts(TAKEOVERS) == [1]
+        assert watched.points(TAKEOVERS) == [] and watching.points(WAKE_UPS) == []
+
+
+@requirement("telemetry:handovers")
+@pytest.mark.parametrize("back_end", ["postgres"], indirect=True)
+async def test_a_takeover_from_a_dead_process_is_counted_with_the_time_since_it_lived(fleet: Fleet) -> None:
+    async with (
+        fleet.watch(is_held=True, is_silent=True) as (owner, _),
+        fleet.watch() as (other, watching),
+    ):
+        await start(owner, SLOW)
+        await fleet.gate.is_reached.wait()
+        assert isinstance(fleet.back_end, Postgres)
+        # First the time, because the other process may look at any moment.
+        fleet.clock.advance(GONE_S)
+        with psycopg.connect(fleet.back_end.url) as connection:
+            connection.execute("DELETE FROM owners WHERE owner = %s", (owner.owner,))
+        [(labels, after_s)] = await until(watching, TAKEOVERS, other)
+        assert (labels, after_s) == ({"planwarden.takeover.owner": "dead"}, pytest.approx(GONE_S))
+
+
+@requirement("telemetry:handovers")
+async def test_a_decision_that_a_front_stored_is_counted_where_the_execution_goes_on(fleet: Fleet) -> None:
+    async with fleet.watch(front=True) as (front, seen):
+        async with fleet.watch() as (worker, _):
+            running = await start(front, ASK, MAIL)
+            await worker.wait(running, 60)
+            while not (await front.find(running.execution_id)).open_suspensions:
+                await worker.tick()
+                await anyio.lowlevel.checkpoint()
+        await answer(front, running)
+        fleet.clock.advance(3.0)
+        async with fleet.watch() as (worker, watching):
+            assert await until(watching, WAKE_UPS, worker) == [({}, pytest.approx(3.0))]
+            assert watching.counts(WAKE_UPS) == [1]
+            assert watching.points(TAKEOVERS) == [] and seen.points(WAKE_UPS) == []
