@@ -32,7 +32,6 @@ from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
 
-
 ASKED = plan(confirm("b"))
 
 

@@ -27,7 +27,6 @@ from tests.support.wardens import Ledger, plan, tool_step, warden
 HOST = "127.0.0.1:8765"
 ORIGIN = f"http://{HOST}"
 ERASE = tool_step("erase", "erase", {"ids": [1, 2]})
-
 Fields = dict[str, list[str]]
 
 

@@ -288,7 +288,6 @@ async def test_the_list_fits_a_phone_whatever_the_goals_are() -> None:
 
 
 TIMES = """() => [...document.querySelectorAll("main time")].map((time) => [time.textContent.trim(), time.title])"""
-
 SAYS_ZONE = re.compile("E[SD]T$|GMT-[45]$")
 
 

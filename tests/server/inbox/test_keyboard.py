@@ -15,7 +15,6 @@ from tests.support.scene import CLEAN_UP, LETTER, PAY
 
 pytestmark = DRIVES_CHROMIUM
 
-
 FOCUSED = """() => {
   const at = document.activeElement;
   const name = at.getAttribute("aria-label") || [...(at.labels ?? [])].map((label) => label.textContent).join(" ");

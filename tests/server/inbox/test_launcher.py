@@ -17,13 +17,13 @@ from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.transports.http import serve_http
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import Client, Ledger, confirm, ok, plan, requirement, tool_step, warden
 from tests.server.cli.support import ERASE, Cli, PtyTerminal, make_home, start_on_terminal
 from tests.server.inbox.support import Person
+from tests.server.mcp.http_support import serving
 
 DESKTOP = {"DISPLAY": ":0"}
 DANGER = tool_step("e", "erase", {"ids": [1]})
@@ -88,13 +88,7 @@ async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("environment", "opens"),
-    [
-        ({}, True),
-        (DESKTOP, False),
-    ],
-)
+@pytest.mark.parametrize(("environment", "opens"), [({}, True), (DESKTOP, False)])
 async def test_no_browser_opens_without_a_display_or_against_the_settings(
     environment: Mapping[str, str], opens: bool
 ) -> None:
@@ -105,21 +99,17 @@ async def test_no_browser_opens_without_a_display_or_against_the_settings(
         assert opened == []
 
 
-@pytest.mark.parametrize(
-    ("environment", "platform", "expected"),
-    [
-        ({}, "linux", False),
-        ({"DISPLAY": ":0"}, "linux", True),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
-        ({"DISPLAY": ":10", "SSH_TTY": "/dev/pts/1"}, "linux", False),
-        ({}, "darwin", True),
-        ({"SSH_CLIENT": "x"}, "darwin", False),
-        ({}, "win32", True),
-        ({"CI": "true"}, "win32", False),
-    ],
-)
-def test_a_display_is_recognised(environment: Mapping[str, str], platform: str, expected: bool) -> None:
-    assert has_display(environment, platform) is expected
+def test_a_display_is_recognised() -> None:
+    wayland, remote = {"WAYLAND_DISPLAY": "wayland-0"}, {"DISPLAY": ":10", "SSH_TTY": "/dev/pts/1"}
+    for environment, platform in ((DESKTOP, "linux"), (wayland, "linux"), ({}, "darwin"), ({}, "win32")):
+        assert has_display(environment, platform), (environment, platform)
+    for environment, platform in (
+        ({}, "linux"),
+        (remote, "linux"),
+        ({"SSH_CLIENT": "x"}, "darwin"),
+        ({"CI": "true"}, "win32"),
+    ):
+        assert not has_display(environment, platform), (environment, platform)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the browser of this test is a shell script")
@@ -154,36 +144,25 @@ async def _make_code(home: Path, name: str = "ann") -> str:
 @pytest.mark.anyio
 @requirement("inbox:any-process")
 async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
-    addresses: list[str] = []
-    ready = anyio.Event()
+    async with serving(load_settings(home=home, environment={})) as url, Client(url) as client, Person() as person:
+        base = url.removesuffix("/mcp").replace("127.0.0.1", "localhost")
+        asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
+        address = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
+        assert address.startswith(f"{base}/inbox/suspensions/")
+        assert await _list_inboxes(home) == (f"{base}/inbox",)
+        refused = await person.client.get(f"{base}/inbox", headers={"host": "evil.example"})
+        assert refused.status_code == 421
+        assert (await person.approve(address, f"{base}/inbox/pair?code={await _make_code(home)}")).status == 303
+        assert (await ok(client, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
+    assert await _list_inboxes(home) == ()
 
-    def started(address: str) -> None:
-        addresses.append(address)
-        ready.set()
 
-    async def serve() -> None:
-        await serve_http(load_settings(home=home, environment={}), port=0, started=started)
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve)
-            await ready.wait()
-            base = addresses[0].removesuffix("/mcp").replace("127.0.0.1", "localhost")
-            async with Client(addresses[0]) as client, Person() as person:
-                asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
-                address = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
-                assert address.startswith(f"{base}/inbox/suspensions/")
-                store = SqliteStore.open(home / "planwarden.db")
-                assert await sessions_of(store).inboxes() == (f"{base}/inbox",)
-                await store.close()
-                refused = await person.client.get(f"{base}/inbox", headers={"host": "evil.example"})
-                assert refused.status_code == 421
-                assert (await person.approve(address, f"{base}/inbox/pair?code={await _make_code(home)}")).status == 303
-                assert (await ok(client, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
-            tasks.cancel_scope.cancel()
+async def _list_inboxes(home: Path) -> tuple[str, ...]:
+    """The addresses of the inboxes of the home, as its processes wrote them down."""
     store = SqliteStore.open(home / "planwarden.db")
-    assert await sessions_of(store).inboxes() == ()
+    inboxes = await sessions_of(store).inboxes()
     await store.close()
+    return inboxes
 
 
 @requirement("inbox:terminal-only")

@@ -20,7 +20,9 @@ LIST: Document = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
 @asynccontextmanager
-async def serving(settings: Settings, *, host: str = "127.0.0.1", accepts_trust: bool = False) -> AsyncGenerator[str]:
+async def serving(
+    settings: Settings, *, host: str = "127.0.0.1", port: int = 0, accepts_trust: bool = False
+) -> AsyncGenerator[str]:
     """The address of a server that stops when the block is left."""
     addresses: list[str] = []
     ready = anyio.Event()
@@ -30,7 +32,7 @@ async def serving(settings: Settings, *, host: str = "127.0.0.1", accepts_trust:
         ready.set()
 
     async def serve() -> None:
-        await serve_http(settings, host=host, port=0, accepts_trust=accepts_trust, started=started)
+        await serve_http(settings, host=host, port=port, accepts_trust=accepts_trust, started=started)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)

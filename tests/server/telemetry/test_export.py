@@ -40,7 +40,6 @@ from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model
 
 pytestmark = pytest.mark.anyio
 
-
 PROGRAM = """
 import asyncio, sys, planwarden
 async def main():
@@ -204,11 +203,7 @@ for protocol in ("grpc", "http/protobuf"):
 
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-
-
 SECRET = "s3cr3t-key-of-the-collector"
-
-
 ARGUMENT = "40000+2"
 
 

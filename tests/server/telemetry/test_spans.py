@@ -41,10 +41,7 @@ from tests.tools.downstream.support import Place
 
 pytestmark = pytest.mark.anyio
 
-
 YES = planwarden.Decision(approved=True)
-
-
 WORKFLOW = "invoke_workflow planwarden"
 
 
@@ -240,8 +237,6 @@ except ZeroDivisionError:
 
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
 HOSTILE: list[dict[str, Any]] = [
     {"traceparent": "x" * 1_000_000},
     {"traceparent": 5},
@@ -255,8 +250,6 @@ HOSTILE: list[dict[str, Any]] = [
     {"traceparent": PARENT, "baggage": ["a=1"]},
     {"traceparent": "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "baggage": "a=1"},
 ]
-
-
 STEPS = plan(tool_step("a", "note", {"text": "x"}))
 
 

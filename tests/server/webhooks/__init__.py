@@ -1,1 +1,0 @@
-"""Hooks: requests that start saved plans."""
