@@ -82,19 +82,14 @@ async def open_browser(
 @requirement("inbox:no-script")
 async def test_everything_works_without_script() -> None:
     async with open_browser(java_script_enabled=False) as d:
-        first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
+        asked = await d.found.run_to_question(LETTER)
         await d.log_in()
-        await d.page.click(f"#q-{first} a.open")
+        await d.page.click(f"#q-{asked} a.open")
         await d.page.click("text=Edit the arguments first")
         await d.page.get_by_label("copies").fill("2")
         await d.page.click("button.approve")
         await d.page.click("text=Approve with these changes")
         assert "approved by ann" in await d.page.inner_text(".standing")
-        await d.page.goto(d.found.url)
-        await d.page.check(f"input[value='{second}']")
-        await d.page.click("text=Review selected")
-        await d.page.click("button.reject")
-        assert "1 of 1 rejected" in await d.page.inner_text("h1")
         await d.page.click("text=Log out")
         assert "Log in" in await d.page.inner_text("h1")
         assert d.found.ledger.lines == ["send_mail team@acme.example Your account will be closed normal 2"]
@@ -172,11 +167,6 @@ async def test_right_to_left_words_move_no_character_beside_them() -> None:
         await d.log_in(target=f"/inbox/suspensions/{asked}")
         shown = await d.page.inner_text("main")
         assert "/invoices/" in shown and "/123.pdf" in shown
-        assert await d.page.evaluate(MOVED) == []
-        await d.page.click("text=Edit the arguments first")
-        await d.page.get_by_label("reason", exact=True).fill("/אבג/7/דהו.pdf")
-        await d.page.click("button.approve")
-        await d.page.wait_for_selector("text=You changed 1 argument")
         assert await d.page.evaluate(MOVED) == []
         await d.page.goto(d.found.url)
         assert "/123.pdf" in await d.page.inner_text("main") and await d.page.evaluate(MOVED) == []
@@ -302,13 +292,8 @@ async def test_every_time_is_in_the_readers_zone_or_says_that_it_is_utc(script: 
         await d.page.click("button.reject")
         await d.page.wait_for_selector("text=rejected by ann")
         count = 0
-        for path in (
-            "",
-            "/plans",
-            "/history",
-            f"/suspensions/{decided}",
-            f"/executions/{await d.found.find_execution(asked)}",
-        ):
+        own = f"/executions/{await d.found.find_execution(asked)}"
+        for path in ("", "/plans", "/history", f"/suspensions/{decided}", own):
             await d.page.goto(f"{d.found.url}{path}")
             await d.page.wait_for_selector("main time", state="attached")
             found: list[list[str]] = await d.page.evaluate(TIMES)

@@ -13,7 +13,6 @@ import planwarden
 from planwarden.agent.approval.answers import Decision
 from tests.kit import requirement, tool_step
 from tests.server.inbox.test_browser import BrowserTester, open_browser
-from tests.support.axe import find_violations, read_axe
 from tests.support.browser import DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, LETTER, PAY
 
@@ -215,25 +214,6 @@ async def test_nobody_is_notified_who_did_not_choose_it_stopped_it_or_looks_at_t
 
 
 @requirement("notification:page")
-async def test_many_questions_at_once_are_one_notification() -> None:
-    async with open_browser(scripts=[LOOK_AWAY, RECORD]) as d:
-        await _allow(d)
-        await d.log_in()
-        await _choose(d)
-        await _says(d, "notified while this page is open")
-
-        async def answer_no_news(route: "Route") -> None:
-            await route.fulfill(status=204)
-
-        await d.page.route("**/inbox?*seen=*", answer_no_news)
-        for _ in range(5):
-            await d.found.run_to_question(LETTER)
-        await d.page.unroute("**/inbox?*seen=*")
-        [shown] = await d.page.evaluate(WAIT_SHOWN)
-        assert shown == {"title": "planwarden waits for you: 5 questions", "body": "", "tag": "waiting"}
-
-
-@requirement("notification:page")
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -251,18 +231,3 @@ async def test_a_browser_that_cannot_notify_says_what_to_do(script: str, said: s
         if script == "null":
             await _choose(d)
         await _says(d, said)
-
-
-@requirement("notification:page", "inbox:accessible")
-async def test_axe_finds_nothing_in_the_section_that_is_blocked_or_chosen() -> None:
-    async with open_browser(color_scheme="dark", viewport={"width": 390, "height": 844}) as d:
-        program = read_axe()
-        await d.log_in()
-        await _choose(d)
-        await _says(d, "This browser blocks")
-        assert await find_violations(d.page, program) == []
-        await _allow(d)
-        await d.page.reload()
-        await _choose(d)
-        await _says(d, "notified while this page is open")
-        assert await find_violations(d.page, program) == []

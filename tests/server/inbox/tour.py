@@ -1,4 +1,4 @@
-"""A tour of the pages of an inbox: what axe-core, a narrow screen and the names of the controls say of each.
+"""A tour of the pages of an inbox: what axe-core and a narrow screen say of each.
 
 One page of one browser sees everything: wide and light, then dark, then as narrow as a phone.
 """
@@ -22,32 +22,6 @@ WIDE: "ViewportSize" = {"width": 1120, "height": 820}
 NARROW: "ViewportSize" = {"width": 390, "height": 844}
 OF_COLOURS = ("color-contrast", "link-in-text-block")
 """The rules whose verdict a colour scheme can change; a scheme changes nothing else."""
-
-ALIKE = """() => {
-  const clean = (text) => (text ?? "").replace(/\\s+/g, " ").trim();
-  const nameOf = (element) => clean(element.getAttribute("aria-label") || [...(element.labels ?? [])].map((label) =>
-    label.textContent).join(" ") || element.textContent || element.title);
-  const groupOf = (element) => {
-    const group = element.closest("[role=group], fieldset");
-    return group ? clean(group.getAttribute("aria-label") || group.querySelector("legend")?.textContent) : "";
-  };
-  const leadsTo = (element) => {
-    if (element.tagName === "A") return element.href;
-    if (element.tagName === "BUTTON") return `${element.form?.action} ${element.name}=${element.value}`;
-    return element.id || `${element.name}=${element.value}`;
-  };
-  const items = [...document.querySelectorAll("li, dd, tr")];
-  const found = new Map();
-  for (const element of document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")) {
-    if (!element.checkVisibility() || element.closest("[aria-hidden=true]")) continue;
-    // What a link leads to may also be clear from the item of the list that it stands in.
-    const item = element.tagName === "A" ? items.indexOf(element.closest("li, dd, tr")) : -1;
-    const key = `${element.tagName.toLowerCase()} ${groupOf(element)} ${item} “${nameOf(element)}”`;
-    found.set(key, (found.get(key) ?? new Set()).add(leadsTo(element)));
-  }
-  return [...found].filter(([, ends]) => ends.size > 1).map(([key, ends]) => `${ends.size} of ${key}`);
-}"""
-"""Controls that have the same name and do different things."""
 
 UNTITLED = """() => [...document.querySelectorAll("h1")].filter((title) => title.checkVisibility()).length === 1
   && document.title.trim() && document.title !== "planwarden" ? [] : ["not one h1, or no title of its own"]"""
@@ -91,7 +65,7 @@ class Tour:
     async def _find(self, look: str, where: str, size: "ViewportSize", scheme: Scheme, *rules: str) -> None:
         await self._set(size, scheme)
         said = await find_violations(self.page, self.program, rules)
-        for script in () if rules else (ALIKE, UNTITLED, TOO_WIDE):
+        for script in () if rules else (UNTITLED, TOO_WIDE):
             said += await self.page.evaluate(script)
         place = f"{look}, {urlsplit(self.page.url).path} {where}"
         self.findings += [f"{place}: {finding}" for finding in said]
