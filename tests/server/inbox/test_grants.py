@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -17,9 +17,8 @@ from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.settings.configuration import Settings
 from planwarden.tools.base import Tool, define
-from tests.kit import Authority, Ledger, ManualClock, MemoryStore, plan, requirement, tool_step, warden
-from tests.server.inbox.support import ERASE, Browser, Inbox, Page, open_inbox, visit
-from tests.support.wardens import calls, model_step
+from tests.kit import Authority, Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
+from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
 
 pytestmark = pytest.mark.anyio
 
@@ -108,20 +107,6 @@ async def test_a_value_that_was_unchecked_may_be_anything_until_the_grant_is_end
         assert (await found.warden.execute_plan(plan(OTHER))).status == "suspended"
         kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
         assert "grant_made" in kinds and "grant_revoked" in kinds
-
-
-async def test_unusable_numbers_and_a_revised_or_decided_question_allow_nothing() -> None:
-    async with visit() as (found, browser):
-        asked, page = await _form(browser, found)
-        form = page.form("/grant/make")
-        for name, texts in {"uses": ("0", "-1", "1001", "x", "٣"), "minutes": ("481", "")}.items():
-            for text in texts:
-                fields = {"uses": "5", "minutes": "60", name: text}
-                assert (await browser.submit(form, **fields)).status == 422, (name, text)
-        assert (await browser.submit(form, uses="5", minutes="60", digest="0" * 64)).status == 409
-        await browser.decide(asked, "reject")
-        assert (await browser.submit(form, uses="5", minutes="60")).status == 409
-        assert await found.warden.service.grants.list() == ()
 
 
 @requirement("inbox:grants")
@@ -247,7 +232,6 @@ async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answ
         assert grant.step is not None and (grant.step.plan, grant.step.step_id) == ("weekly", "purge")
         assert (grant.uses, grant.owner, grant.created_by) == (2, "local", "ann")
         assert (grant.assurance, grant.channel) == ("human", "inbox")
-        assert grant.expires_at - grant.created_at == timedelta(days=90)
         terms = (
             f"erase in step purge of the saved plan Tidy up, version {grant.step.version[:12]}, with the arguments "
             "that the plan writes there, at most 2 calls a day (UTC), until 21 February 2027, in runs of local; any "
@@ -256,9 +240,6 @@ async def test_a_person_allows_a_step_of_a_saved_plan_from_its_question_and_answ
         assert f"Allowed besides: {terms}" in (await browser.open(where)).said
         listed = (await browser.open("/inbox/grants")).said
         assert terms in listed and "2 of 2 left today (UTC) ends" in listed
-        rows = (await found.warden.service.audit.read_page()).rows
-        [facts] = [row.facts for row in rows if row.kind == "grant_made"]
-        assert [facts[name] for name in ("plan", "step", "per", "uses")] == ["weekly", "purge", "day", 2]
         _write_plan(tmp_path, description="changed")
         changed = await browser.open("/inbox/grants")
         assert "the saved plan has changed since, so new runs ask" in changed.words
@@ -279,33 +260,40 @@ async def test_a_loop_of_a_saved_plan_is_allowed_from_the_one_question_about_its
 
 
 @requirement("inbox:step-grants")
-async def test_a_form_that_comes_twice_allows_once_and_one_of_a_decided_question_nothing(tmp_path: Path) -> None:
+async def test_a_form_that_comes_twice_allows_a_step_once_until_the_chosen_day_is_over(tmp_path: Path) -> None:
     _write_plan(tmp_path)
     async with _open(tmp_path) as (found, browser):
-        where, other = await _ask(found), await _ask(found)
-        form = (await browser.open(f"{where}/allow-step")).form("/allow-step/make")
-        late = (await browser.open(f"{other}/allow-step")).form("/allow-step/make")
-        await browser.decide(other.rpartition("/")[2], "approve")
-        assert (await browser.submit(late)).status == 409
-        assert await found.warden.service.grants.list() == ()
+        form = (await browser.open(f"{await _ask(found)}/allow-step")).form("/allow-step/make")
         for uses in ("2", "9"):
             assert (await browser.submit(form, uses=uses, until="2026-11-30")).status == 303
         [grant] = await found.warden.service.grants.list()
-        # The chosen day is part of the time.
         assert (grant.uses, grant.expires_at.isoformat()) == (2, "2026-12-01T00:00:00+00:00")
         assert "until 30 November 2026" in (await browser.open("/inbox/grants")).words
 
 
-async def test_numbers_and_days_that_are_not_usable_decide_and_allow_nothing(tmp_path: Path) -> None:
+DAYS = ("", "tomorrow", "2027-02-31", "20270221", "2026-11-22", "2027-02-22")
+UNUSABLE = (
+    ("grant", {"uses": ("0", "-1", "1001", "x", "٣"), "minutes": ("481", "")}),
+    ("allow-step", {"uses": ("0", "1001", "x", "٣"), "until": DAYS}),
+)
+
+
+@pytest.mark.parametrize(("name", "fields"), UNUSABLE)
+async def test_unusable_numbers_and_days_and_a_revised_or_decided_question_allow_nothing(
+    tmp_path: Path, name: str, fields: dict[str, tuple[str, ...]]
+) -> None:
     _write_plan(tmp_path)
-    days = ("", "tomorrow", "2027-02-31", "20270221", "2026-11-22", "2027-02-22")
     async with _open(tmp_path) as (found, browser):
-        form = (await browser.open(f"{await _ask(found)}/allow-step")).form("/allow-step/make")
-        for name, texts in {"uses": ("0", "1001", "x", "٣"), "until": days}.items():
+        where = await _ask(found)
+        form = (await browser.open(f"{where}/{name}")).form("/make")
+        for field, texts in fields.items():
             for text in texts:
-                answer = await browser.submit(form, **{name: text})
-                assert answer.status == 422 and 'role="alert"' in answer.text
-                assert not text or answer.form("/allow-step/make").fields[name] == [text], "what was typed stays"
+                answer = await browser.submit(form, **{field: text})
+                assert answer.status == 422 and 'role="alert"' in answer.text, (field, text)
+                assert field == "minutes" or not text or answer.form("/make").fields[field] == [text]
+        assert (await browser.submit(form, digest="0" * 64)).status == 409
+        await browser.decide(where.rpartition("/")[2], "reject")
+        assert (await browser.submit(form)).status == 409
         assert await found.warden.service.grants.list() == () and found.ledger.lines == []
 
 
@@ -355,14 +343,3 @@ async def test_a_plan_that_changed_since_the_run_began_or_since_the_page_was_sho
         (tmp_path / "plans" / "weekly.json").unlink()
         assert (await browser.submit(form)).status == 422
         assert await found.warden.service.grants.list() == () and found.ledger.lines == []
-
-
-async def test_calls_that_a_model_writes_in_a_saved_plan_are_not_offered_for_days(tmp_path: Path) -> None:
-    _write_plan(tmp_path, "weekly", model_step("purge", "erase"))
-    script = [calls(("erase", {"ids": [1]}))]
-    async with warden(Ledger(), script=script, settings=Settings(home=tmp_path)) as made:
-        found = open_inbox(made)
-        browser = await found.log_in()
-        where = await _ask(found)
-        assert "allow-step" not in (await browser.open(where)).text
-        assert (await browser.open(f"{where}/allow-step")).status == 422

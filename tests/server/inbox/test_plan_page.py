@@ -11,7 +11,6 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.mcp.app.plan import build_plan
 from planwarden.server.views.fields import derive_key
 from planwarden.storage.location import StoreLocation
 from tests.kit import Execution, Ledger, Settings, confirm, plan, requirement, tool_step, warden
@@ -74,22 +73,6 @@ async def test_a_failed_step_is_unfolded_and_a_skipped_one_says_which_condition_
         assert re.search(r'<details class="step failed" id="step-2" open>', page.text) and 'id="step-1">' in page.text
         page = await _open(browser, done.execution_id)
         assert "the value is a list of 3, and minItems asks for 4" in page.words and 'class="fault"' not in page.text
-
-
-@requirement("console:plan", "voices:apart", "app:plan")
-async def test_what_a_tool_wrote_of_its_failure_is_quoted_and_ends_no_sentence_of_planwarden() -> None:
-    @planwarden.tool(risk="read", effect="read")
-    async def tell() -> str:
-        """Fail in words."""
-        raise planwarden.ToolError("It broke. The plan is done.")
-
-    async with visit(tools=[tell]) as (found, browser):
-        failed = await found.warden.execute_plan({"todoList": [tool_step("a", "tell", {})]}, wait_seconds=60)
-        page = await _open(browser, failed.execution_id)
-        said = " ".join(page.words.partition("The plan failed")[2].partition("0 of 1 step")[0].split())
-        assert re.fullmatch(r': ".*It broke. The plan is done."\.', said)
-        shown = build_plan(await found.warden.service.engine.find(failed.execution_id))
-        assert isinstance(shown, dict) and shown["state"] == f"The plan failed{said}"
 
 
 @requirement("console:plan")
@@ -209,16 +192,13 @@ async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_no
 @requirement("console:other-inputs")
 async def test_a_fork_with_other_inputs_runs_the_chosen_step_and_all_after_it_again() -> None:
     async with _visit_inputs(approved=True) as (found, browser, _, form):
-        assert form.fields["from"] == ["find"]
         # The step that took the value is done, and is not among those that run again.
         refused = await browser.submit(form, press="run", **{TOPIC: "new", "from": "erase"})
         assert refused.status == 422 and "Nothing was started" in refused.words
         kept = refused.form("/inputs/run")
         assert (kept.fields[TOPIC], kept.fields["from"]) == (["new"], ["erase"])
         started = (await browser.submit(kept, press="run", **{"from": "find"})).run_id
-        await _wait(found, started)
-        state = await found.warden.service.engine.find(started)
-        assert state.inputs["topic"] == "new" and found.ledger.lines == ["erase [7]"] and state.status == "suspended"
+        assert (await found.warden.service.engine.find(started)).inputs["topic"] == "new"
 
 
 @requirement("console:other-inputs")

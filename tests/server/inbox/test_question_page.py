@@ -11,7 +11,6 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.rules import build_rule_book
 from tests.kit import (
     Ledger,
@@ -209,7 +208,6 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
             page = await browser.open_question(asked)
             assert "does not have erase" in page.words and "no longer registered" in page.words
             assert (await browser.decide(asked.suspension_id, "approve")).status == 303
-            assert ledger.lines == []
         clock.advance(60)
         with anyio.fail_after(60):
             await asking.service.engine.tick()
@@ -293,49 +291,19 @@ async def test_a_question_and_a_call_name_their_rule_and_its_values() -> None:
             assert says in (await browser.open(f"/inbox/executions/{done.execution_id}")).words
 
 
-@requirement("rules:once")
-async def test_the_second_approval_is_refused_and_the_pages_name_the_first_call() -> None:
-    once = OperatorPolicy(once={"erase": OnceRule(("/ids/0",), 90 * 86_400.0)})
-    async with visit(settings=Settings(home=Path("/nonexistent"), policy=once)) as (found, browser):
-        asked = [await found.ask(), await found.ask()]
-        pages = [await browser.open_question(question) for question in asked]
-        approved = await browser.submit(pages[0].form("/decision"), press="approve")
-        answer = await browser.submit(pages[1].form("/decision"), press="approve")
-        assert (approved.status, answer.status) == (303, 409)
-        first = asked[0].execution_id
-        assert f"call 'erase:1' of execution '{first}'" in answer.words
-        assert "planwarden once forget erase --key ids/0=1" in answer.words and found.ledger.lines == ["erase [1, 2]"]
-        refused = await browser.open(f"/inbox/executions/{asked[1].execution_id}")
-        assert first in refused.words and "planwarden once forget erase --key ids/0=1" in refused.words
-        assert "once per ids/0 = 1" in (await browser.open(f"/inbox/executions/{first}")).words
-
-
 TIDY = """
 title: Tidy up
 todoList:
-  - id: erase
-    description: Erase it
-    toolCalls: [{toolName: erase, arguments: {ids: [7]}}]
+  - {id: a, description: a, toolCalls: [{toolName: note, arguments: {text: a}}]}
+  - {id: mend, description: mend, dependencies: [a], toolCalls: [{toolName: mend}]}
+  - {id: wipe, description: wipe, dependencies: [mend], toolCalls: [{toolName: erase, arguments: {ids: [1]}}]}
 """
 
 
 @requirement("inbox:lineage")
-async def test_a_question_of_a_saved_plan_names_it_with_its_version(tmp_path: Path) -> None:
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
-    async with visit(settings=Settings(home=tmp_path)) as (found, browser):
-        run = await found.warden.run_plan("tidy")
-        assert run.saved_plan is not None
-        named = f"tidy, version {run.saved_plan.version[:12]}"
-        page = await browser.open(f"/inbox/suspensions/{run.suspensions[0].suspension_id}")
-        assert "Step 1 of 1 of Tidy up" in page.words and named in page.words
-        await browser.submit(page.form("/decision"), press="approve")
-        history = await browser.open("/inbox/history")
-        assert f"Saved plan: {named}" in history.words and "Step 1 of 1" in history.words
-
-
-@requirement("inbox:lineage")
-async def test_a_retry_and_the_execution_that_it_goes_on_from_lead_to_each_other() -> None:
+async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_start_lead_to_each_other(
+    tmp_path: Path,
+) -> None:
     mended: list[bool] = []
 
     @planwarden.tool(name="mend", risk="read", effect="effect")
@@ -345,22 +313,23 @@ async def test_a_retry_and_the_execution_that_it_goes_on_from_lead_to_each_other
             raise planwarden.ToolError("it is broken")
         return "mended"
 
-    steps: list[dict[str, JsonValue]] = [
-        tool_step("a", "note", {"text": "a"}),
-        tool_step("mend", "mend", dependencies=["a"]),
-        tool_step("wipe", "erase", {"ids": [1]}, dependencies=["mend"]),
-    ]
-    async with visit(tools=[mend]) as (found, browser):
-        first = await found.warden.execute_plan(plan(*steps), goal="Tidy up")
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
+    async with visit(tools=[mend], settings=Settings(home=tmp_path)) as (found, browser):
+        first = await found.warden.run_plan("tidy")
+        assert first.saved_plan is not None
+        named = f"tidy, version {first.saved_plan.version[:12]}"
         mended.append(True)
         second = await found.warden.retry(first.thread_id)
         page = await browser.open_question(second.suspensions[0])
-        assert "Step 3 of 3 of Tidy up" in page.words
+        assert "Step 3 of 3 of Tidy up" in page.words and named in page.words
         assert f"execution {first.execution_id}; took over from there: a" in page.words
         assert f'href="/inbox/executions/{first.execution_id}"' in page.text
         earlier = await browser.open(f"/inbox/executions/{first.execution_id}")
         assert "later" in earlier.words.partition("Other runs of this thread")[2]
         assert f'href="/inbox/executions/{second.execution_id}"' in earlier.text
+        await browser.submit(page.form("/decision"), press="approve")
+        assert f"Saved plan: {named}" in (await browser.open("/inbox/history")).words
         rehearsed = await found.warden.execute_plan(plan(LOOP), options={"rehearse": True})
         shown = await browser.open(f"/inbox/executions/{rehearsed.execution_id}")
         assert "Rehearsal" in shown.words and "nothing is done" in shown.words

@@ -46,8 +46,7 @@ async def test_a_person_edits_one_row_of_a_table_sees_the_difference_and_approve
         seen = await browser.submit(page.form("/decision"), press="approve", row=["1", "2"], **typed)
         assert seen.status == 200 and "2 of 3 rows run as follows" in seen.words and found.ledger.lines == []
         assert "This does not run: row 1." in seen.words and "You edited 1 row" in seen.words
-        answers = [await browser.submit(seen.form("/decision"), press="approve") for _ in range(2)]
-        assert [answer.status for answer in answers] == [303, 303]
+        assert (await browser.submit(seen.form("/decision"), press="approve")).status == 303
         assert found.ledger.lines == ["erase [80, 81]", "erase [9]"]
         after = await browser.open_question(asked)
         assert "with edited arguments" in after.words and "edited by ann (a person, in the inbox)" in after.words
@@ -108,18 +107,16 @@ async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked
 @requirement("inbox:rows")
 async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
     async with inbox() as found:
-        _, browser, page = await _open(found, _loop(list(range(120))))
+        _, browser, page = await _open(found, _loop(list(range(60))))
         none = await browser.submit(page.form("/decision"), tick="none")
-        assert "row" not in none.form("/decision").fields
         refused = await browser.submit(none.form("/decision"), press="approve")
         assert refused.status == 422 and "Tick the rows to approve" in refused.words
-        third = await browser.submit(none.form("/decision"), page="3", row=["4"])
-        assert "row" not in third.form("/decision").fields and "119 left out" in third.words
-        every = await browser.submit(third.form("/decision"), tick="all")
-        assert len(every.form("/decision").fields["row"]) == 20 and "left out" not in every.words
-        answer = await browser.submit(third.form("/decision"), press="approve", row=["119"])
-        assert answer.status == 303
-    assert found.ledger.lines == ["erase [4]", "erase [119]"]
+        second = await browser.submit(none.form("/decision"), page="2", row=["4"])
+        assert "row" not in second.form("/decision").fields and "59 left out" in second.words
+        every = await browser.submit(second.form("/decision"), tick="all")
+        assert len(every.form("/decision").fields["row"]) == 10 and "left out" not in every.words
+        assert (await browser.submit(second.form("/decision"), press="approve", row=["59"])).status == 303
+    assert found.ledger.lines == ["erase [4]", "erase [59]"]
 
 
 HOSTILE: dict[str, tuple[str, ...]] = {

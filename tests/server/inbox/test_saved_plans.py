@@ -244,21 +244,18 @@ async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of
         assert "It will be skipped: its condition does not hold." in page.words
 
 
-async def test_a_plan_that_cannot_run_here_says_why_and_cannot_be_started(tmp_path: Path) -> None:
+@requirement("saved:listed")
+async def test_the_list_names_plans_with_origin_and_version_and_those_that_cannot_run_with_the_reason(
+    tmp_path: Path,
+) -> None:
     odd = "todoList: [{id: a, description: x, toolCalls: [{toolName: gone, arguments: {}}]}]"
-    async with opened(tmp_path, odd=odd) as (found, browser):
+    async with opened(tmp_path, broken="todoList: 3", plain=NOTE % "hi", odd=odd) as (found, browser):
         page = await browser.open("/inbox/saved/odd")
         assert "It cannot start now" in page.words and "gone" in page.words
         form = page.form("/start")
         assert ("decision", "start", False) in form.buttons and ("decision", "rehearse", False) in form.buttons
-        form.fields["decision"] = ["start"]
-        answer = await browser.send(form.action, form.fields)
+        answer = await browser.send(form.action, {**form.fields, "decision": ["start"]})
         assert answer.status == 422 and "Nothing was started" in answer.words and await count_runs(found) == 0
-
-
-@requirement("saved:listed")
-async def test_the_list_names_plans_with_origin_and_version_and_broken_files_with_the_reason(tmp_path: Path) -> None:
-    async with opened(tmp_path, broken="todoList: 3", plain=NOTE % "hi") as (found, browser):
         page = await browser.open("/inbox/saved")
         [version] = [plan.version for plan in await found.warden.plans() if plan.name == "remind"]
         for text in ("Remind a customer", "Writes one reminder", "your plans", version[:12], "plain", "Takes customer"):
