@@ -8,12 +8,7 @@ import pytest
 from mcp.types import RequestParamsMeta
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-    LimitExceeded,
-    UnknownSuspension,
-    UnknownThread,
-)
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownSuspension, UnknownThread
 from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.proof import OAUTH_CHANNEL
 from planwarden.tools.delegate.chain import CHAIN
@@ -47,40 +42,30 @@ async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path
         thread, suspension = ids["threadId"], ids["suspensionId"]
         started = await ok(his, "execute_plan", plan=ASKED)
         own, own_execution = ids_of(started), started["executionId"]
-        answers: list[tuple[str, Document]] = [
-            ("resume_execution", {"decision": APPROVE}),
-            ("resume_execution", {"decision": {"approved": False}}),
-            ("submit_answer", {"content": {}}),
-        ]
+        both = {"threadId": thread, "suspensionId": suspension}
         calls: list[tuple[str, Document, Document]] = [
             ("get_execution", {"threadId": thread}, {"threadId": NOWHERE}),
             ("list_suspensions", {"threadId": thread}, {"threadId": NOWHERE}),
             ("list_suspensions", {"cursor": suspension}, {"cursor": NOWHERE}),
             ("cancel_execution", {"threadId": thread}, {"threadId": NOWHERE}),
-            ("execute_plan", {"threadId": thread}, {"threadId": NOWHERE}),
             ("execute_plan", {"threadId": thread, "plan": ASKED}, {"threadId": NOWHERE, "plan": ASKED}),
             ("run_goal", {"threadId": thread, "goal": "x"}, {"threadId": NOWHERE, "goal": "x"}),
             *(
-                (name, {**found, **rest}, {**lost, **rest})
-                for name, rest in answers
-                for found, lost in (
-                    ({"threadId": thread, "suspensionId": suspension}, {"threadId": NOWHERE, "suspensionId": NOWHERE}),
-                    ({**own, "suspensionId": suspension}, {**own, "suspensionId": NOWHERE}),
-                    ({**own, "threadId": thread}, {**own, "threadId": NOWHERE}),
-                )
+                (name, {**own, **ids, **rest}, {**own, **dict.fromkeys(ids, NOWHERE), **rest})
+                for name, rest in (("resume_execution", {"decision": APPROVE}), ("submit_answer", {"content": {}}))
+                for ids in (both, {"suspensionId": suspension}, {"threadId": thread})
             ),
         ]
         for name, foreign, absent in calls:
             seen, unseen = await refused(his, name, **foreign), await refused(his, name, **absent)
             assert _blind(seen, foreign) == _blind(unseen, absent), name
-        for name, given in (("execute_plan", {"plan": ASKED}), ("run_goal", {"goal": "x"})):
-            # Where a goal says that it comes from.
-            answers_of = [
-                await his.call_tool(name, given, meta=_coming_from(execution_id))
-                for execution_id in (asked["executionId"], NOWHERE, own_execution)
-            ]
-            assert [answer.is_error for answer in answers_of] == [False, False, True]
-            assert "comes back" in str(answers_of[2].structured_content)
+        # Where a plan says that it comes from.
+        coming = [
+            await his.call_tool("execute_plan", {"plan": ASKED}, meta=_coming_from(execution_id))
+            for execution_id in (asked["executionId"], NOWHERE, own_execution)
+        ]
+        assert [answer.is_error for answer in coming] == [False, False, True]
+        assert "comes back" in str(coming[2].structured_content)
         for found in (await ok(his, "list_suspensions"))["suspensions"]:
             if found["suspensionId"] != own["suspensionId"]:
                 await ok(his, "cancel_execution", threadId=found["threadId"])
@@ -169,16 +154,9 @@ async def test_a_session_of_the_older_protocol_serves_only_who_opened_it(tmp_pat
     settings = Settings(home=tmp_path)
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     again = await token_for(settings, "ann")
-    hello: Document = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        },
-    }
+    client = {"clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
+    params: Document = {"protocolVersion": "2025-11-25", **client}
+    hello: Document = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     async with serving(settings) as url, httpx2.AsyncClient(headers=HEADERS) as http:
         opened = await http.post(url, json=hello, headers=bearing(ann))
         session = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}

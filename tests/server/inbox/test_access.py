@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from planwarden.agent.common.errors import RateLimited, UsageError
-from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.inbox.passphrase import InboxPassphrase
@@ -24,7 +23,7 @@ from planwarden.server.inbox.sessions import (
     PassphraseRefused,
 )
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.storage.ports.sessions import KEPT_S, InboxSession, sessions_of
+from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import ManualClock, Settings, requirement
 from tests.storage.suite import mainly
@@ -134,18 +133,6 @@ async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClo
     last = await opened()
     clock.advance(SESSION_S)
     assert await access.find_session(last.token) is None
-
-
-async def test_rows_that_expired_long_ago_go(store: Store, clock: ManualClock) -> None:
-    sessions = sessions_of(store)
-    access = InboxAccess(store)
-    opened = await access.redeem((await access.make_codes("ann", "terminal")).link)
-    clock.advance(SESSION_S + KEPT_S + 1)
-    await access.make_codes("ann", "terminal")
-    again = InboxSession(hash=opened.session.hash, principal="bob", created_at=clock.now(), expires_at=clock.now() + 9)
-    codes = await access.make_codes("bob", "terminal")
-    assert (await access.redeem(codes.typed)).session.principal == "bob"
-    assert not await sessions.redeem("no such code", again, AuditEntry(kind="session_opened", facts={}))
 
 
 def build_passphrase(file: Path) -> InboxPassphrase:

@@ -181,19 +181,6 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
         assert f"Allowed besides: At most {grant.uses} calls with exactly these values" in words
 
 
-async def test_of_a_rejection_and_a_permission_at_once_one_wins_and_nothing_is_allowed_without_an_answer() -> None:
-    async with visit() as (found, browser):
-        asked, page = await _form(browser, found)
-        async with anyio.create_task_group() as tabs:
-            tabs.start_soon(lambda: browser.submit(page.form("/grant/make"), uses="3", minutes="60"))
-            tabs.start_soon(browser.decide, asked, "reject")
-        grants = await found.warden.service.grants.list()
-        row = await found.warden.service.engine.store.find_suspension(asked)
-        assert row is not None
-        decision = (await found.warden.service.engine.find(row.execution_id)).suspensions[asked].decision
-        assert decision is not None and len(grants) == len(found.ledger.lines) == int(decision.approved)
-
-
 async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_that_trusts_it() -> None:
     async def look(arguments: dict[str, JsonValue], context: CallContext) -> str:
         return "found"

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
-
 from planwarden.agent.approval.answers import Decision
 from tests.kit import by, plan, requirement, tool_step
 from tests.server.inbox.test_accessibility import CLEAN
@@ -86,31 +84,6 @@ async def test_the_graph_of_a_long_plan_scrolls_by_keys_within_its_own_place() -
         last = await graph.get_by_text("step-49").element_handle()
         assert last is not None
         await d.page.evaluate(IN_SIGHT, last)
-
-
-@requirement("inbox:rows")
-async def test_a_row_is_left_out_and_another_edited_by_keyboard_alone() -> None:
-    async with open_browser() as d:
-        mail: dict[str, JsonValue] = {"to": {"$from": "item"}, "subject": "Reminder", "body": "Please pay."}
-        rows = tool_step("remind", "send_mail", mail, forEach=["ann", "bob", "eve"])
-        await d.log_in(target=f"/inbox/suspensions/{await d.found.run_to_question(rows)}")
-        await d.page.get_by_label("row 1", exact=True).focus()
-        await d.page.keyboard.press("Space")
-        await d.page.locator("#row-1 summary").focus()
-        await d.page.keyboard.press("Enter")
-        await d.page.keyboard.press("Tab")
-        await d.page.keyboard.press("Tab")
-        assert (await d.focused()).startswith("INPUT")
-        await d.page.keyboard.press("ControlOrMeta+a")
-        await d.page.keyboard.type("Last reminder")
-        await d.page.keyboard.press("Enter")
-        await d.page.wait_for_selector("text=2 of 3 rows run as follows")
-        assert '"Last reminder"' in await d.page.inner_text(".becomes") and d.found.ledger.lines == []
-        await d.page.keyboard.press("a")
-        assert "approve" in await d.focused()
-        await d.page.keyboard.press("Enter")
-        await d.page.wait_for_selector("text=approved by ann")
-    assert d.found.ledger.lines == ["send_mail bob Last reminder normal 1", "send_mail eve Reminder normal 1"]
 
 
 @requirement("inbox:keyboard")

@@ -1,7 +1,5 @@
 """The pages that list: what waits, what was decided and what runs; each bounded, and none of it a door for markup."""
 
-import hashlib
-import json
 import re
 from pathlib import Path
 
@@ -50,19 +48,6 @@ async def test_questions_of_every_thread_and_owner_are_listed_danger_first_and_t
         assert f"after={older[-2]}" in page.text and _questions(rest) == [older[-1]]
         assert "Notify me in this browser" in page.words and "Notifications need JavaScript" in page.words
         assert f"{PAGE_SIZE} others" in (await browser.open(f"/inbox/suspensions/{dangerous}")).words
-
-
-@requirement("inbox:facts-first")
-async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_their_own_page() -> None:
-    text, name = "x" * 3_000 + " the end", "n" * 900
-    whole = json.dumps(text)
-    async with visit(tools=[send]) as (found, browser):
-        asked = await found.ask(tool_step("s", "send", {"to": "a", "body": text, "tags": {name: "x"}}))
-        listed = await browser.open("/inbox")
-        digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
-        assert f"[{len(whole)} bytes, sha256 {digest}]" in listed.words and "the end" not in listed.words
-        own = await browser.open_question(asked)
-        assert all(part in own.words for part in (digest, "the end", name)) and '<details class="long">' in own.text
 
 
 @requirement("inbox:hostile")
@@ -235,23 +220,6 @@ async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
         assert "Runs of month & end" in page.words and "Claude Code" in page.words
         page = await browser.open("/inbox/plans?state=asleep")
         assert page.status == 422 and "choose one of running" in page.words
-
-
-@requirement("inbox:plans")
-async def test_titles_are_cut_and_words_of_others_are_quoted_but_not_the_name_of_a_saved_plan() -> None:
-    hostile = "<script>alert(1)</script>\u202e\u200b\n\0done" + "x" * 10_000
-    async with visit() as (found, browser):
-        for number, goal in enumerate((hostile, None)):
-            scribe = Scribe.on(found.warden.service.engine.store, f"e{number}")
-            version = ev.PlanVersion(name=hostile if goal else "monthly", digest="d")
-            await scribe.write(ev.ExecutionCreated(goal=goal, host=hostile, saved_plan=version))
-            await scribe.write(ev.ExecutionFailed(code="x", message=hostile))
-        page = await browser.open("/inbox/plans")
-        assert len(page.text) < 20_000
-        assert _titles(page)[0] == "monthly" and _titles(page)[1].startswith("<q>&lt;script&gt;")
-        assert "<q>&lt;script&gt;alert(1)" in page.text.split('class="why bad"')[1]
-        links = re.findall(r'saved plan <a href="([^"]+)"', page.text)
-        assert [len(_titles(await browser.open(link))) for link in links] == [1, 1]
 
 
 @requirement("inbox:plans", "inbox:paged")

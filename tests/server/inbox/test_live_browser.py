@@ -37,26 +37,6 @@ async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
         assert await d.page.is_checked(f"input[value='{first}']")
 
 
-@requirement("inbox:plans", "inbox:live")
-async def test_a_run_appears_by_itself_and_the_focus_stays_where_it_was() -> None:
-    from playwright.async_api import expect
-
-    async with open_browser() as d:
-        asked = await d.found.run_to_question(LETTER, goal="Close idle accounts")
-        await d.log_in(target="/inbox/plans")
-        answer = d.page.locator(f"a[href$='/suspensions/{asked}']")
-        await answer.focus()
-        await d.found.run_to_question(*CLEAN_UP, goal="Clean the CRM")
-        await d.page.wait_for_selector("text=Clean the CRM")
-        await expect(answer).to_be_focused()
-        await expect(d.page.locator(".plans .open")).to_have_text(["Clean the CRM", "Close idle accounts"])
-        await answer.click()
-        await d.page.click("button.reject")
-        await d.page.click("text=Open the plan")
-        await d.page.click(".crumb a")
-        await expect(d.page.locator(".plans .status >> nth=0")).to_have_text("rejected")
-
-
 @requirement("inbox:outcome")
 async def test_the_page_keeps_saying_what_became_of_an_approval() -> None:
     release = anyio.Event()

@@ -190,18 +190,6 @@ async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_no
 
 
 @requirement("console:other-inputs")
-async def test_a_fork_with_other_inputs_runs_the_chosen_step_and_all_after_it_again() -> None:
-    async with _visit_inputs(approved=True) as (found, browser, _, form):
-        # The step that took the value is done, and is not among those that run again.
-        refused = await browser.submit(form, press="run", **{TOPIC: "new", "from": "erase"})
-        assert refused.status == 422 and "Nothing was started" in refused.words
-        kept = refused.form("/inputs/run")
-        assert (kept.fields[TOPIC], kept.fields["from"]) == (["new"], ["erase"])
-        started = (await browser.submit(kept, press="run", **{"from": "find"})).run_id
-        assert (await found.warden.service.engine.find(started)).inputs["topic"] == "new"
-
-
-@requirement("console:other-inputs")
 async def test_values_that_do_not_fit_are_shown_at_their_fields_and_enter_starts_nothing() -> None:
     async with _visit_inputs(approved=False) as (found, browser, run, form):
         checked = await browser.submit(form, press="check", **{TOPIC: "new"})
@@ -211,6 +199,7 @@ async def test_values_that_do_not_fit_are_shown_at_their_fields_and_enter_starts
             answer = await browser.submit(form, press="run", **{LIMIT: limit})
             assert answer.status == 422 and 'aria-invalid="true"' in answer.text
         assert (await browser.submit(form, press="run", key="x")).status == 422
+        assert (await browser.submit(form, press="run", **{"from": "nowhere"})).status == 422
         assert (await browser.submit(form, decision="start")).status == 422
         # A later run went on in the meantime: what was written stays.
         later = await found.warden.retry(run.thread_id)
@@ -284,23 +273,17 @@ async def test_a_form_that_describes_another_file_than_the_page_showed_writes_no
         assert other.status == 409 and "nothing was written" in other.words and _files(tmp_path) == []
         assert "Remind somebody" in other.words
         assert "pointer: /text" not in other.words and "input.0" not in other.form("/keep/write").fields
+        for name in ("", "../x", "x" * 65):
+            refused = await browser.submit(other.form("/keep/write"), press="keep", name=name)
+            assert refused.status == 422 and 'aria-invalid="true"' in refused.text, name
         seen = await browser.submit(other.form("/keep/write"), press="preview", name="reminder")
         assert seen.status == 200 and _files(tmp_path) == []
         assert (await browser.submit(seen.form("/keep/write"), press="keep")).status == 303
-        assert _files(tmp_path) == ["reminder.yaml"]
-
-
-@requirement("inbox:keep")
-async def test_a_name_that_is_taken_or_unusable_is_refused_and_the_other_plan_stays(tmp_path: Path) -> None:
-    (tmp_path / "plans").mkdir()
-    taken = tmp_path / "plans" / "taken.json"
-    taken.write_text("{}")
-    async with _visit_keeping(tmp_path) as (_, browser, _, page):
-        for name in ("taken", "", "a b", "../x", "x" * 65, "é"):
-            for press in ("keep", "preview"):
-                refused = await browser.submit(page.form("/keep/write"), press=press, name=name)
-                assert refused.status == 422 and 'aria-invalid="true"' in refused.text, name
-        assert _files(tmp_path) == ["taken.json"] and taken.read_text() == "{}"
+        kept = (tmp_path / "plans" / "reminder.yaml").read_text()
+        again = await browser.submit(page.form("/keep/write"), press="preview", name="reminder")
+        # The name is taken now.
+        assert again.status == 422 and _files(tmp_path) == ["reminder.yaml"]
+        assert (tmp_path / "plans" / "reminder.yaml").read_text() == kept
 
 
 @requirement("inbox:keep")

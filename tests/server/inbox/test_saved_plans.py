@@ -15,7 +15,7 @@ import planwarden
 from planwarden.agent.core import events as ev
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
-from tests.kit import Ledger, ManualClock, MemoryStore, Settings, requirement, tool_step
+from tests.kit import ManualClock, MemoryStore, Settings, requirement, tool_step
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 
 pytestmark = pytest.mark.anyio
@@ -43,18 +43,17 @@ todoList:
         arguments: {ids: [1, 2]}
 """
 NOTE = "todoList: [{id: a, description: x, toolCalls: [{toolName: note, arguments: {text: %s}}]}]"
+Opened = tuple[Inbox, Browser]
 
 
 @asynccontextmanager
-async def opened(
-    home: Path, ledger: Ledger | None = None, *, store: MemoryStore | None = None, **files: str
-) -> AsyncGenerator[tuple[Inbox, Browser]]:
+async def opened(home: Path, *tools: object, store: MemoryStore | None = None, **files: str) -> AsyncGenerator[Opened]:
     """An inbox on a home with these plans, and a browser that has logged in."""
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, **files}.items():
         write(home, name, text)
-    async with visit(ledger or Ledger(), store=store, settings=Settings(home=home)) as (found, browser):
-        yield found, browser
+    async with visit(tools=tools, store=store, settings=Settings(home=home)) as found:
+        yield found
 
 
 def write(home: Path, name: str, text: str) -> None:
@@ -86,8 +85,7 @@ async def find_run(found: Inbox, page: Page) -> planwarden.Execution:
 
 @requirement("saved:started")
 async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_of_the_run(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as (found, browser):
+    async with opened(tmp_path) as (found, browser):
         form = await fill(browser, customer="Ada", tone='"firm"', tags='["a"]')
         assert form.fields[field("times")] == ["1"]
         rehearsed = await find_run(found, await browser.submit(form, press="rehearse"))
@@ -95,7 +93,7 @@ async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_
         answer = await browser.submit(form, press="start")
         run = await find_run(found, answer)
         assert run.execution_id != rehearsed.execution_id
-        assert (run.status, ledger.lines) == ("suspended", ["note Ada"])
+        assert (run.status, found.ledger.lines) == ("suspended", ["note Ada"])
         page = await browser.open(answer.headers["location"])
         assert "inbox (ann)" in page.words and "belongs to local" in page.words
         [first, accepted, *_] = await found.warden.service.engine.store.read(run.execution_id, 0)
@@ -137,13 +135,14 @@ async def test_inputs_that_are_not_declared_go_into_a_json_field_where_the_schem
       $defs: {colour: {enum: [red, blue]}}
     """
     async with opened(tmp_path, free=dedent(schema) + NOTE % "hi") as (found, browser):
-        faults = {"[1]": "write an object", '{"a": 1}': "a has a field of its own", "{": "not valid JSON"}
-        for text, said in faults.items():
-            page = await browser.submit(await fill(browser, "free"), press="start", more=text)
-            assert page.status == 422 and said in page.words, page.words
-        page = await browser.submit(await fill(browser, "free"), press="start", more='{"b": "x"}')
-        assert page.status == 422 and "/b: " in page.words
         form = await fill(browser, "free", **{"a": "x", "": "nameless", "c": '"red"'})
+        for text, said in (
+            ("[1]", "write an object"),
+            ('{"a": 1}', "a has a field of its own"),
+            ('{"b": "x"}', "/b: "),
+        ):
+            page = await browser.submit(form, press="start", more=text)
+            assert page.status == 422 and said in page.words, page.words
         run = await find_run(found, await browser.submit(form, press="start", more='{"b": 2}'))
         execution = await found.warden.service.engine.find(run.execution_id)
         assert execution.inputs == {"a": "x", "": "nameless", "c": "red", "b": 2}

@@ -186,9 +186,7 @@ async def is_whole(store: Store) -> bool:
 
 
 @requirement("notification:gives-up")
-async def test_what_is_given_up_or_for_a_channel_that_is_gone_is_in_the_audit(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_what_is_given_up_or_for_a_channel_that_is_gone_is_in_the_audit(store: Store, clock: ManualClock) -> None:
     notifications, now = notifications_of(store), clock.now()
     await written(store, notification(1, now), notification(2, now, "gone"), notification(3, now + 50, "gone"))
     [held] = await notifications.claim("gone", limit=1, lease_s=CLAIM_S)

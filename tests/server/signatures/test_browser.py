@@ -16,7 +16,7 @@ from planwarden.server.inbox.web_server import serve_app
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import Ledger, OperatorPolicy, Settings, requirement, warden
 from tests.server.inbox.support import Inbox
-from tests.server.inbox.tour import Tour
+from tests.server.inbox.test_accessibility import Tour
 from tests.server.signatures.support import WIPE, wipe
 from tests.support.axe import read_axe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM

@@ -94,11 +94,14 @@ class Watching:
             yield made
 
 
+def list_spans(request: ExportTraceServiceRequest) -> list[Span]:
+    return [span for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
+
+
 def spans_of(received: Iterable[ReceivedRequest]) -> list[Span]:
     """What a collector received over HTTP, in order."""
     bodies = [request.body for request in received if request.path == "/v1/traces"]
-    sent = [resource for body in bodies for resource in ExportTraceServiceRequest.FromString(body).resource_spans]
-    return [span for resource in sent for scope in resource.scope_spans for span in scope.spans]
+    return [span for body in bodies for span in list_spans(ExportTraceServiceRequest.FromString(body))]
 
 
 def attributes(span: ReadableSpan) -> Mapping[str, object]:

@@ -16,8 +16,6 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import RequestParamsMeta
 from opentelemetry.metrics import MeterProvider, NoOpCounter, NoOpHistogram, NoOpMeter
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -33,7 +31,7 @@ from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.telemetry import Telemetry
 from tests.kit import MemoryStore, Settings, confirm, ok, plan, requirement, tool_step
-from tests.server.telemetry.support import spans_of
+from tests.server.telemetry.support import list_spans, spans_of
 from tests.support.receiver import Manner, Receiver, never_reply, reply_with, send_garbage, serve_receiver
 from tests.support.slices import first_only
 from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, says, statuses
@@ -92,7 +90,6 @@ async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> N
         ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.0"}, {"/v1/metrics"}),
         ({"OTEL_METRICS_EXPORTER": "none"}, {"/v1/traces"}),
         ({"OTEL_SDK_DISABLED": "true"}, set[str]()),
-        ({"OTEL_TRACES_SAMPLER": "always_off"}, {"/v1/metrics"}),
         ({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}, set[str]()),
     ),
 )
@@ -107,21 +104,17 @@ async def test_variables_for_samplers_and_switches_apply(
 
 
 @dataclass
-class Collector(trace_service_pb2_grpc.TraceServiceServicer, metrics_service_pb2_grpc.MetricsServiceServicer):
-    """An OTLP receiver over gRPC; both services call the same method, which looks at the type of the request."""
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """An OTLP receiver over gRPC."""
 
     traces: list[ExportTraceServiceRequest] = field(default_factory=list[ExportTraceServiceRequest])
-    metrics: list[Any] = field(default_factory=list[Any])
     keys: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     port: int = 0
 
     def Export(self, request: Any, context: Any) -> Any:
         self.keys.append(dict(context.invocation_metadata()))
-        if isinstance(request, ExportTraceServiceRequest):
-            self.traces.append(request)
-            return ExportTraceServiceResponse()
-        self.metrics.append(request)
-        return ExportMetricsServiceResponse()
+        self.traces.append(request)
+        return ExportTraceServiceResponse()
 
 
 @contextmanager
@@ -130,10 +123,9 @@ def collecting() -> Generator[Collector]:
 
     collector = Collector()
     server: Any = grpc.server(ThreadPoolExecutor(2))
-    # The generated modules have no types.
-    services: tuple[Any, Any] = (trace_service_pb2_grpc, metrics_service_pb2_grpc)
-    services[0].add_TraceServiceServicer_to_server(collector, server)
-    services[1].add_MetricsServiceServicer_to_server(collector, server)
+    # The generated module has no types.
+    service: Any = trace_service_pb2_grpc
+    service.add_TraceServiceServicer_to_server(collector, server)
     collector.port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -144,24 +136,19 @@ def collecting() -> Generator[Collector]:
 
 @pytest.mark.slow
 @requirement("telemetry:variables")
-async def test_a_collector_receives_spans_and_metrics_over_grpc(tmp_path: Path) -> None:
+async def test_a_collector_receives_spans_over_grpc(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="the extra otel-grpc is not installed")
     with anyio.fail_after(60), collecting() as collector:
         environment = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}",
             "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=abc",
+            "OTEL_METRICS_EXPORTER": "none",
         }
         assert await _run(tmp_path, environment) == ""
-    names = {
-        span.name
-        for request in collector.traces
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    }
+    names = {span.name for request in collector.traces for span in list_spans(request)}
     assert names == {"invoke_workflow planwarden", "planwarden.step a", "execute_tool calculator"}
-    assert collector.metrics and {keys["x-key"] for keys in collector.keys} == {"abc"}
+    assert {keys["x-key"] for keys in collector.keys} == {"abc"}
 
 
 @pytest.mark.slow

@@ -10,11 +10,8 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import psycopg
 import pytest
 from opentelemetry import trace
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -28,14 +25,12 @@ from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.server.telemetry.trace_context import read_trace_context
-from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.harness.fault import SilentStore
 from tests.harness.team import ASK, MAIL, SLOW, Gate, Team, answer, start
-from tests.kit import Client, Ledger, MemoryStore, plan, requirement, served, tool_step
+from tests.kit import Client, Ledger, plan, requirement, served, tool_step
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
-from tests.storage.suite import LEASE_S, BackEnd, Postgres
-from tests.support.receiver import reply_with, serve_receiver
+from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.wardens import calls, end_at_once, model_step, says
 from tests.tools.downstream.support import Place
 
@@ -168,26 +163,6 @@ print([name for name in sys.modules if name.startswith(("opentelemetry", "planwa
 """
     done = await anyio.run_process([sys.executable, "-c", program], stderr=subprocess.STDOUT)
     assert done.stdout.decode().strip() == "['planwarden.server.telemetry.settings']"
-
-
-@requirement("telemetry:off")
-async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) -> None:
-    with anyio.fail_after(60):
-        async with serve_receiver(reply_with(200)) as receiver:
-            (tmp_path / "planwarden.toml").write_text(
-                f'[otel]\nendpoint = "http://127.0.0.1:{receiver.port}"\n', encoding="utf-8"
-            )
-            settings = load_settings(home=tmp_path, environment={"OTEL_SERVICE_NAME": "ours"})
-            async with planwarden.Warden(settings=settings, store=MemoryStore(), tools=Ledger().tools()) as w:
-                await w.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
-    bodies = {request.path: request.body for request in receiver.received}
-    assert set(bodies) == {"/v1/traces", "/v1/metrics"}
-    [spans] = ExportTraceServiceRequest.FromString(bodies["/v1/traces"]).resource_spans[0].scope_spans
-    assert spans.scope.name == "planwarden" and spans.schema_url == "https://opentelemetry.io/schemas/1.41.0"
-    assert {span.name for span in spans.spans} == {WORKFLOW, "planwarden.step a", "execute_tool note"}
-    [metrics] = ExportMetricsServiceRequest.FromString(bodies["/v1/metrics"]).resource_metrics[0].scope_metrics
-    assert "planwarden.executions" in {metric.name for metric in metrics.metrics}
-    assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @pytest.mark.parametrize(
@@ -364,24 +339,6 @@ async def test_a_takeover_from_a_silent_process_is_counted_with_the_time_since_i
         assert labels == {"planwarden.takeover.owner": "silent"}
         assert after_s == pytest.approx(passed_s) and watching.counts(TAKEOVERS) == [1]
         assert watched.points(TAKEOVERS) == [] and watching.points(WAKE_UPS) == []
-
-
-@requirement("telemetry:handovers")
-@pytest.mark.parametrize("back_end", ["postgres"], indirect=True)
-async def test_a_takeover_from_a_dead_process_is_counted_with_the_time_since_it_lived(fleet: Fleet) -> None:
-    async with (
-        fleet.watch(is_held=True, is_silent=True) as (owner, _),
-        fleet.watch() as (other, watching),
-    ):
-        await start(owner, SLOW)
-        await fleet.gate.is_reached.wait()
-        assert isinstance(fleet.back_end, Postgres)
-        # First the time, because the other process may look at any moment.
-        fleet.clock.advance(GONE_S)
-        with psycopg.connect(fleet.back_end.url) as connection:
-            connection.execute("DELETE FROM owners WHERE owner = %s", (owner.owner,))
-        [(labels, after_s)] = await until(watching, TAKEOVERS, other)
-        assert (labels, after_s) == ({"planwarden.takeover.owner": "dead"}, pytest.approx(GONE_S))
 
 
 @requirement("telemetry:handovers")
