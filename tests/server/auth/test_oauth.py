@@ -71,7 +71,8 @@ async def test_a_token_for_another_audience_or_time_is_refused() -> None:
     issuer = Issuer()
     check = _check(issuer)
     for claims in REFUSED:
-        moved = {name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()}
+        now = int(time.time())
+        moved: dict[str, Any] = {name: now + at if isinstance(at, int) else at for name, at in claims.items()}
         assert await check.verify_token(issuer.token(**moved)) is None, claims
     assert await check.verify_token(issuer.token()) is not None
 

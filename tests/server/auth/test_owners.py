@@ -43,6 +43,8 @@ async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path
         started = await ok(his, "execute_plan", plan=ASKED)
         own, own_execution = ids_of(started), started["executionId"]
         both = {"threadId": thread, "suspensionId": suspension}
+        answers: tuple[tuple[str, Document], ...]
+        answers = ("resume_execution", {"decision": APPROVE}), ("submit_answer", {"content": {}})
         calls: list[tuple[str, Document, Document]] = [
             ("get_execution", {"threadId": thread}, {"threadId": NOWHERE}),
             ("list_suspensions", {"threadId": thread}, {"threadId": NOWHERE}),
@@ -52,7 +54,7 @@ async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path
             ("run_goal", {"threadId": thread, "goal": "x"}, {"threadId": NOWHERE, "goal": "x"}),
             *(
                 (name, {**own, **ids, **rest}, {**own, **dict.fromkeys(ids, NOWHERE), **rest})
-                for name, rest in (("resume_execution", {"decision": APPROVE}), ("submit_answer", {"content": {}}))
+                for name, rest in answers
                 for ids in (both, {"suspensionId": suspension}, {"threadId": thread})
             ),
         ]

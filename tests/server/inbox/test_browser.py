@@ -79,22 +79,6 @@ async def open_browser(
             assert made.complaints == []
 
 
-@requirement("inbox:no-script")
-async def test_everything_works_without_script() -> None:
-    async with open_browser(java_script_enabled=False) as d:
-        asked = await d.found.run_to_question(LETTER)
-        await d.log_in()
-        await d.page.click(f"#q-{asked} a.open")
-        await d.page.click("text=Edit the arguments first")
-        await d.page.get_by_label("copies").fill("2")
-        await d.page.click("button.approve")
-        await d.page.click("text=Approve with these changes")
-        assert "approved by ann" in await d.page.inner_text(".standing")
-        await d.page.click("text=Log out")
-        assert "Log in" in await d.page.inner_text("h1")
-        assert d.found.ledger.lines == ["send_mail team@acme.example Your account will be closed normal 2"]
-
-
 @requirement("inbox:hostile")
 async def test_hostile_text_is_text() -> None:
     script = "<img src=x onerror=alert(1)><script>alert(2)</script>"

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from pathlib import Path
 
 import anyio
@@ -11,12 +10,10 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.settings.rules import build_rule_book
 from tests.kit import (
     Ledger,
     ManualClock,
     MemoryStore,
-    OperatorPolicy,
     Settings,
     plan,
     requirement,
@@ -216,41 +213,6 @@ async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_sh
         back = await browser.submit(shown.form("/decision"), press="edit")
         assert "instead" in back.form("/decision").fields["plan"][0]
         assert (await found.current_execution(asked)).status == "suspended" and found.ledger.lines == []
-
-
-RULES = """
-[[rules]]
-tool = "note"
-when = { text = { prefix = "ask" } }
-then = "ask"
-because = "<b>by hand</b>"
-[[rules]]
-tool = "erase"
-when = { "ids/0" = { min = 1, max = 9 } }
-then = "allow"
-[[rules]]
-tool = "erase"
-then = "deny"
-because = "kept"
-"""
-
-
-@requirement("rules:calls")
-async def test_a_question_and_a_call_name_their_rule_and_its_values() -> None:
-    rules, facts = build_rule_book(tomllib.loads(RULES)["rules"])
-    settings = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(rules=rules, facts={"rules": facts}))
-    async with visit(settings=settings) as (found, browser):
-        asked = await found.ask(tool_step("a", "note", {"text": "ask <i>me</i>"}))
-        for page in (await browser.open_question(asked), await browser.open("/inbox")):
-            assert 'Rule 1 applies: ask note when text begins with "ask" (<b>by hand</b>)' in page.words
-            assert 'here text = "ask <i>me</i>"' in page.words
-            assert "<b>by" not in page.text and "<i>me" not in page.text
-        for number, says in (
-            (5, "Allowed by rule 2: allow erase when ids/0"),
-            (50, "rule 3 of the operator denies it: kept"),
-        ):
-            done = await found.warden.execute_plan(plan(tool_step("a", "erase", {"ids": [number]})), wait_seconds=60)
-            assert says in (await browser.open(f"/inbox/executions/{done.execution_id}")).words
 
 
 TIDY = """

@@ -208,26 +208,12 @@ async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothin
         assert (await browser.submit(shown, press="start")).status == 303
 
 
-SWEEP = """
-inputs: {properties: {ids: {type: array, default: []}}}
-todoList:
-  - id: each
-    description: Erase each of them
-    forEach: {$from: inputs, pointer: /ids}
-    toolCalls: [{toolName: erase, arguments: {ids: [{$from: item}]}}]
-  - id: more
-    description: Erase another one
-    when: {value: {$from: inputs, pointer: /ids}, matches: {minItems: 1}}
-    toolCalls: [{toolName: erase, arguments: {ids: [9]}}]
-"""
-
-
 @requirement("saved:forecast")
 async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of_the_form(tmp_path: Path) -> None:
     asks = REMIND.replace("ids: [1, 2]", "ids: {$from: inputs, pointer: /ids}").replace(
         "properties:", "properties:\n    ids: {type: array}"
     )
-    async with opened(tmp_path, asks=asks, sweep=SWEEP) as (found, browser):
+    async with opened(tmp_path, asks=asks) as (found, browser):
         page = await browser.open("/inbox/saved/remind")
         assert "1 call will ask before it runs" in page.words
         assert "erase will ask a person, in the inbox or at a terminal: calls of this tool are dangerous" in page.words
@@ -237,10 +223,6 @@ async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of
         page = await browser.submit(form, press="forecast")
         assert page.status == 200 and "erase will ask a person" in page.words
         assert page.form("/start").fields[field("ids")] == ["[3]"] and await count_runs(found) == 0
-        page = await browser.open("/inbox/saved/sweep")
-        assert "1 loop will ask once for all rows." in page.words
-        assert "erase will ask, one question for all rows: a person, in the inbox or at a terminal" in page.words
-        assert "It will be skipped: its condition does not hold." in page.words
 
 
 @requirement("saved:listed")
