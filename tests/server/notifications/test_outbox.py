@@ -268,8 +268,9 @@ async def test_a_receiver_that_asks_for_time_gets_it_for_all_its_notifications(a
 @requirement("notification:discreet")
 async def test_what_went_wrong_is_said_without_the_address_no_redirect_is_followed_and_no_wait_is_endless() -> None:
     past = "Thu, 01 Jan 1970 00:00:00 GMT"
+    moved = "answered 307; planwarden follows no redirects, so configure the address that it leads to"
     for manner, said, wait_s in (
-        (reply_with(307, location="http://127.0.0.1:1/elsewhere"), "answered 307", None),
+        (reply_with(307, location="http://127.0.0.1:1/elsewhere"), moved, None),
         (reply_with(503, retry_after="1" * 50), "answered 503", 6 * 3600.0),
         (reply_with(503, retry_after="-5"), "answered 503", None),
         (reply_with(503, retry_after="soon"), "answered 503", None),
