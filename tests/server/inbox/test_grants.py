@@ -179,6 +179,8 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
         assert grant.grant_id == asked and grant.uses in (3, 4) and found.ledger.lines == ["erase [1, 2]"]
         words = (await browser.open(f"/inbox/suspensions/{asked}")).said
         assert f"Allowed besides: At most {grant.uses} calls with exactly these values" in words
+        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
+        assert kinds.count("grant_made") == 1
 
 
 async def test_a_tool_that_only_reads_as_its_server_says_comes_with_the_command_that_trusts_it() -> None:
