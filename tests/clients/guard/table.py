@@ -25,8 +25,8 @@ class Table:
 
     @property
     def text(self) -> str:
-        heads = ["the model", *(f"{host.label} {host.version}" for host in HOSTS)]
-        rows = [[tried, *(row.get(host.name, "not run") for host in HOSTS)] for tried, row in self.cells.items()]
+        heads = ["the model", ", ".join(f"{host.label} {host.version}" for host in HOSTS)]
+        rows = [[tried, _join_outcomes(row)] for tried, row in self.cells.items()]
         return "".join(map(_format_row, [heads, ["---"] * len(heads), *rows]))
 
 
@@ -35,6 +35,13 @@ def write_page(table: Table) -> None:
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     PAGE.write_text(f"{before}{BEGIN}{table.text}{END}{after}", encoding="utf-8")
+
+
+def _join_outcomes(row: dict[str, str]) -> str:
+    """Return the outcome where all hosts have the same one, else each host with its own."""
+    outcomes = {host.label: row.get(host.name, "not run") for host in HOSTS}
+    alike = set(outcomes.values())
+    return alike.pop() if len(alike) == 1 else "; ".join(f"{label}: {told}" for label, told in outcomes.items())
 
 
 def _format_row(cells: Sequence[str]) -> str:
