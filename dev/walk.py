@@ -39,10 +39,9 @@ PLAN: dict[str, Any] = {
 }
 INTRODUCTION = """# A walk: nobody approves for you
 
-`make walk` runs this and writes the page: a store on a disk, an MCP client in the place of an assistant's host that
-says yes to everything, and the pages of the inbox in the place of a person's browser. Names in capitals stand for ids.
+`make walk` runs this and writes the page. The host says yes to everything. Names in capitals are ids.
 
-| what somebody does | what happens | lines in the ledger of effects |
+| what somebody does | what happens | effects |
 |---|---|---|
 """
 

@@ -15,13 +15,12 @@ BLOCK = re.compile(r"^:(\w+) (\w+):$", re.MULTILINE)
 """A line that stands for a fenced block: its language, and its name."""
 TEXT = """# Saved plans
 
-A plan in a file runs by its name: from an assistant's commands, the command line, Python, a schedule or a
-[hook](schedules.md#hooks). The files are yours; no model writes or changes one. All keys:
+A plan in a file runs by its name: from an assistant, the command line, Python, a schedule or a
+[hook](schedules.md#hooks). You write the file; no model can change it. All keys:
 [plans](reference/plans.md#saved-plans).
 
-`make show` runs what stands here and writes the page with what was printed; ids and times are those of that run. The
-person is Ann. Nothing is a double but the assistant's model, a program on the same machine that does what the prompt
-says.
+`make show` runs this page's example with real servers and prints what it saw; a script plays the assistant's model. The
+person is Ann.
 
 ## The plan
 
@@ -33,30 +32,26 @@ Ann's notes are in `~/notes`, under git. Two public servers reach them, in `plan
 
 :toml settings:
 
-This is `plans/archive.yaml`. The filesystem server returns its list as JSON in a text, which the binding of `forEach`
-reads. Each move is a call of its own, with its own proof.
+This is `plans/archive.yaml`. The files server returns JSON in a text, so `forEach` parses it.
 
 :yaml plan:
 
 ## On the command line
 
-`check` says what would happen and who would be asked. Nothing runs.
+`check` says what would happen and who would be asked. Nothing runs. (It also draws the plan.)
 
 :console look:
 
-`run` asks once about all notes. Ann types `s` and leaves row 2 out, so `budget.md` stays where it is. Then she
-approves rows 1 and 3, and the commit.
+`run` asks once about all notes. Ann types `s` and leaves row 2 out. Then she approves rows 1 and 3, and the commit.
 
 :console run:
 
-In this moment planwarden is killed with SIGKILL. (The show stops the git server just before, so that the call is under
-way for sure, and kills it too.)
+Now planwarden is killed with SIGKILL. (The show stops the git server just before, so that the call has no answer.)
 
 ## After the kill
 
-Everything that was acknowledged is on disk. Of the commit nobody knows, so it is not repeated unasked. A server that
-runs anyway, such as an assistant's, would go on by itself, and ask. Without one, Ann cancels and retries. No note is
-moved again, and the one that was left out stays. She looks into `git log`, finds no commit, and types `n`.
+The outcome of the commit is unknown. A server that runs would ask by itself; without one, Ann runs `planwarden cancel`
+and `planwarden retry`. No note moves again, and the commit asks. She finds none in `git log`, and types `n`:
 
 :console retry:
 
@@ -64,8 +59,8 @@ moved again, and the one that was left out stays. She looks into `git log`, find
 
 ## From Python
 
-On Tuesday a program moves what is left. It is the operator here, so its approval is enough. With the `key` the plan
-runs once, however often the program does.
+A program moves what is left. It decides as the operator. With the `key` the plan runs once, however often the program
+does.
 
 :python program:
 
@@ -73,58 +68,34 @@ runs once, however often the program does.
 
 ## In the inbox
 
-Every saved plan has a page in the [inbox](inbox.md#saved-plans-and-schedules): a form made from its `inputs`, and
-beside it what a run will do. This is another plan's:
+Every saved plan has a page in the [inbox](inbox.md#saved-plans-and-schedules), with a form for its `inputs`:
 
 ![A form with the plan's inputs; beside it the steps, and that send_mail will ask](images/inbox-saved-plan.png)
 
 ## From Claude Code
 
-Each saved plan is an MCP prompt with its inputs as arguments, required ones first. Ann types `/arch`, and Claude Code
-offers it:
+Each saved plan is an MCP prompt with its inputs as arguments, required ones first:
 
 :text menu:
 
-:text typed:
-
-The prompt tells the model to call `run_plan` with exactly this input. A move is dangerous, so Claude Code cannot show a
-form, only an address:
+A move is dangerous, so Claude Code shows an address, and Ann decides on that page:
 
 :text link:
 
-Ann opens the page, sees both notes, presses *Approve*, comes back and chooses *I'm done, continue*. A commit needs no
-page. Claude Code shows its form, and she accepts:
-
-:text form:
-
-The model reads that the plan is completed, and says so:
-
-:text said:
-
 ## From other hosts
 
-`make clients` runs a plan `remind`, which takes `customer` and perhaps `days`, from the commands of these:
+`make clients` runs a plan `remind`, with the inputs `customer` and `days`, from these:
 
 HOSTS
 ## Every Monday
 
-:console schedule:
+The first command runs the plan each Monday ([schedules](schedules.md)). The second lets its commit run
+[without a question](schedules.md#without-asking), until somebody changes the plan:
 
-What a [schedule](schedules.md) starts asks like anything else.
-
-## Without a question
-
-Ann trusts the last step of this plan. At a terminal she allows its commit once a day, for 90 days:
-
-:console grant:
-
-The schedule's run, started now for the show, asks about the notes. The commit goes through:
-
-:console granted:
-
-Then somebody edits the title in `archive.yaml`. From now on the commit asks again:
-
-:console changed:
+```console
+$ planwarden schedule add archive --cron '0 9 * * 1' --timezone Europe/Berlin --input to=archive
+$ planwarden grant add repo_git_commit --plan archive --step commit --uses-per-day 1 --for 90d
+```
 """
 OFFERS = {
     "Claude Code": "a command; words take the places of the inputs",
@@ -135,6 +106,13 @@ OFFERS = {
 """How each host offers a plan. Tests hold what it asks planwarden for."""
 
 
+def cut(name: str, text: str) -> str:
+    """Return the part of a block that the page shows."""
+    if name == "retry":
+        return text[text.index("╭─ Did this call happen?") :]
+    return text.partition("\nflowchart TD")[0]
+
+
 def build_page(shown: Transcript, hosts: Sequence[PlanHost]) -> str:
     """Returns the page. `hosts` are those from whose commands a plan ran."""
     given = {"servers": SERVERS, "settings": SETTINGS, "plan": PLAN, "program": PROGRAM}
@@ -143,7 +121,7 @@ def build_page(shown: Transcript, hosts: Sequence[PlanHost]) -> str:
 
     def fence(found: re.Match[str]) -> str:
         language, name = found.groups()
-        text = given[name] if name in given else shown.text(name)
+        text = given[name] if name in given else cut(name, shown.text(name))
         return f"```{language}\n{text.rstrip()}\n```"
 
     return BLOCK.sub(fence, TEXT).replace("HOSTS\n", f"{''.join(rows)}\n")
