@@ -178,10 +178,10 @@ async def call_tool(client: Client, name: str, **arguments: Any) -> dict[str, An
 
 
 def describe_answer(answer: dict[str, Any]) -> str:
-    """Returns the status, or the error's code, and the sentence that the model reads."""
+    """Return the status, or the error's code, and the beginning of what the model reads."""
     if "status" not in answer:
-        return f"`{answer['error']['code']}`: {answer['error']['message']}"
-    return f"still `{answer['status']}`: {answer['nextAction']}"
+        return f"`{answer['error']['code']}`: {answer['error']['message'].partition(';')[0]}"
+    return f"still `{answer['status']}`: {answer['nextAction'].partition(';')[0].partition('. ')[0]}"
 
 
 def sentence(words: str, start: str) -> str:
