@@ -42,11 +42,11 @@ This is `plans/archive.yaml`. The files server returns JSON in a text, so `forEa
 
 :console look:
 
-`run` asks once about all notes. Ann types `s` and leaves row 2 out. Then she approves rows 1 and 3, and the commit.
+`planwarden run archive --input to=archive` asks once about all notes. Ann types `s` and leaves row 2 out.
 
 :console run:
 
-Now planwarden is killed with SIGKILL. (The show stops the git server just before, so that the call has no answer.)
+She approves the commit too, and planwarden is killed with SIGKILL before the call returns.
 
 ## After the kill
 
@@ -54,8 +54,6 @@ The outcome of the commit is unknown. A server that runs would ask by itself; wi
 and `planwarden retry`. No note moves again, and the commit asks. She finds none in `git log`, and types `n`:
 
 :console retry:
-
-:console retried:
 
 ## From Python
 
@@ -106,11 +104,18 @@ OFFERS = {
 """How each host offers a plan. Tests hold what it asks planwarden for."""
 
 
+CUTS = {
+    "look": ("", "\nflowchart TD"),
+    "run": ("╭─ Run these 3 calls?", "╭─ Run this call?"),
+    "retry": ("╭─ Did this call happen?", "╭─ completed"),
+}
+"""Of a long block, where the part that the page shows begins, and before what it ends."""
+
+
 def cut(name: str, text: str) -> str:
     """Return the part of a block that the page shows."""
-    if name == "retry":
-        return text[text.index("╭─ Did this call happen?") :]
-    return text.partition("\nflowchart TD")[0]
+    start, end = CUTS.get(name, ("", ""))
+    return text[text.index(start) : text.index(end) if end else None]
 
 
 def build_page(shown: Transcript, hosts: Sequence[PlanHost]) -> str:
