@@ -106,8 +106,8 @@ OFFERS = {
 
 CUTS = {
     "look": ("", "\nflowchart TD"),
-    "run": ("╭─ Run these 3 calls?", "╭─ Run this call?"),
-    "retry": ("╭─ Did this call happen?", "╭─ completed"),
+    "run": ("╭─ Run these 3 calls?", " ◐ move"),
+    "retry": ("y  it happened", "╭─ completed"),
 }
 """Of a long block, where the part that the page shows begins, and before what it ends."""
 

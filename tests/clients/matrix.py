@@ -14,8 +14,8 @@ writes another line. While the question waits, the test kills the server. Throug
 If the client shows forms, the test answers the form. Otherwise `approved: true` changes nothing, and
 `planwarden approve` at a terminal decides. A script plays the hosts' models.
 
-| client | version | protocol | tools listed | suspended | resumed | result read |
-|---|---|---|---|---|---|---|
+| client | version | protocol | resumed |
+|---|---|---|---|
 """
 WITH_A_PERSON = """
 ## With a person in front of it
@@ -59,10 +59,7 @@ class Row:
     client: str
     version: str
     protocol: str = ""
-    tools: int = 0
-    suspended: str = ""
     resumed: str = ""
-    read: str = ""
     skipped: str = ""
     """Why the client did not run; empty if it ran."""
     failed: str = ""
@@ -72,8 +69,8 @@ class Row:
         if self.skipped or self.failed:
             why = f"skipped: {self.skipped}" if self.skipped else f"failed: {self.failed}"
             why = " ".join(why.replace("|", "\\|").split())
-            return f"| {self.client} | {self.version} | {why} | | | | |\n"
-        cells = [self.client, self.version, self.protocol, str(self.tools), self.suspended, self.resumed, self.read]
+            return f"| {self.client} | {self.version} | {why} | |\n"
+        cells = [self.client, self.version, self.protocol, self.resumed]
         return f"| {' | '.join(cells)} |\n"
 
 

@@ -38,10 +38,13 @@ def write_page(table: Table) -> None:
 
 
 def _join_outcomes(row: dict[str, str]) -> str:
-    """Return the outcome where all hosts have the same one, else each host with its own."""
-    outcomes = {host.label: row.get(host.name, "not run") for host in HOSTS}
-    alike = set(outcomes.values())
-    return alike.pop() if len(alike) == 1 else "; ".join(f"{label}: {told}" for label, told in outcomes.items())
+    """Return the outcome, or each with the hosts that had it."""
+    labels: dict[str, list[str]] = {}
+    for host in HOSTS:
+        labels.setdefault(row.get(host.name, "not run"), []).append(host.label)
+    return (
+        next(iter(labels)) if len(labels) == 1 else "; ".join(f"{', '.join(of)}: {told}" for told, of in labels.items())
+    )
 
 
 def _format_row(cells: Sequence[str]) -> str:
