@@ -76,9 +76,7 @@ Each saved plan is an MCP prompt with its inputs as arguments, required ones fir
 
 :text menu:
 
-A move is dangerous, so Claude Code shows an address, and Ann decides on that page:
-
-:text link:
+A move is dangerous, so Claude Code shows the address of a page, and Ann decides there.
 
 ## From other hosts
 
@@ -106,7 +104,7 @@ OFFERS = {
 
 CUTS = {
     "look": ("", "\nflowchart TD"),
-    "run": ("╭─ Run these 3 calls?", " ◐ move"),
+    "run": ("    files_move_file (row 1)", " ◐ move"),
     "retry": ("y  it happened", "╭─ completed"),
 }
 """Of a long block, where the part that the page shows begins, and before what it ends."""

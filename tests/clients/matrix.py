@@ -20,32 +20,28 @@ If the client shows forms, the test answers the form. Otherwise `approved: true`
 WITH_A_PERSON = """
 ## With a person in front of it
 
-`make clients` also answers with keys and clicks on the screens of real hosts. Nothing happens before the answer, the
-plan continues after it, and the record says who decided. `make pictures` draws these pictures from the cells of those
-screens; the windows around them are ours.
+`make clients` also answers with keys and clicks on the screens of real hosts. `make pictures` draws these pictures from
+the cells of those screens.
 
-**Claude Code** runs the plan as a task and keeps talking; the form appears by itself. It shows four lines of a
-question, then the arguments that a person can edit.
+**Claude Code** runs the plan as a task, and the form appears by itself:
 
 ![The form in Claude Code](images/host-claude-code-form.png)
 ![The plan continued](images/host-claude-code-approved.png)
 
-A confirmation shows the calls that the same decision releases, here on a terminal of 80 columns:
+A confirmation shows the calls that it releases:
 
 ![A confirmation in Claude Code](images/host-claude-code-confirmation.png)
 
-For a dangerous call Claude Code offers the page in the inbox. Opening it decides nothing, and neither does *I'm done,
-continue*. The plan continues when a person decides there or at a terminal.
+For a dangerous call it offers the page in the inbox. The plan continues when a person decides there or at a terminal:
 
 ![The page is offered in Claude Code](images/host-claude-code-link.png)
 
-**Codex CLI** first asks about the call of `resume_execution`. Then it shows the form, a field at a time.
+**Codex CLI** asks about the call of `resume_execution`, then shows the form, a field at a time:
 
 ![The form in Codex CLI](images/host-codex-form.png)
 ![The plan continued](images/host-codex-approved.png)
 
-**The MCP Inspector's page** draws the view in its sandbox, from `planwarden serve --http`. A dangerous call has one
-button there, which opens the inbox.
+**The MCP Inspector's page** draws the view. For a dangerous call its one button opens the inbox.
 
 ![The view in the Inspector](images/host-inspector-app.png)
 ![After a click on Approve](images/host-inspector-app-approved.png)

@@ -69,8 +69,8 @@ def decide_commands(host: Guarded, stage: GuardStage) -> Cells:
     [page] = seen
     for fact in (host.judged, asked, str(stage.project), "dangerous"):
         assert fact in page, page
-    yield "runs another", "blocked; the question is in the inbox, and the model reads its id"
-    yield "runs it again, after a person approved it on the page", "runs, once"
+    yield "runs another", "blocked; the question is in the inbox"
+    yield "runs it again after an approval", "runs, once"
     assert again.question not in (None, first.question)
     yield "runs it once more", "blocked, with a new question"
     assert changed.question not in (None, first.question, again.question)
@@ -82,7 +82,7 @@ def decide_commands(host: Guarded, stage: GuardStage) -> Cells:
 
 def work_elsewhere(host: Guarded, stage: GuardStage) -> Cells:
     """A rule that names a folder lets nothing run in another one."""
-    tried = "runs a command, which a rule allows in one folder, in another by an argument of its tool"
+    tried = "runs an allowed command in another folder"
     if host.place is None:
         yield tried, "cannot: the tool has no such argument"
         return
