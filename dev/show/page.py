@@ -94,10 +94,10 @@ $ planwarden grant add repo_git_commit --plan archive --step commit --uses-per-d
 ```
 """
 OFFERS = {
-    "Claude Code": "a command; words take the places of the inputs",
-    "Gemini CLI": "a command; words take the places of the inputs, `--customer=Acme` names one",
-    "opencode": "a command; planwarden never sees the words, so the model puts them into the call",
-    "Codex CLI": "no commands; the model knows the plan from the description of `run_plan`",
+    "Claude Code": "a command; words fill the inputs",
+    "Gemini CLI": "a command; words fill the inputs, `--customer=Acme` names one",
+    "opencode": "a command; the model fills the inputs from the words",
+    "Codex CLI": "no command; the model calls `run_plan`",
 }
 """How each host offers a plan. Tests hold what it asks planwarden for."""
 
