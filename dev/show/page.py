@@ -19,8 +19,7 @@ A plan in a file runs by its name: from an assistant, the command line, Python, 
 [hook](schedules.md#hooks). You write the file; no model can change it. All keys:
 [plans](reference/plans.md#saved-plans).
 
-`make show` runs this page's example with real servers and prints what it saw; a script plays the assistant's model. The
-person is Ann.
+`make show` runs this example with real servers and writes the page. The person is Ann.
 
 ## The plan
 
@@ -61,8 +60,6 @@ A program moves what is left. It decides as the operator. With the `key` the pla
 does.
 
 :python program:
-
-:console python:
 
 ## In the inbox
 
