@@ -7,12 +7,9 @@ from tests.support.paths import DOCS
 PAGE = DOCS / "clients.md"
 INTRODUCTION = """# Clients
 
-`make clients` runs this and writes the page. Each client runs a plan that writes a line, asks for a confirmation, and
-writes another line. While the question waits, the test kills the server. Through a new server the client calls
-`resume_execution`, and reads the result. Each line was written once.
-
-If the client shows forms, the test answers the form. Otherwise `approved: true` changes nothing, and
-`planwarden approve` at a terminal decides. A script plays the hosts' models.
+`make clients` runs this and writes the page. Each client runs a plan with a question. While it waits, the test kills
+the server. A new server takes the answer and continues; no effect happened twice. If the client shows forms, the test
+answers the form; otherwise `planwarden approve` decides. A script plays the hosts' models.
 
 | client | version | protocol | resumed |
 |---|---|---|---|
