@@ -143,17 +143,9 @@ DECIDES = (
     *("sudo -u ann planwarden approve 1", "uvx planwarden@latest approve", "PLANWARDEN_HOME=/tmp/x planwarden list"),
 )
 NAMES_THE_HOME = (
-    *(
-        "cat ~/data/planwarden/planwarden.toml",
-        "echo x > ~/data/planwarden/planwarden.toml",
-        "cat link/planwarden.toml",
-    ),
-    *("rm -r $HOME/data/planwarden", "cat ${XDG_DATA_HOME}/planwarden/planwarden.db"),
-    *(
-        "cat ../data/planwarden/x",
-        "cat ../data/../data/./planwarden/x",
-        "sqlite3 ~/data/planwarden/planwarden.db 'delete from x'",
-    ),
+    *("cat ~/data/planwarden/planwarden.toml", "echo x > ~/data/planwarden/planwarden.toml", "cat link/planwarden.db"),
+    *("rm -r $HOME/data/planwarden", "cat ${XDG_DATA_HOME}/planwarden/planwarden.db", "cat ../data/planwarden/x"),
+    *("cat ../data/../data/./planwarden/x", "sqlite3 ~/data/planwarden/planwarden.db 'delete from x'"),
     *("cat ~/data/planw*/planwarden.toml", "cat ~/data/?lanwarden/x", "cd ../data/planwarden && cat planwarden.toml"),
     *("cd ~/data; cd planwarden; ls .", "cp --target-directory=../data/planwarden x", "tar -C../data/planwarden -x"),
     "ls '~/data'/planwarden ; cat ../data/planwarden",
