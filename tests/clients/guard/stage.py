@@ -4,6 +4,7 @@
 whose place a fault can be put.
 """
 
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -126,8 +127,9 @@ class GuardStage:
         if fault == "uninstalled":
             self.launcher.unlink()
             return
-        tap = Path(__file__).with_name("faulty.py")
-        serve = f'exec "{sys.executable}" "{tap}" {fault.split()[-1]} "{find_installed_command()}"'
+        tap = Path(__file__).parents[1] / "tap.py"
+        words = [sys.executable, str(tap), str(self.folder), fault.split()[-1], str(find_installed_command())]
+        serve = f"exec {shlex.join(words)}"
         self._write_launcher(f"[ $# -gt 0 ] || {serve}\n{COMMANDS[fault]}")
 
     def _write_launcher(self, script: str) -> None:
