@@ -210,12 +210,12 @@ def _codes(runs: Sequence[Run]) -> str:
 
 def _table(rows: Iterable[Row], why: Mapping[str, str] | None = None) -> str:
     heads = ["revision", "scenario", "passed", "failed", "warnings", "skipped", *([] if why is None else ["why"])]
-    cells = [heads, ["---"] * len(heads)]
+    lines = [f"| {' | '.join(heads)} |\n", "|---" * len(heads) + "|\n"]
     for revision, found in rows:
         figures = map(str, (found.passed, len(found.failed), found.warned, found.skipped))
         reason = [] if why is None else [why.get(found.scenario, "")]
-        cells.append([revision, f"`{found.scenario}`", *figures, *reason])
-    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+        lines.append(f"| {' | '.join([revision, f'`{found.scenario}`', *figures, *reason])} |\n")
+    return "".join(lines)
 
 
 if __name__ == "__main__":

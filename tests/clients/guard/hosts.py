@@ -56,8 +56,6 @@ class Guarded:
     """What its model calls to run a command."""
     judged: str
     """The tool as rules know it."""
-    command: str
-    """The argument of the command line, for rules."""
     build: Callable[[str], dict[str, JsonValue]]
     """Builds the arguments of the model's call."""
     own_tool: str
@@ -150,7 +148,6 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostAnthropicWire(),
         shell="Bash",
         judged="claude-code/Bash",
-        command="command",
         build=_described,
         own_tool="mcp__planwarden__guard_call",
         hook_file=".claude/settings.json",
@@ -164,7 +161,6 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostResponsesWire(),
         shell="exec_command",
         judged="codex/Bash",
-        command="command",
         build=lambda command: {"cmd": command},
         own_tool="mcp__planwarden/guard_call",
         hook_file=".codex/hooks.json",
@@ -180,7 +176,6 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostGeminiWire(),
         shell="run_shell_command",
         judged="gemini/run_shell_command",
-        command="command",
         build=_described,
         own_tool="mcp_planwarden_guard_call",
         hook_file=".gemini/settings.json",
@@ -195,7 +190,6 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostChatWire(),
         shell="bash",
         judged="opencode/bash",
-        command="command",
         build=_described,
         own_tool="planwarden_guard_call",
         hook_file=".config/opencode/plugins/planwarden-guard.js",

@@ -130,7 +130,7 @@ class Read:
 def prepare(host: Guarded, stage: GuardStage) -> None:
     """Sets the host up as a person does: settings, rules, the hook, and trust in it."""
     assert not stage.ledger
-    stage.write_rules(host.judged, host.command)
+    stage.write_rules(host.judged)
     host.configure(stage)
     stage.install_hook(host.name)
     host.trust(stage)

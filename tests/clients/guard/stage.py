@@ -27,12 +27,12 @@ BECAUSE = "nothing is sent on a Friday"
 RULES = """\
 [[rules]]
 tool = "{tool}"
-when = {{ {command} = {{ matches = "\\\\./note (allowed|warm)" }} }}
+when = {{ command = {{ matches = "\\\\./note (allowed|warm)" }} }}
 then = "allow"
 
 [[rules]]
 tool = "{tool}"
-when = {{ {command} = {{ matches = "\\\\./note denied" }} }}
+when = {{ command = {{ matches = "\\\\./note denied" }} }}
 then = "deny"
 because = "{because}"
 """
@@ -77,9 +77,9 @@ class GuardStage:
     def cli(self) -> Cli:
         return Cli(self.home)
 
-    def write_rules(self, tool: str, command: str) -> None:
+    def write_rules(self, tool: str) -> None:
         """Writes rules about the tool, whose argument `command` has the command line."""
-        text = RULES.format(tool=tool, command=command, because=BECAUSE)
+        text = RULES.format(tool=tool, because=BECAUSE)
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
     def write_place_rule(self, tool: str) -> None:

@@ -35,7 +35,8 @@ class Table:
     def text(self) -> str:
         heads = ["the model", *(f"{host.label} {host.version}" for host in HOSTS)]
         rows = [[tried, *(row.get(host.name, "not run") for host in HOSTS)] for tried, row in self.cells.items()]
-        return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, ["---"] * len(heads), *rows))
+        first, *others = [f"| {' | '.join(cells)} |\n" for cells in (heads, *rows)]
+        return "".join([first, "|---" * len(heads) + "|\n", *others])
 
 
 @pytest.fixture(scope="session")
