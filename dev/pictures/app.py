@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from mcp import Client
 from mcp.types import Implementation
-from tests.clients.interactive import LETTER
+from tests.clients.scenes import LETTER
 from tests.server.mcp.support import served
 from tests.support.app_page import APPS, HostPage, open_view
 from tests.support.scene import build_office_tools, find_chromium, launch_browser

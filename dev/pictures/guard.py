@@ -14,12 +14,11 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 from tests.clients.conftest import end_processes
-from tests.clients.guard.driving import build_call
 from tests.clients.guard.hosts import HOSTS, build_env
+from tests.clients.guard.scenes import build_call
 from tests.clients.guard.stage import GuardStage
-from tests.clients.host_wires import count_results
-from tests.clients.hosts import CLAUDE_CODE, Session, claude_code_env, serve_provider
-from tests.clients.person import WIDE
+from tests.clients.hosts import CLAUDE_CODE, Session, claude_code_env, count_results, serve_provider
+from tests.clients.stage import WIDE
 from tests.server.cli.support import start_on_terminal
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.wire import KEY

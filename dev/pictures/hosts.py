@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 from tests.clients.app_host import find_view, open_app, run_app_host, run_to_question
 from tests.clients.installed import Unavailable
-from tests.clients.interactive import HOSTS, REMIND, TOOLS
-from tests.clients.scenes import SCENES
+from tests.clients.scenes import HOSTS, REMIND, SCENES, TOOLS
 from tests.clients.stage import Stage
 from tests.server.cli.support import clean_environment, command_line
 from tests.support.scene import find_chromium, launch_browser

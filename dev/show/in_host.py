@@ -6,10 +6,9 @@ from functools import cached_property
 from pathlib import Path
 
 import anyio
-from tests.clients.interactive import CLAUDE_CODE_HOST, Turn, run_with_person
-from tests.clients.person import decide_on_page
 from tests.clients.saved_plans import ASKED
-from tests.clients.stage import Stage
+from tests.clients.scenes import CLAUDE_CODE_HOST, Turn, run_with_person
+from tests.clients.stage import Stage, decide_on_page
 from tests.support.screen import Screen
 
 from dev.show.legs import expect

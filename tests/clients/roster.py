@@ -4,12 +4,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.clients.host_wires import HostAnthropicWire, HostChatWire, HostGeminiWire, HostResponsesWire
 from tests.clients.hosts import (
     CLAUDE_CODE,
     CODEX,
     GEMINI_CLI,
     OPENCODE,
+    HostAnthropicWire,
+    HostChatWire,
+    HostGeminiWire,
+    HostResponsesWire,
     build_runner,
     claude_code,
     codex,
@@ -53,10 +56,9 @@ def _node(package: Package, program: str, *words: str) -> Runs:
     return _program(lambda: package.script(program), *words)
 
 
-def _python(name: str, package: str, version: str, program: str, answers_forms: bool, speaks: str) -> Client:
-    return Client(
-        name, version, _program(lambda: python_command(f"{package}=={version}", program)), answers_forms, speaks
-    )
+def _python(name: str, package: str, version: str, library: str, answers_forms: bool, speaks: str) -> Client:
+    runs = _program(lambda: [*python_command(f"{package}=={version}", "client.py"), library])
+    return Client(name, version, runs, answers_forms, speaks)
 
 
 def _inspector(*era: str) -> Runs:
@@ -79,10 +81,10 @@ CLIENTS: tuple[Client, ...] = (
     Client("TypeScript client 2.x, on request", CLIENT2.version, _node(CLIENT2, "client2.mjs", "auto"), True, NEW),
     Client("MCP Inspector CLI", INSPECTOR.version, _inspector(), False, OLD),
     Client("MCP Inspector CLI, on request", INSPECTOR.version, _inspector("--protocol-era", "modern"), False, NEW),
-    _python("fastmcp", "fastmcp", "4.1.2", "with_fastmcp.py", True, NEW),
-    _python("pydantic-ai", "pydantic-ai-slim[mcp]", "2.68.0", "with_pydantic_ai.py", True, NEW),
-    _python("langchain-mcp-adapters", "langchain-mcp-adapters", "0.3.2", "with_langchain.py", True, OLD),
-    _python("openai-agents", "openai-agents", "0.24.0", "with_openai_agents.py", False, NEW),
+    _python("fastmcp", "fastmcp", "4.1.2", "fastmcp", True, NEW),
+    _python("pydantic-ai", "pydantic-ai-slim[mcp]", "2.68.0", "pydantic_ai", True, NEW),
+    _python("langchain-mcp-adapters", "langchain-mcp-adapters", "0.3.2", "langchain", True, OLD),
+    _python("openai-agents", "openai-agents", "0.24.0", "openai_agents", False, NEW),
     Client("Claude Code", CLAUDE_CODE.version, build_runner(HostAnthropicWire(), claude_code), False, NEW),
     Client("Codex CLI", CODEX.version, build_runner(HostResponsesWire(), codex), False, "2025-06-18"),
     Client("Gemini CLI", GEMINI_CLI.version, build_runner(HostGeminiWire(), gemini_cli), False, "2025-06-18"),

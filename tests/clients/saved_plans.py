@@ -8,23 +8,21 @@ from typing import Any
 
 import anyio
 
-from tests.clients.host_wires import (
-    HostAnthropicWire,
-    HostChatWire,
-    HostGeminiWire,
-    HostResponsesWire,
-    HostWire,
-    count_results,
-)
 from tests.clients.hosts import (
     CLAUDE_CODE,
     CODEX,
     GEMINI_CLI,
     OPENCODE,
+    HostAnthropicWire,
+    HostChatWire,
+    HostGeminiWire,
+    HostResponsesWire,
+    HostWire,
     Session,
     build_call_reply,
     claude_code,
     codex,
+    count_results,
     gemini_cli,
     opencode,
     run_session,

@@ -5,7 +5,9 @@ Facts come from the messages and the ledger, never from what a client says about
 
 import json
 import os
+import re
 import shlex
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -13,10 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tests.clients.tap import KEEP
+import httpx2
+
 from tests.server.cli.support import Cli, clean_environment, start_on_terminal
+from tests.server.inbox.support import Browser
 from tests.support.wardens import confirm, plan, tool_step
 
 TOOLS = '''
@@ -77,7 +81,7 @@ class Stage:
         """A program without arguments that serves this home over standard input and output."""
         script = self.folder / "planwarden"
         tap = Path(__file__).with_name("tap.py")
-        words = [sys.executable, str(tap), str(self.folder), *([] if self.kills else [KEEP])]
+        words = [sys.executable, str(tap), str(self.folder), "kill" if self.kills else "keep"]
         command = [*words, str(find_installed_command()), "--home", str(self.home)]
         script.write_text(f"#!/bin/sh\nexec {shlex.join(command)} serve\n", encoding="utf-8")
         script.chmod(0o755)
@@ -93,24 +97,8 @@ class Stage:
     def run(self, command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
         """Runs a client and returns its output. Raises `Failed` when it ends with an error or not at all."""
         place = cwd or self.folder
-        try:
-            done = subprocess.run(
-                command,
-                cwd=place,
-                # opencode finds the project by PWD, not by its working directory.
-                env=clean_environment({"PWD": str(place), **(env or {})}),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=LIMIT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Failed(f"did not end within {LIMIT_S} s: {(error.stdout or b'').decode()[-1500:]}") from error
-        output = done.stdout.decode(errors="replace")
-        if done.returncode != 0:
-            raise Failed(f"ended with {done.returncode}: {output[-1500:]}")
-        return output
+        # opencode finds the project by PWD, not by its working directory.
+        return run_client(command, place, clean_environment({"PWD": str(place), **(env or {})}))
 
     @property
     def ledger(self) -> list[str]:
@@ -213,3 +201,53 @@ def _read_versions(speaker: str, message: Message) -> Iterator[str]:
     meta: Message = message.get("params", {}).get("_meta", {}) if speaker == "client" else {}
     if META_VERSION in meta and message.get("method") == "tools/call":
         yield meta[META_VERSION]
+
+
+def run_client(command: list[str], place: Path, env: dict[str, str]) -> str:
+    """Runs a client and returns its output. Raises `Failed` when it ends with an error or not at all."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=place,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"did not end within {LIMIT_S} s: {(error.stdout or b'').decode()[-1500:]}") from error
+    output = done.stdout.decode(errors="replace")
+    if done.returncode != 0:
+        raise Failed(f"ended with {done.returncode}: {output[-1500:]}")
+    return output
+
+
+WIDE = 300
+"""Columns at which no link is broken into lines."""
+
+
+async def decide_on_page(home: Path, suspension_id: str, press: Literal["approve", "reject"] = "approve") -> str:
+    """Opens the question as a person of this home, presses the button, and returns the words of the page.
+
+    The inbox is that of a server that runs, or else of the command that prints the link.
+    """
+    terminal = start_on_terminal(Cli(home), "inbox", "--no-open", columns=WIDE)
+    try:
+        terminal.expect("code=")
+        terminal.expect("\n")
+        link = httpx2.URL(re.findall(r"http://\S+code=\S+", terminal.text)[0])
+        origin = f"{link.scheme}://{link.host}:{link.port}"
+        async with httpx2.AsyncClient(base_url=origin, timeout=60) as client:
+            browser = Browser(client, None, origin=origin)
+            await browser.pair(link.params["code"])
+            page = await browser.open(f"/inbox/suspensions/{suspension_id}")
+            answer = await browser.submit(page.form("/decision"), press=press)
+            assert answer.status == 303, f"the page answered {answer.status}: {answer.words}"
+            return page.words
+    finally:
+        # As Ctrl-C does; where another process serves the page, the command has ended already.
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.finish()
+        terminal.close()

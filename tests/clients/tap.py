@@ -1,8 +1,9 @@
 """A program between a client and its server: it forwards every byte, and records each message as a line of JSON.
 
-`python tap.py FOLDER [--keep] COMMAND...` appends to `FOLDER/wire.jsonl`. After it forwards the first answer that says
-`suspended`, it kills the server with SIGKILL: once for each folder, and never with `--keep`. For speed it needs only
-the standard library.
+`python tap.py FOLDER MODE COMMAND...` appends to `FOLDER/wire.jsonl`. With `kill` it kills the server with SIGKILL once
+it has forwarded the first answer that says `suspended`, one time for each folder; with `keep` it never does. With
+`killed`, `hanging` and `garbage` something befalls the server when the hook of its host calls `guard_call`: it is
+killed, its answer is withheld, or its answer has garbage in place of the decision. It needs only the standard library.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-KEEP = "--keep"
+FAULTS = ("killed", "hanging", "garbage")
 
 
 def record(folder: Path, speaker: str, line: bytes) -> dict[str, Any]:
@@ -37,32 +38,42 @@ def is_suspended(message: dict[str, Any]) -> bool:
     return content.get("status") == "suspended"
 
 
-def pass_requests(folder: Path, server: "subprocess.Popen[bytes]") -> None:
-    """Forwards everything from the client until its stream ends."""
-    assert server.stdin is not None
-    with contextlib.suppress(OSError):
-        for line in sys.stdin.buffer:
-            record(folder, "client", line)
-            server.stdin.write(line)
-            server.stdin.flush()
-        server.stdin.close()
-
-
-def main(folder: Path, words: list[str]) -> int:
-    """Returns the server's exit code, or 137 after the kill."""
-    keeps, command = words[0] == KEEP, words[1:] if words[0] == KEEP else words
+def main(folder: Path, mode: str, command: list[str]) -> int:
+    """Returns the server's exit code, or 137 after a kill."""
     killed = folder / "killed"
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: server.send_signal(received))
-    threading.Thread(target=pass_requests, args=(folder, server), daemon=True).start()
+    judged: list[object] = []
+    """Requests that call `guard_call`."""
+
+    def pass_requests() -> None:
+        assert server.stdin is not None
+        with contextlib.suppress(OSError):
+            for line in sys.stdin.buffer:
+                message = record(folder, "client", line)
+                if message.get("method") == "tools/call" and message["params"]["name"] == "guard_call":
+                    judged.append(message["id"])
+                    if mode == "killed":
+                        server.kill()
+                        os._exit(137)
+                server.stdin.write(line)
+                server.stdin.flush()
+            server.stdin.close()
+
+    threading.Thread(target=pass_requests, daemon=True).start()
     assert server.stdout is not None
     for line in server.stdout:
         message = record(folder, "server", line)
+        if mode in FAULTS and message.get("id") in judged and "result" in message:
+            if mode == "hanging":
+                continue
+            message["result"]["content"] = [{"type": "text", "text": "this is no answer {{{"}]
+            line = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
-        if is_suspended(message) and not keeps and not killed.exists():
+        if mode == "kill" and is_suspended(message) and not killed.exists():
             server.kill()
             server.wait()
             killed.write_text(f"{server.pid}\n", encoding="utf-8")
@@ -71,6 +82,6 @@ def main(folder: Path, words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(Path(sys.argv[1]), sys.argv[2:])
+    code = main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
     # The thread may still read standard input, and an ordinary exit would wait for it.
     os._exit(code)

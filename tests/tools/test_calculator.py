@@ -86,14 +86,6 @@ def test_what_is_no_arithmetic_or_would_be_large_is_refused_before_it_is_compute
             calculate(expression)
 
 
-TOKENS = st.sampled_from(
-    [
-        *("0", "1", "2", "7", "10", "300", "999", "0.5", "1e308", "1e-308", "9" * 40, "True", "pi", "e"),
-        *("+", "-", "*", "/", "//", "%", "**", "<<", ">>", "<", "==", " and ", " or ", "not ", " if ", " else "),
-        *("(", ")", "[", "]", ",", " ", "^", "~", ".", "'a'", "_", "x", ":", "\n"),
-        *("sum(", "max(", "round(", "factorial(", "comb(", "lcm(", "sqrt(", "log(", "mean(", "pow(", "hypot("),
-    ]
-)
 NUMBERS = (
     st.integers(-(10**310), 10**310).map(str)
     | st.floats(allow_nan=False, allow_infinity=False).map(repr)
@@ -113,7 +105,7 @@ EXPRESSIONS = st.recursive(
 """Well-formed expressions, most of which have a value."""
 
 
-@given(st.text(max_size=MAX_EXPRESSION_CHARS + 10) | st.lists(TOKENS, max_size=40).map("".join) | EXPRESSIONS)
+@given(st.text(max_size=MAX_EXPRESSION_CHARS + 10) | EXPRESSIONS)
 @example("1and 2")
 @example("round(1e308,-308)")
 @example("mean(1e308,1e308)")
@@ -124,12 +116,6 @@ def test_any_expression_has_a_finite_bounded_value_or_is_refused(expression: str
         assert 0 < len(error.message) < 600
     else:
         assert abs(result) < MAX_MAGNITUDE and len(json.dumps(result, allow_nan=False)) <= 310
-
-
-@given(st.integers(-(10**300), 10**300), st.integers(-(10**300), 10**300))
-def test_integer_sums_and_differences_are_exact(left: int, right: int) -> None:
-    assert calculate(f"({left}) + ({right})") == left + right
-    assert calculate(f"({left}) - ({right})") == left - right
 
 
 @pytest.mark.anyio

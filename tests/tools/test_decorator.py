@@ -1,14 +1,16 @@
-"""`@planwarden.tool`: mistakes are told where they are written, and a function that goes on after an answer."""
+"""`@planwarden.tool`: schemas and arguments of signatures, mistakes told where they are written, and `on_resume`."""
 
+import json
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import pytest
-from pydantic import JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 import planwarden
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.server.api.warden import Execution
+from planwarden.tools.arguments import Arguments
 from planwarden.tools.base import as_tool
 from tests.kit import Ledger, plan, requirement, tool_step, warden
 
@@ -134,3 +136,39 @@ async def test_what_on_resume_refuses_in_its_own_words_fails_the_call() -> None:
     async with warden(tools=[booking(refuse)]) as w:
         done = await book_and_answer(w)
     assert done.status == "failed" and "the seat is taken" in repr(done.steps[0])
+
+
+def test_the_schema_of_a_signature_is_the_same_in_every_version() -> None:
+    @planwarden.tool
+    def book(seat: str, days: Annotated[int, Field(ge=1)], notes: list[str] | None = None, price: float = 1.5) -> None:
+        """Book."""
+
+    definition = as_tool(book).definition
+    assert json.dumps(definition.input_schema) == (
+        '{"additionalProperties": false, "properties": {"seat": {"type": "string"}, '
+        '"days": {"minimum": 1, "type": "integer"}, '
+        '"notes": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}], "default": null}, '
+        '"price": {"default": 1.5, "type": "number"}}, "required": ["seat", "days"], "type": "object"}'
+    )
+    assert Arguments("x", {}).schema == {"additionalProperties": False, "properties": {}, "type": "object"}
+
+
+def test_a_function_gets_values_of_its_annotated_types() -> None:
+    arguments = Arguments("x", {"when": (float, ...), "ids": (list[int], ...), "note": (str | None, None)})
+    assert repr(arguments.read({"when": 5, "ids": [1, 2.0, "3"]})) == "{'when': 5.0, 'ids': [1, 2, 3], 'note': None}"
+    sent: tuple[dict[str, Any], ...] = ({}, {"when": "soon", "ids": []}, {"when": 5, "ids": [], "more": 1})
+    for wrong in sent:
+        with pytest.raises(ValidationError):
+            arguments.read(wrong)
+
+
+def test_a_parameter_may_be_called_as_a_method_of_a_model_is() -> None:
+    names = ("json", "copy", "schema", "model_dump", "model_validate", "model_fields", "self")
+    arguments = Arguments("x", {name: (str, name) for name in names})
+    assert arguments.read({"json": "a"}) == {**{name: name for name in names}, "json": "a"}
+
+
+@pytest.mark.parametrize("parameters", [{"x": (object(), ...)}, {"x": (Arguments, ...)}])
+def test_a_signature_without_a_json_schema_is_refused(parameters: Any) -> None:
+    with pytest.raises(UsageError, match="its signature has no JSON schema"):
+        Arguments("x", parameters)

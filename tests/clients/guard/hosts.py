@@ -13,22 +13,25 @@ import anyio.to_thread
 from pydantic import JsonValue
 
 from tests.clients.guard.stage import GuardStage
-from tests.clients.host_wires import (
-    HostAnthropicWire,
-    HostChatWire,
-    HostGeminiWire,
-    HostResponsesWire,
-    HostWire,
-)
 from tests.clients.hosts import (
     CLAUDE_CODE,
     CODEX,
     GEMINI_CLI,
     OPENCODE,
     PROMPT,
+    HostAnthropicWire,
+    HostChatWire,
+    HostGeminiWire,
+    HostResponsesWire,
+    HostWire,
     Session,
     claude_code_env,
+    codex_provider,
     serve_provider,
+    start_gemini,
+    start_opencode,
+    write_gemini_settings,
+    write_opencode_settings,
 )
 from tests.clients.installed import path_with_node
 from tests.server.cli.support import clean_environment
@@ -53,8 +56,6 @@ class Guarded:
     """What its model calls to run a command."""
     judged: str
     """The tool as rules know it."""
-    command: str
-    """The argument of the command line, for rules."""
     build: Callable[[str], dict[str, JsonValue]]
     """Builds the arguments of the model's call."""
     own_tool: str
@@ -89,13 +90,8 @@ def _start_claude_code(url: str) -> Session:
 
 def _configure_codex(stage: GuardStage) -> None:
     (stage.user / ".codex").mkdir()
-    provider = (
-        f'model = "{MODEL}"\nmodel_provider = "double"\napproval_policy = "never"\n'
-        "check_for_update_on_startup = false\n\n"
-        f'[projects."{stage.project}"]\ntrust_level = "trusted"\n\n'
-        f'[model_providers.double]\nname = "double"\nbase_url = "{URL}"\nenv_key = "DOUBLE_KEY"\n'
-        'wire_api = "responses"\n\n'
-    )
+    more = f'check_for_update_on_startup = false\n\n[projects."{stage.project}"]\ntrust_level = "trusted"\n'
+    provider = codex_provider(URL, "never", more)
     (stage.user / ".codex" / "config.toml").write_text(f"{provider}{stage.config('codex')}\n", encoding="utf-8")
 
 
@@ -134,38 +130,10 @@ async def _trust_on_screen(stage: GuardStage) -> None:
         await anyio.to_thread.run_sync(watch)
 
 
-def _configure_gemini(stage: GuardStage) -> None:
-    settings = json.loads(stage.config("gemini"))
-    settings["security"] = {"auth": {"selectedType": "gemini-api-key"}}
-    settings["privacy"] = {"usageStatisticsEnabled": False}
-    settings["general"] = {"disableAutoUpdate": True}
-    (stage.user / ".gemini").mkdir()
-    (stage.user / ".gemini" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-
-
-def _start_gemini(url: str) -> Session:
-    words = ["--model", MODEL, "--yolo", "--skip-trust", "--prompt", PROMPT]
-    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_NO_RELAUNCH": "true"}
-    return Session([*GEMINI_CLI.binary("gemini"), *words], env)
-
-
 def _configure_opencode(stage: GuardStage) -> None:
-    config = json.loads(stage.config("opencode")) | {"autoupdate": False, "share": "disabled"}
     folder = stage.user / ".config" / "opencode"
     folder.mkdir(parents=True)
-    (folder / "opencode.json").write_text(json.dumps(config), encoding="utf-8")
-
-
-def _start_opencode(url: str) -> Session:
-    provider: dict[str, JsonValue] = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "double",
-        "options": {"baseURL": url, "apiKey": KEY},
-        "models": {MODEL: {"name": MODEL}},
-    }
-    env = {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
-    env["OPENCODE_CONFIG_CONTENT"] = json.dumps({"provider": {"double": provider}})
-    return Session([*OPENCODE.binary("opencode"), "run", "--auto", "--model", f"double/{MODEL}", PROMPT], env)
+    write_opencode_settings(stage.config("opencode"), folder)
 
 
 def _described(command: str) -> dict[str, JsonValue]:
@@ -180,7 +148,6 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostAnthropicWire(),
         shell="Bash",
         judged="claude-code/Bash",
-        command="command",
         build=_described,
         own_tool="mcp__planwarden__guard_call",
         hook_file=".claude/settings.json",
@@ -194,7 +161,6 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostResponsesWire(),
         shell="exec_command",
         judged="codex/Bash",
-        command="command",
         build=lambda command: {"cmd": command},
         own_tool="mcp__planwarden/guard_call",
         hook_file=".codex/hooks.json",
@@ -210,13 +176,12 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostGeminiWire(),
         shell="run_shell_command",
         judged="gemini/run_shell_command",
-        command="command",
         build=_described,
         own_tool="mcp_planwarden_guard_call",
         hook_file=".gemini/settings.json",
         place="dir_path",
-        configure=_configure_gemini,
-        start=_start_gemini,
+        configure=lambda stage: write_gemini_settings(stage.config("gemini"), stage.user),
+        start=start_gemini,
     ),
     Guarded(
         name="opencode",
@@ -225,12 +190,11 @@ HOSTS: tuple[Guarded, ...] = (
         wire=HostChatWire(),
         shell="bash",
         judged="opencode/bash",
-        command="command",
         build=_described,
         own_tool="planwarden_guard_call",
         hook_file=".config/opencode/plugins/planwarden-guard.js",
         place="workdir",
         configure=_configure_opencode,
-        start=_start_opencode,
+        start=start_opencode,
     ),
 )

@@ -1,17 +1,112 @@
 """What happens to the commands of a model: each scene runs a host, asserts what ran, and says it for the table."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
+import anyio.to_thread
 
-from tests.clients.guard.driving import NextCall, build_call, run_calls, run_commands
-from tests.clients.guard.hosts import Guarded
+from tests.clients.guard.hosts import Guarded, build_env
 from tests.clients.guard.stage import BECAUSE, Fault, GuardStage
-from tests.clients.person import decide_on_page
-from tests.clients.stage import Call
+from tests.clients.hosts import count_results, serve_provider
+from tests.clients.stage import Call, Failed, decide_on_page, run_client
+from tests.support.doubles.messages import ModelReply, ModelRequest
+
+NextCall = Callable[[list[str]], Call]
+"""Builds a call from what the model has read so far; it may wait, as a model does that thinks."""
+
+
+def run_commands(host: Guarded, stage: GuardStage, *commands: str) -> list[str]:
+    """Lets the model run the commands, and returns what it read after each."""
+    return run_calls(host, stage, *(build_call(host, command) for command in commands))
+
+
+def build_call(host: Guarded, command: str) -> Call:
+    return host.shell, host.build(command)
+
+
+def run_calls(host: Guarded, stage: GuardStage, *calls: Call | NextCall) -> list[str]:
+    """Lets the model make the calls, and returns what it read after each. Raises `Failed`."""
+    return anyio.run(_run, host, stage, calls)
+
+
+async def _run(host: Guarded, stage: GuardStage, calls: Sequence[Call | NextCall]) -> list[str]:
+    read: list[str] = []
+    failures: list[BaseException] = []
+
+    def answer(request: ModelRequest) -> ModelReply:
+        found = list_results(request)
+        if len(found) >= len(read):
+            read[:] = found
+        if host.shell not in request.tools:
+            # A side question, such as for a title.
+            return ModelReply(text="Shop")
+        number = count_results(host.wire, request)
+        if number >= len(calls):
+            return ModelReply(text="Done.")
+        call = calls[number]
+        if not callable(call):
+            return ModelReply(calls=(call,))
+        with ThreadPoolExecutor(1) as thread:
+            # An event loop of its own, for what a person does meanwhile; the host waits for this reply.
+            made = thread.submit(call, found)
+        failure = made.exception()
+        if failure is None:
+            return ModelReply(calls=(made.result(),))
+        # Raised when the host has ended, which would otherwise try again for minutes.
+        failures.append(failure)
+        return ModelReply(text="I give up.")
+
+    async with serve_provider(host.wire, answer) as double:
+        output = await anyio.to_thread.run_sync(run_session, host, stage, double.url)
+    if failures:
+        raise failures[0]
+    if len(read) != len(calls):
+        asked = [sorted(request.tools) for request in double.requests]
+        raise Failed(f"the model read {read} after {len(calls)} calls, was offered {asked}; the host said: {output}")
+    return read
+
+
+def run_session(host: Guarded, stage: GuardStage, url: str) -> str:
+    """Runs the host with the provider at the address, and returns its output. Raises `Failed`."""
+    session = host.start(url)
+    return run_client(session.command, stage.project, build_env(stage, session))[-1500:]
+
+
+def list_results(request: ModelRequest) -> list[str]:
+    """Returns what the model reads in the request as results of its calls, in order."""
+    return list(_find_results(request.body))
+
+
+def _find_results(value: Any) -> Iterator[str]:
+    match value:
+        case {"type": "tool_result", "content": found}:
+            yield _to_text(found)
+        case {"type": "function_call_output", "output": found}:
+            yield _to_text(found)
+        case {"functionResponse": {"response": found}}:
+            yield _to_text(found)
+        case {"role": "tool", "content": found}:
+            yield _to_text(found)
+        case dict():
+            yield from _find_in(list(cast("dict[str, Any]", value).values()))
+        case list():
+            yield from _find_in(cast("list[Any]", value))
+        case _:
+            pass
+
+
+def _find_in(values: list[Any]) -> Iterator[str]:
+    for value in values:
+        yield from _find_results(value)
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
 
 Cells = Iterator[tuple[str, str]]
 """What the model did, and what came of it."""
@@ -35,7 +130,7 @@ class Read:
 def prepare(host: Guarded, stage: GuardStage) -> None:
     """Sets the host up as a person does: settings, rules, the hook, and trust in it."""
     assert not stage.ledger
-    stage.write_rules(host.judged, host.command)
+    stage.write_rules(host.judged)
     host.configure(stage)
     stage.install_hook(host.name)
     host.trust(stage)

@@ -4,6 +4,7 @@
 whose place a fault can be put.
 """
 
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -26,12 +27,12 @@ BECAUSE = "nothing is sent on a Friday"
 RULES = """\
 [[rules]]
 tool = "{tool}"
-when = {{ {command} = {{ matches = "\\\\./note (allowed|warm)" }} }}
+when = {{ command = {{ matches = "\\\\./note (allowed|warm)" }} }}
 then = "allow"
 
 [[rules]]
 tool = "{tool}"
-when = {{ {command} = {{ matches = "\\\\./note denied" }} }}
+when = {{ command = {{ matches = "\\\\./note denied" }} }}
 then = "deny"
 because = "{because}"
 """
@@ -76,9 +77,9 @@ class GuardStage:
     def cli(self) -> Cli:
         return Cli(self.home)
 
-    def write_rules(self, tool: str, command: str) -> None:
+    def write_rules(self, tool: str) -> None:
         """Writes rules about the tool, whose argument `command` has the command line."""
-        text = RULES.format(tool=tool, command=command, because=BECAUSE)
+        text = RULES.format(tool=tool, because=BECAUSE)
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
     def write_place_rule(self, tool: str) -> None:
@@ -126,8 +127,9 @@ class GuardStage:
         if fault == "uninstalled":
             self.launcher.unlink()
             return
-        tap = Path(__file__).with_name("faulty.py")
-        serve = f'exec "{sys.executable}" "{tap}" {fault.split()[-1]} "{find_installed_command()}"'
+        tap = Path(__file__).parents[1] / "tap.py"
+        words = [sys.executable, str(tap), str(self.folder), fault.split()[-1], str(find_installed_command())]
+        serve = f"exec {shlex.join(words)}"
         self._write_launcher(f"[ $# -gt 0 ] || {serve}\n{COMMANDS[fault]}")
 
     def _write_launcher(self, script: str) -> None:

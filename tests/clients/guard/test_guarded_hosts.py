@@ -1,6 +1,7 @@
 """Claude Code, Codex, Gemini CLI and opencode, whose models want to run commands: planwarden says what runs."""
 
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,44 @@ import pytest
 from tests.clients.guard.hosts import HOSTS, Guarded
 from tests.clients.guard.scenes import Cells, decide_commands, fail_closed, release_nothing, work_elsewhere
 from tests.clients.guard.stage import FAULTS, Fault, GuardStage
-from tests.clients.guard.table import Table, write_page
 from tests.clients.installed import Unavailable
 from tests.requirements import requirement
+from tests.support.paths import DOCS, fill_in
 
 pytestmark = pytest.mark.guard
 ROWS = 6 + 1 + len(FAULTS) + 3
 each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+
+
+@dataclass
+class Table:
+    """What each host did with what its model tried; rows in the order in which they came."""
+
+    cells: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+
+    def add(self, host: Guarded, tried: str, outcome: str) -> None:
+        self.cells.setdefault(tried, {})[host.name] = outcome
+
+    def is_complete(self, rows: int) -> bool:
+        """Whether all hosts were seen in so many rows."""
+        return len(self.cells) == rows and all(len(row) == len(HOSTS) for row in self.cells.values())
+
+    @property
+    def text(self) -> str:
+        heads = ["the model", ", ".join(f"{host.label} {host.version}" for host in HOSTS)]
+        rows = [[tried, _join_outcomes(row)] for tried, row in self.cells.items()]
+        first, *others = [f"| {' | '.join(cells)} |\n" for cells in (heads, *rows)]
+        return "".join([first, "|---" * len(heads) + "|\n", *others])
+
+
+def _join_outcomes(row: dict[str, str]) -> str:
+    """Return the outcome, or each with the hosts that had it."""
+    labels: dict[str, list[str]] = {}
+    for host in HOSTS:
+        labels.setdefault(row.get(host.name, "not run"), []).append(host.label)
+    if len(labels) == 1:
+        return next(iter(labels))
+    return "; ".join(f"{', '.join(names)}: {outcome}" for outcome, names in labels.items())
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +55,7 @@ def table() -> Generator[Table]:
     made = Table()
     yield made
     if made.is_complete(ROWS):
-        write_page(made)
+        fill_in(DOCS / "guard.md", "hosts", made.text)
     print(f"\n{made.text}")
 
 

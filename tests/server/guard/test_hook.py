@@ -1,22 +1,44 @@
-"""The hook as a command: it lets a call run for one answer only, and blocks for everything else that may happen."""
+"""The hook of a host: as a command, as a process that a running server answers, and over MCP.
+
+It lets a call run for one answer only, and blocks for everything else that may happen.
+"""
 
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from argparse import Namespace
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import anyio
 import pytest
+from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
+from planwarden.server.api.service import Service
+from planwarden.server.api.warden import Warden
 from planwarden.server.cli.guard_hook import answer_hook
 from planwarden.server.guard.answers import CommandAnswer
 from planwarden.server.guard.calls import MAX_EVENT_BYTES
+from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
+from planwarden.server.guard.listener import answering_hooks
+from planwarden.server.guard.quick import FOLDER, digest_settings
+from planwarden.server.mcp.handlers.guard import MODELS_ID
+from planwarden.server.mcp.lazy_service import build_service_opener
+from planwarden.server.mcp.server import GUARD_TOOL, build_server
+from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
-from tests.requirements import requirement
+from tests.kit import YES, Client, MemoryStore, by, requirement
+from tests.server.mcp.support import ERAS, Era
 
 READS = {"claude-code": "Read", "codex": "update_plan", "gemini": "read_file", "opencode": "read", "cursor": "Read"}
 
@@ -51,44 +73,24 @@ def text(tool: str = '"x"', arguments: str = "{}", folder: str = '"/"') -> bytes
     return f'{{"tool_name": {tool}, "tool_input": {arguments}, "cwd": {folder}}}'.encode()
 
 
-ODD = {
-    "nothing": b"",
-    "words": b"garbage",
-    "null": b"null",
-    "a list": b"[]",
-    "an empty object": b"{}",
-    "no UTF-8": b"\xff\xfe",
-    "open braces": b"{" * 100_000,
-    "deep": b"[" * 100_000 + b"]" * 100_000,
-    "no arguments": b'{"tool_name": "x", "cwd": "/"}',
-    "no folder": b'{"tool_name": "x", "tool_input": {}}',
-    "a key twice": b'{"tool_name": "x", "tool_name": "y", "tool_input": {}, "cwd": "/"}',
-    "a number as tool": text(tool="1"),
-    "a tool of a tool": text(tool='"a/b"'),
-    "a tool with a space": text(tool='"a b"'),
-    "an empty tool": text(tool='""'),
-    "a list as arguments": text(arguments="[]"),
-    "broken text as arguments": text(arguments='"{"'),
-    "no number": text(arguments='{"a": NaN}'),
-    "half a surrogate pair": text(arguments='{"a": "\\ud800"}'),
-    "a binding": text(arguments='{"a": {"$from": "b"}}'),
-    "a large text": text(arguments='{"a": "' + "a" * 600_000 + '"}'),
-    "many values": text(arguments='{"a": [' + "1," * 50_000 + "1]}"),
-    "deep arguments": text(arguments='{"a":' * 200 + "1" + "}" * 200),
-    "an empty folder": text(folder='""'),
-    "a folder with a NUL": text(folder='"a\\u0000b"'),
-    "a number as folder": text(folder="1"),
-    "too much": b" " * (MAX_EVENT_BYTES + 1),
-}
+ODD = (
+    *(b"", b"garbage", b"null", b"[]", b"{}", b"\xff\xfe", b"{" * 100_000, b"[" * 100_000 + b"]" * 100_000),
+    *(b'{"tool_name": "x", "cwd": "/"}', b'{"tool_name": "x", "tool_input": {}}', b" " * (MAX_EVENT_BYTES + 1)),
+    b'{"tool_name": "x", "tool_name": "y", "tool_input": {}, "cwd": "/"}',
+    *(text(tool=tool) for tool in ("1", '"a/b"', '"a b"', '""')),
+    *(text(arguments=given) for given in ("[]", '"{"', '{"a": NaN}', '{"a": "\\ud800"}', '{"a": {"$from": "b"}}')),
+    *(text(arguments='{"a": "' + "a" * 600_000 + '"}'), text(arguments='{"a": [' + "1," * 50_000 + "1]}")),
+    text(arguments='{"a":' * 200 + "1" + "}" * 200),
+    *(text(folder=folder) for folder in ('""', '"a\\u0000b"', "1")),
+)
 
 
 @requirement("guard:fails-closed")
-@pytest.mark.parametrize("odd", list(ODD))
-def test_whatever_a_host_sends_that_is_not_a_call_is_blocked(tmp_path: Path, odd: str) -> None:
-    answer = ask(tmp_path, "codex", ODD[odd])
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.error.startswith("planwarden: Refused")
-    assert len(answer.error) < 5_000
+def test_whatever_a_host_sends_that_is_not_a_call_is_blocked(tmp_path: Path) -> None:
+    for odd in ODD:
+        answer = ask(tmp_path, "codex", odd)
+        assert (answer.code, answer.out) == (2, ""), odd[:100]
+        assert answer.error.startswith("planwarden: Refused") and len(answer.error) < 5_000
 
 
 def test_an_unknown_host_broken_settings_a_broken_store_and_a_failure_inside_block(
@@ -142,10 +144,205 @@ def test_a_hook_that_hangs_is_ended_by_the_system(tmp_path: Path) -> None:
     assert ended.stdout == b""
 
 
-def test_as_a_process_it_answers_and_leaves_no_process_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "planwarden.server.main", "guard", "hook", "codex", "--home", str(tmp_path)]
-    given = json.dumps(event("Bash", {"command": "rm x"})).encode()
-    # Standard output would stay open while any child held it.
-    ended = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False)
-    assert (ended.returncode, ended.stdout) == (2, b"")
-    assert b"do not retry" in ended.stderr.lower()
+ALLOW = '[[rules]]\ntool = "codex/Bash"\nthen = "allow"\n'
+DENY = '[[rules]]\ntool = "codex/Bash"\nthen = "deny"\nbecause = "changed"\n'
+EVENT = json.dumps({"tool_name": "Bash", "tool_input": {"command": "ls"}, "cwd": "/"}).encode()
+
+
+has_sockets = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="the system has no local sockets")
+
+
+@pytest.fixture
+def home() -> object:
+    # The path of a socket is short.
+    with TemporaryDirectory(prefix="pw") as folder:
+        yield Path(folder)
+
+
+@asynccontextmanager
+async def serving(home: Path) -> AsyncGenerator[None]:
+    settings = load_settings(home=home, environment={})
+    async with Warden(settings=settings) as warden, answering_hooks(settings, warden.service):
+        yield
+
+
+async def run_hook(home: Path, host: str = "codex", *, is_home_first: bool = False) -> tuple[int, str, str]:
+    hook, option = ["guard", "hook", host], ["--home", str(home)]
+    words = [*option, *hook] if is_home_first else [*hook, *option]
+    command = [sys.executable, "-m", "planwarden.server.main", *words]
+    env = {name: text for name, text in os.environ.items() if not name.startswith("PLANWARDEN_")}
+    ended = await anyio.run_process(command, input=EVENT, check=False, env=env)
+    return ended.returncode, ended.stdout.decode().strip(), ended.stderr.decode()
+
+
+@contextmanager
+def answering(home: Path, answer: bytes) -> Generator[None]:
+    """A server that takes one event and answers it so."""
+    (home / FOLDER).mkdir(exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / FOLDER / "1.sock"))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                while connection.recv(65_536):
+                    pass
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        thread.join(60)
+
+
+def count_answers(home: Path) -> list[Path]:
+    return sorted((home / FOLDER).glob("*.sock"))
+
+
+@pytest.mark.anyio
+@has_sockets
+async def test_a_running_server_answers_as_the_command_does(home: Path) -> None:
+    (home / "planwarden.toml").write_text(ALLOW)
+    async with serving(home):
+        assert len(count_answers(home)) == 1
+        assert await run_hook(home) == (0, "{}", "")
+        code, out, said = await run_hook(home, "nobody")
+        assert (code, out) == (2, "")
+        assert "no guarded host" in said
+    assert count_answers(home) == []
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(home / FOLDER / "1.sock"))
+    assert await run_hook(home) == (0, "{}", "")
+    assert count_answers(home) == [], "the socket of a process that is gone is passed over"
+
+
+@pytest.mark.anyio
+@has_sockets
+@requirement("guard:fails-closed")
+async def test_an_answer_that_is_not_whole_blocks(home: Path) -> None:
+    (home / "planwarden.toml").write_text(ALLOW)
+    for answer in (b"", b"garbage", b"[]", b"{}", b'{"out": "{}", "error": "", "code": 1}', b'{"code": 0}'):
+        with answering(home, answer):
+            code, out, said = await run_hook(home)
+        assert (code, out) == (2, "") and said.startswith("planwarden:")
+        count_answers(home)[0].unlink(missing_ok=True)
+
+
+@pytest.mark.anyio
+@has_sockets
+async def test_a_server_answers_every_way_to_name_the_home_and_declines_when_its_settings_changed(home: Path) -> None:
+    (home / "planwarden.toml").write_text(ALLOW)
+    async with serving(home):
+        (home / "planwarden.toml").write_text(DENY)
+        code, _, said = await run_hook(home)
+    assert code == 2 and "changed" in said
+    with answering(home, b'{"out": "{}", "error": "", "code": 0}'):
+        assert await run_hook(home, is_home_first=True) == (0, "{}", "")
+
+
+@pytest.mark.anyio
+@has_sockets
+async def test_odd_requests_end_and_the_next_hook_is_answered(home: Path) -> None:
+    (home / "planwarden.toml").write_text(ALLOW)
+    async with serving(home):
+        [path] = count_answers(home)
+        half = json.dumps({"settings": digest_settings(str(home))}).encode() + b"\n{"
+        for request in (b" ", b"garbage", b"[]\n", b"\n", b"x" * 5_000, half):
+            async with await anyio.connect_unix(path) as stream:
+                await stream.send(request)
+                await stream.send_eof()
+                with anyio.fail_after(60), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    said = await stream.receive()
+                    assert said == b"declined" or json.loads(said)["code"] == 2
+        assert await run_hook(home) == (0, "{}", "")
+
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A host's hook on its own connection."""
+
+    client: Client
+    service: Service
+    folder: str
+
+    async def send(self, command: object = "rm -rf build", meta: Document | None = None, **changes: object) -> Document:
+        """What the hook gets, as Claude Code fills it in: `tool_input` is the text of the object."""
+        arguments = {
+            "host": "claude-code",
+            "tool_name": "Bash",
+            "tool_input": json.dumps({"command": command}),
+            "cwd": self.folder,
+            **changes,
+        }
+        result = await self.client.session.call_tool(GUARD_TOOL, arguments, meta=meta)  # pyright: ignore[reportArgumentType]
+        assert isinstance(result, CallToolResult) and not result.is_error and result.structured_content is None
+        [block] = result.content
+        assert isinstance(block, TextContent)
+        return json.loads(block.text)
+
+    async def approve(self, said: Document) -> None:
+        page = await self.service.list_suspensions(principal=None)
+        [question] = [found for found in page.suspensions if found.suspension_id in json.dumps(said)]
+        ids = (question.thread_id, question.suspension_id)
+        await self.service.answer(*ids, YES, by(), wait_seconds=60, principal=None)
+
+
+@asynccontextmanager
+async def hooked(home: Path, era: Era = "auto") -> AsyncGenerator[Hook]:
+    settings = load_settings(home=home, environment={})
+    warden = Warden(settings=settings, store=MemoryStore())
+    server = build_server(build_service_opener(warden), guard_settings=settings)
+    async with Client(server, mode=era) as client:
+        await client.session.call_tool("list_suspensions", {})
+        yield Hook(client, warden.service, "/")
+
+
+def decision(said: Document) -> str:
+    return said["hookSpecificOutput"]["permissionDecision"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("era", ERAS)
+@requirement("guard:once")
+async def test_a_hook_is_told_to_deny_then_once_to_allow_by_a_tool_that_no_list_has(tmp_path: Path, era: Era) -> None:
+    async with hooked(tmp_path, era) as hook:
+        asked = await hook.send()
+        assert decision(asked) == "deny"
+        assert GUARD_TOOL not in [tool.name for tool in (await hook.client.session.list_tools()).tools]
+        await hook.approve(asked)
+        assert decision(await hook.send("rm -rf /")) == "deny"
+        assert decision(await hook.send()) == "allow"
+        assert decision(await hook.send()) == "deny"
+        assert await hook.send(tool_name="Read", tool_input='{"file_path": "/etc/hosts"}') == {}
+    assert GUARD_TOOL == INSTALLED_TOOL
+
+
+@pytest.mark.anyio
+@requirement("guard:no-model")
+async def test_a_model_that_calls_it_gets_nothing_and_takes_nothing(tmp_path: Path) -> None:
+    async with hooked(tmp_path) as hook:
+        await hook.approve(await hook.send())
+        by_model = await hook.send(meta={MODELS_ID: "toolu_1"})
+        assert decision(by_model) == "deny"
+        assert decision(await hook.send()) == "allow"
+        through_hook = await hook.send(tool_name="mcp__planwarden__guard_call", tool_input="{}")
+        assert decision(through_hook) == "deny"
+
+
+@pytest.mark.anyio
+@requirement("guard:fails-closed")
+async def test_odd_arguments_are_denied_in_the_hooks_own_form(tmp_path: Path) -> None:
+    odd: dict[str, tuple[Any, ...]] = {
+        "host": ("nobody", None),
+        "tool_name": ("", None),
+        "tool_input": ("", "garbage", "[1]", 1, "[" * 100_000),
+        "cwd": ("", None),
+    }
+    async with hooked(tmp_path) as hook:
+        for name, values in odd.items():
+            for value in values:
+                assert decision(await hook.send(**{name: value})) == "deny", name

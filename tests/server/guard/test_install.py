@@ -5,10 +5,16 @@ import os
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
 
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.cli.exit_codes import DONE, FAILED, USAGE
+from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
 from planwarden.server.main import main
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 from tests.requirements import requirement
@@ -30,6 +36,10 @@ FILES = {
     "cursor": (".cursor/hooks.json", '{"version": 1, "hooks": {"stop": [{"command": "x"}]}}'),
     "opencode": (".config/opencode/opencode.json", '{"permission": {"bash": "deny"}, "theme": "x"}\n'),
 }
+
+
+PROFILE = 'profile = "p"\n[profiles.p.features]\n'
+HOOK = '"HOME/.codex/config.toml:pre_tool_use:0:0"'
 
 
 @pytest.fixture
@@ -122,23 +132,17 @@ def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, capsys: pyte
     assert main(["guard", "status"]) == FAILED and "settings.json" in capsys.readouterr().out
 
 
-def test_a_link_of_a_project_is_not_followed(user: Path) -> None:
-    target = user / "precious.json"
-    target.write_text("{}")
-    (user / "project" / ".claude").mkdir()
-    (user / "project" / ".claude" / "settings.json").symlink_to(target)
-    assert main(["guard", "install", "claude-code", "--project", "--yes"]) == USAGE
-    assert target.read_text() == "{}"
-
-
-def test_a_link_of_a_person_is_followed_and_stays(user: Path) -> None:
+@pytest.mark.parametrize("whose", ["project", "person"])
+def test_a_link_of_a_person_is_followed_and_stays_and_one_of_a_project_is_not_followed(user: Path, whose: str) -> None:
     target = user / "dotfiles.json"
     target.write_text("{}")
-    (user / ".claude").mkdir()
-    (user / ".claude" / "settings.json").symlink_to(target)
-    assert main(["guard", "install", "claude-code", "--yes"]) == DONE
-    assert (user / ".claude" / "settings.json").is_symlink()
-    assert "guard_call" in target.read_text()
+    folder = (user / "project" if whose == "project" else user) / ".claude"
+    folder.mkdir()
+    (folder / "settings.json").symlink_to(target)
+    words = ["--project"] if whose == "project" else []
+    assert main(["guard", "install", "claude-code", *words, "--yes"]) == (USAGE if words else DONE)
+    assert ("guard_call" in target.read_text()) == (not words)
+    assert (folder / "settings.json").is_symlink()
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give a file away")
@@ -204,12 +208,7 @@ def test_the_status_says_what_in_the_folder_switches_claude_codes_hook_off(
             'profile = "p"\n[profiles.p.features]\nhooks = false\n',
             "features.hooks = false",
         ),
-        (
-            "codex",
-            ".codex/config.toml",
-            '[hooks.state."HOME/.codex/config.toml:pre_tool_use:0:0"]\nenabled = false\n',
-            "this hook off",
-        ),
+        ("codex", ".codex/config.toml", f"[hooks.state.{HOOK}]\nenabled = false\n", "this hook off"),
         ("codex", "project/.codex/config.toml", "features = { hooks = false }\n", "features.hooks = false"),
         ("gemini", "project/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
         ("gemini", "project/.gemini/settings.json", '{"hooks": {"disabled": ["planwarden"]}}', "hooks.disabled"),
@@ -237,9 +236,72 @@ def test_the_status_says_that_codex_may_open_a_shell_and_type_into_it(
     user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["guard", "install", "codex", "--yes"]) == DONE
-    capsys.readouterr()
-    main(["guard", "status"])
-    assert "unified_exec_tty = false" in capsys.readouterr().out
-    (user / ".codex" / "config.toml").write_text("[features]\nunified_exec_tty = false\n")
-    main(["guard", "status"])
-    assert "unified_exec_tty" not in capsys.readouterr().out
+    # A hook that is switched off is not tried, which would take seconds.
+    for more, is_said in (("", True), ("unified_exec_tty = false\n", False)):
+        (user / ".codex" / "config.toml").write_text(f"[features]\nhooks = false\n{more}")
+        capsys.readouterr()
+        main(["guard", "status"])
+        assert ("unified_exec_tty = false" in capsys.readouterr().out) == is_said
+
+
+PATH = ("hooks", "PreToolUse")
+ITEM: JsonValue = {"hooks": [{"type": "x", "text": 'a "quoted" // no comment'}]}
+
+TEXTS = (
+    *('{\n  "a": 1\n}\n', '{"a":1}', '{\n\t"model": "x", // why\n\t"hooks": {\n\t\t"Stop": [] /* later */\n\t}\n}'),
+    '{\n    "hooks": {\n        "PreToolUse": [\n            {"matcher": "Bash", "hooks": []}\n        ],\n    },\n}\n',
+    '{\r\n  "hooks": {\r\n    "PreToolUse": [\r\n      1.0,\r\n      1e5\r\n    ]\r\n  }\r\n}\r\n',
+    '\ufeff{ "hooks": { "PreToolUse": [ "\\u00e9", 12345678901234567890 ] } }',
+    '{"url": "https://example.com/*x*/", "hooks": {"PreToolUse": [2,]}}',
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@requirement("guard:files")
+def test_what_was_added_is_removed_without_a_trace(text: str) -> None:
+    changed = add_item(text, PATH, ITEM)
+    after: Any = read_json_text(changed).value
+    assert after["hooks"]["PreToolUse"][-1] == ITEM
+    assert all(comment in changed for comment in ("// why", "/* later */") if comment in text)
+    assert remove_at(changed, (*PATH, len(after["hooks"]["PreToolUse"]) - 1)) == text
+
+
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.sampled_from([None, 2, "\t"]))
+def test_any_object_keeps_its_other_values(value: JsonValue, indent: int | str | None) -> None:
+    text = json.dumps({"a": value, "hooks": {"PreToolUse": [value]}}, indent=indent)
+    changed = add_item(text, PATH, ITEM)
+    assert json.loads(changed) == {"a": value, "hooks": {"PreToolUse": [value, ITEM]}}
+    assert remove_at(changed, (*PATH, 1)) == text
+
+
+OTHER = (
+    *("[]", "1", '"x"', '{"hooks": []}', '{"hooks": {"PreToolUse": {}}}', '{"hooks": null}', '{"a": 1', "{'a': 1}"),
+    *('{"a": 1, "a": 2}', '{"a": 01x}', '{"a" 1}', '{"a": 1} x', "{" * 1_000, '{"a": [1 2]}', "{a: 1}", '{"a": "\n"}'),
+)
+
+
+def test_an_empty_file_gets_an_object_one_that_is_something_else_is_refused_and_a_member_that_is_there_stays() -> None:
+    changed = add_item("", PATH, ITEM)
+    assert json.loads(changed) == {"hooks": {"PreToolUse": [ITEM]}}
+    assert read_json_text(remove_at(changed, (*PATH, 0))).value == {}
+    for text in OTHER:
+        with pytest.raises(InvalidArguments):
+            add_item(text, PATH, ITEM)
+    for text in ('{"permission": {"bash": "allow"}}', '{"permission": "ask"}'):
+        assert set_member(text, ("permission", "bash"), "ask") == text
+
+
+@given(st.text(st.sampled_from('{}[]",:/* \n1ae\\'), max_size=30))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    try:
+        node = read_json_text(text)
+    except InvalidArguments:
+        return
+    assert 0 <= node.start <= node.end <= len(text)

@@ -43,15 +43,9 @@ class Machine:
         call = read_event(host, json.dumps(event).encode())
         return OwnThings(self.home, self.environment).find_refusal(call)
 
-    def run(self, command: str, shell: str = "bash") -> str:
+    def run(self, command: str) -> str:
         ended = subprocess.run(
-            [shell, "-c", command],
-            cwd=self.project,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            ["bash", "-c", command], cwd=self.project, env=self.environment, capture_output=True, text=True, check=False
         )
         return ended.stdout
 
@@ -67,58 +61,45 @@ def elsewhere(tmp_path: Path) -> Machine:
     return Machine(tmp_path, "data/planwarden", XDG_DATA_HOME=str(tmp_path / "data"))
 
 
-@requirement("guard:own")
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *("~/.local/share/plan*/plan*", "~/.loc*/*/*/*.toml", "../.l*/s*/p*/planwarden.toml", "l*/planwarden.toml"),
-        *("~/.local/share/[op]lanwarden/planwarden.toml", "~/.local/share/?lanwarden/*", "li?k/../planwarden/*.toml"),
-        *("/proc/self/cwd/link/planwarden.toml", "/proc/self/root/ROOT/.local/share/planwarden/planwarden.toml"),
-        *("/proc/$$/cwd/link/planwarden.toml", "././././link/planwarden.toml", "DOTSlink/planwarden.toml"),
-    ],
+PATTERNS = (
+    *("~/.local/share/plan*/plan*", "~/.loc*/*/*/*.toml", "../.l*/s*/p*/planwarden.toml", "l*/planwarden.toml"),
+    *("~/.local/share/[op]lanwarden/planwarden.toml", "~/.local/share/?lanwarden/*", "li?k/../planwarden/*.toml"),
+    *("/proc/self/cwd/link/planwarden.toml", "/proc/self/root/ROOT/.local/share/planwarden/planwarden.toml"),
+    *("/proc/$$/cwd/link/planwarden.toml", "././././link/planwarden.toml", "DOTSlink/planwarden.toml"),
+    "~/.local/{share,state}/{other,planwarden}/planwarden.toml",
 )
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_what_the_shell_finds_in_planwardens_home_is_refused(machine: Machine, pattern: str) -> None:
     pattern = pattern.replace("ROOT", str(machine.root)[1:]).replace("DOTS", "./" * 2_030)
-    if "$$" not in pattern:
-        found = machine.run(f"cat {pattern}").strip()
-        assert found == "SECRET"
+    # The process whose number this is has ended when the other one looks.
+    assert "$$" in pattern or machine.run(f"cat {pattern}") == "SECRET\n"
     assert machine.find_refusal({"command": f"cat {pattern}"}) is not None
 
 
 @requirement("guard:own")
-def test_braces_and_the_homes_of_users_are_expanded_and_what_stands_for_too_much_is_refused(machine: Machine) -> None:
-    line = "cat ~/.local/{share,state}/{other,planwarden}/planwarden.toml"
-    assert machine.run(line) == "SECRET\n"
-    assert machine.find_refusal({"command": line}) is not None
+def test_the_homes_of_users_are_expanded_and_what_stands_for_too_much_is_refused(machine: Machine) -> None:
     machine.home = Path(os.path.expanduser("~root"))
     assert machine.find_refusal({"command": "cat ~root/x"}) is not None
     for words in ("/*" * 40, "/{a,b}" * 40, "/proc/*/task/*/fd/*/*", "/*/*/*/{a,b}"):
         assert machine.find_refusal({"command": f"cat {words}"}) == TOO_MUCH
+    many = [f"a/{number}" for number in range(5_000)]
+    assert machine.find_refusal({"command": "a/b " * 5_000 + "; " + " ".join(many)}) is not None
+    assert machine.find_refusal({"paths": [*many]}, "mcp__x__y") is not None
+
+
+TAKES_AWAY = (
+    *("rm -rf ~/own", "mv ~/.local ~/x", "rm -rf ../.l*", "rm -rf .claude", "rm -r ~/.gemini", "rm -rf ~/.local"),
+    *("rm -r ../.local/share", "mv ~/.local mine", "mv ~/own ~/mine", "rm -rf ~/own/codex", "rm -rf ~/.[a-z]*"),
+    *("mv .claude old", "cd ~ && rm -rf own", "rm -rf -- ~/own/", "find ~/.local -delete", "rm -rf ../shop"),
+)
 
 
 @requirement("guard:own")
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("rm -rf ~/.local", "rm -r ../.local/share", "mv ~/.local /tmp/x", "mv ~/own ~/mine", "rm -rf ~/own/codex"),
-        *("rm -rf ~", "rm -rf ../*", "rm -rf ~/.[a-z]*", "rm -rf .claude", "rm -rf ../shop", "mv .claude old"),
-        *("find ~/.local -delete", "find ~ -name x -exec rm -rf {} +", "cd ~ && rm -rf own", "rm -rf -- ~/own/"),
-        *("cp settings.json ~/own/claude", "cp -r evil .claude", "cp -r evil ~/own/codex/", "tar -C ~/.gemini -xf x"),
-        *("echo x > .cl*/sett*.json", "echo x > ~/own/claude/settings.json", "echo x >> ~/own/codex/config.toml"),
-        *("tee ~/own/claude/agents/a.md", "cp x ~/.gemini/extensions/e/gemini-extension.json"),
-        *("cp x .opencode/tool/x.ts", "cp x .claude/skills/a/x.sh", "cp x ~/own/codex/skills/x"),
-        *("ln -s /tmp/x ~/.config/opencode/agent", "cp x .cursor/plugins/y"),
-    ],
-)
-def test_deleting_or_writing_above_or_into_the_code_of_a_host_is_refused(machine: Machine, command: str) -> None:
-    assert machine.find_refusal({"command": command}) is not None
-
-
-@requirement("guard:own")
-@pytest.mark.parametrize(
-    "command", ["rm -rf ~/own", "mv ~/.local ~/x", "rm -rf ../.l*", "rm -rf .claude", "rm -r ~/.gemini"]
-)
-def test_what_is_refused_would_have_taken_a_hook_or_the_home_away(machine: Machine, command: str) -> None:
+@pytest.mark.parametrize("command", TAKES_AWAY)
+def test_what_would_take_a_hook_or_the_home_away_is_refused(machine: Machine, command: str) -> None:
     watched = [
         *(machine.home, machine.root / "own/codex/hooks.json", machine.root / "own/claude/settings.json"),
         *(machine.project / ".claude/settings.json", machine.root / ".gemini/settings.json"),
@@ -128,34 +109,79 @@ def test_what_is_refused_would_have_taken_a_hook_or_the_home_away(machine: Machi
     assert not all(path.exists() for path in watched)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
-        *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
-        *("find src -name '*.pyc' -delete", "rg TODO", "grep -rn x .", "git clean -n", "docker run --rm -v ~:/x y"),
-        "curl -d '[" + ",".join(['{"a":[1,2],"b":{"c":"x/y"}}'] * 300) + "]' https://example.com/a?b=c",
-        "rm -f " + "a " * 8_000 + "; rm a" * 1_000,
-    ],
+READS_ALL = (
+    *("grep -r SECRET ~", "grep -rh SECRET ../.local", "cd ~; grep -r SECRET", "tar cf - ~/.local"),
+    "cd ~ && grep -R SECRET .",
 )
-def test_ordinary_work_is_not_refused(machine: Machine, command: str) -> None:
-    assert machine.find_refusal({"command": command}) is None
 
 
 @requirement("guard:own")
-@pytest.mark.parametrize(
-    "command",
-    [
-        "grep -r SECRET ~",
-        "grep -rh SECRET ../.local",
-        "cd ~; grep -r SECRET",
-        "tar cf - ~/.local",
-        "cd ~ && grep -R SECRET .",
-    ],
-)
+@pytest.mark.parametrize("command", READS_ALL)
 def test_a_command_that_reads_all_below_a_parent_of_the_home_is_refused(machine: Machine, command: str) -> None:
     assert "SECRET" in machine.run(command)
     assert machine.find_refusal({"command": command}) is not None
+
+
+DELETES_OR_WRITES = (
+    *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
+    *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
+    *("echo x > ~/own/claude/settings.json", "echo x >> ~/own/codex/config.toml", "tee ~/own/claude/agents/a.md"),
+    *("cp x ~/.gemini/extensions/e/gemini-extension.json", "cp x .opencode/tool/x.ts", "cp x .claude/skills/a/x.sh"),
+    *("cp x ~/own/codex/skills/x", "ln -s /tmp/x ~/.config/opencode/agent", "cp x .cursor/plugins/y"),
+)
+DECIDES = (
+    *("planwarden approve 1", "planwarden  approve 1", "/usr/bin/planwarden reject 1", "plan''warden approve 1"),
+    *("'planwarden' approve", "planwar\\den approve", "ls; planwarden approve 1", "ls && planwarden trust x"),
+    *("sh -c 'planwarden approve 1'", 'bash -lc "cd /; planwarden approve 1"', "env X=1 planwarden approve 1"),
+    *("X=1 planwarden approve 1", "echo $(planwarden approve 1)", "echo `planwarden approve 1`"),
+    *("(planwarden inbox)", "planwarden --home /x approve 1", "planwarden run p --yes", "planwarden once forget x"),
+    *("planwarden grant add x", "planwarden guard uninstall claude-code", "uvx planwarden approve 1"),
+    *("python -m planwarden.server.main code", "python3.12 -m planwarden.server.main approve"),
+    *("timeout 5 planwarden approve 1", "xargs planwarden approve", "planwarden serve", "planwarden"),
+    *("nohup planwarden worker &", "if true; then planwarden approve 1; fi", "find . -exec planwarden approve 1 +"),
+    *("planwarden list --yes", "echo x | planwarden approve 1", 'python -c "from planwarden import x"'),
+    *("sudo -u ann planwarden approve 1", "uvx planwarden@latest approve", "PLANWARDEN_HOME=/tmp/x planwarden list"),
+)
+NAMES_THE_HOME = (
+    *("cat ~/data/planwarden/planwarden.toml", "echo x > ~/data/planwarden/planwarden.toml", "cat link/planwarden.db"),
+    *("rm -r $HOME/data/planwarden", "cat ${XDG_DATA_HOME}/planwarden/planwarden.db", "cat ../data/planwarden/x"),
+    *("cat ../data/../data/./planwarden/x", "sqlite3 ~/data/planwarden/planwarden.db 'delete from x'"),
+    *("cat ~/data/planw*/planwarden.toml", "cat ~/data/?lanwarden/x", "cd ../data/planwarden && cat planwarden.toml"),
+    *("cd ~/data; cd planwarden; ls .", "cp --target-directory=../data/planwarden x", "tar -C../data/planwarden -x"),
+    "ls '~/data'/planwarden ; cat ../data/planwarden",
+)
+WRITES_A_HOOK = (
+    *("sed -i s/a/b/ .claude/settings.json", "cat .CLAUDE/settings.json", "cd .claude && echo {} > settings.json"),
+    "rm ~/.config/opencode/plugins/planwarden-guard.js",
+)
+
+
+@requirement("guard:own")
+@pytest.mark.parametrize("command", [*DELETES_OR_WRITES, *DECIDES, *NAMES_THE_HOME, *WRITES_A_HOOK])
+def test_a_command_that_decides_or_names_the_home_or_writes_the_code_of_a_host_is_refused(
+    elsewhere: Machine, command: str
+) -> None:
+    assert elsewhere.find_refusal({"command": command}) is not None
+
+
+ORDINARY = (
+    *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
+    *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
+    *("find src -name '*.pyc' -delete", "rg TODO", "grep -rn x .", "git clean -n", "docker run --rm -v ~:/x y"),
+    "curl -d '[" + ",".join(['{"a":[1,2],"b":{"c":"x/y"}}'] * 300) + "]' https://example.com/a?b=c",
+    "rm -f " + "a " * 8_000 + "; rm a" * 1_000,
+    *("planwarden list", "planwarden show x", "planwarden doctor", "planwarden --version"),
+    *("planwarden --home x show", "git commit -m 'let planwarden approve it'", "ls planwarden"),
+    *("cd planwarden && ls", "grep -r planwarden .", "echo planwarden approve", "npm test"),
+    *("cat notes/settings.json", "pip show planwarden", 'cat "/nowhere/../"'),
+)
+
+
+@pytest.mark.parametrize("command", ORDINARY)
+def test_ordinary_work_and_a_command_that_only_names_planwarden_are_not_refused(
+    elsewhere: Machine, command: str
+) -> None:
+    assert elsewhere.find_refusal({"command": command}) is None
 
 
 @requirement("guard:own")
@@ -193,56 +219,6 @@ def test_a_tool_that_deletes_or_moves_a_folder_above_them_is_refused(machine: Ma
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        *("planwarden approve 1", "planwarden  approve 1", "/usr/bin/planwarden reject 1", "plan''warden approve 1"),
-        *("'planwarden' approve", "planwar\\den approve", "ls; planwarden approve 1", "ls && planwarden trust x"),
-        *("sh -c 'planwarden approve 1'", 'bash -lc "cd /; planwarden approve 1"', "env X=1 planwarden approve 1"),
-        *("X=1 planwarden approve 1", "echo $(planwarden approve 1)", "echo `planwarden approve 1`"),
-        *("(planwarden inbox)", "planwarden --home /x approve 1", "planwarden run p --yes", "planwarden once forget x"),
-        *("planwarden grant add x", "planwarden guard uninstall claude-code", "uvx planwarden approve 1"),
-        *("python -m planwarden.server.main code", "python3.12 -m planwarden.server.main approve"),
-        *("timeout 5 planwarden approve 1", "xargs planwarden approve", "planwarden serve", "planwarden"),
-        *("nohup planwarden worker &", "if true; then planwarden approve 1; fi", "find . -exec planwarden approve 1 +"),
-        *("planwarden list --yes", "echo x | planwarden approve 1", 'python -c "from planwarden import x"'),
-        *("sudo -u ann planwarden approve 1", "uvx planwarden@latest approve"),
-    ],
-)
-@requirement("guard:own")
-def test_a_command_that_decides_is_refused(elsewhere: Machine, command: str) -> None:
-    assert elsewhere.find_refusal({"command": command}) is not None
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("planwarden list", "planwarden show x", "planwarden doctor", "planwarden --version"),
-        *("planwarden --home x show", "git commit -m 'let planwarden approve it'", "ls planwarden"),
-        *("cd planwarden && ls", "grep -r planwarden .", "echo planwarden approve", "npm test"),
-        *("cat notes/settings.json", "pip show planwarden", 'cat "/nowhere/../"'),
-    ],
-)
-def test_a_command_that_only_names_it_is_not_refused(elsewhere: Machine, command: str) -> None:
-    assert elsewhere.find_refusal({"command": command}) is None
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("cat ~/data/planwarden/planwarden.toml", "echo x > ~/data/planwarden/planwarden.toml"),
-        *("rm -r $HOME/data/planwarden", "cat ${XDG_DATA_HOME}/planwarden/planwarden.db", "cat ../data/planwarden/x"),
-        *("cat link/planwarden.toml", "cat ../data/../data/./planwarden/x"),
-        *("sqlite3 ~/data/planwarden/planwarden.db 'delete from x'", "cat ~/data/planw*/planwarden.toml"),
-        *("cat ~/data/?lanwarden/x", "cd ../data/planwarden && cat planwarden.toml", "cd ~/data; cd planwarden; ls ."),
-        *("PLANWARDEN_HOME=/tmp/x planwarden list", "cp --target-directory=../data/planwarden x"),
-        *("ls '~/data'/planwarden ; cat ../data/planwarden", "tar -C../data/planwarden -x"),
-    ],
-)
-def test_a_command_that_names_the_home_is_refused(elsewhere: Machine, command: str) -> None:
-    assert elsewhere.find_refusal({"command": command}) is not None
-
-
-@pytest.mark.parametrize(
     ("tool", "arguments"),
     [
         ("Write", {"file_path": "HOME/x", "content": ""}),
@@ -254,10 +230,6 @@ def test_a_command_that_names_the_home_is_refused(elsewhere: Machine, command: s
         ("Write", {"file_path": "../shop/.claude/settings.json", "content": ""}),
         ("Write", {"file_path": ".claude/settings.local.json", "content": ""}),
         ("Write", {"file_path": "sub/.mcp.json", "content": ""}),
-        ("Bash", {"command": "sed -i s/a/b/ .claude/settings.json"}),
-        ("Bash", {"command": "cat .CLAUDE/settings.json"}),
-        ("Bash", {"command": "cd .claude && echo {} > settings.json"}),
-        ("Bash", {"command": "rm ~/.config/opencode/plugins/planwarden-guard.js"}),
     ],
 )
 @requirement("guard:own")
@@ -288,12 +260,6 @@ def test_a_patch_is_looked_through(elsewhere: Machine) -> None:
 )
 def test_words_about_them_are_not_refused(elsewhere: Machine, tool: str, arguments: dict[str, JsonValue]) -> None:
     assert elsewhere.find_refusal(arguments, tool) is None
-
-
-def test_more_words_than_can_be_looked_through_are_refused(elsewhere: Machine) -> None:
-    many = [f"a/{number}" for number in range(5_000)]
-    assert elsewhere.find_refusal({"command": "a/b " * 5_000 + "; " + " ".join(many)}) is not None
-    assert elsewhere.find_refusal({"paths": [*many]}, "mcp__x__y") is not None
 
 
 def test_a_command_line_that_changes_its_folder_too_often_is_refused_before_every_word_is_looked_up_in_each(

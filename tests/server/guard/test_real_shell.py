@@ -1,15 +1,20 @@
 """What the guard says about a command line, held against what real shells do with it."""
 
+import shlex
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from planwarden.server.guard.calls import build_call
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.opening import build_judge
 from planwarden.server.settings.configuration import load_settings
+from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, list_words, read_commands
+from planwarden.tools.guarded.wrappers import MAX_INNER, InnerCommands
 from tests.fuzz.jail import SHELLS, Jail, is_possible, open_jail
 from tests.requirements import requirement
 
@@ -23,6 +28,16 @@ because = "people push"
 [[rules]]
 tool = "*/*"
 when = { command = { matches = '(npm|git|a)([^a-z](.|\n)*)?'  } }
+then = "allow"
+"""
+EVERYTHING = r"""
+[[rules]]
+tool = "claude-code/Bash"
+when = { command = { matches = "git (push|pull)( .*)?" } }
+then = "ask"
+
+[[rules]]
+tool = "claude-code/*"
 then = "allow"
 """
 BLANKS = "\u00a0\u3000\u2003\u0085\u000b\u000c\u001c"
@@ -51,9 +66,8 @@ def judge(tmp_path: Path) -> Judge:
     return build_judge_with(tmp_path, RULES)
 
 
-def is_let_pass(judge: Judge, command: str, **arguments: JsonValue) -> bool:
-    call = build_call("claude-code", "Bash", {"command": command, **arguments}, "/work")
-    verdict = judge.judge(call)
+def is_let_pass(judge: Judge, command: str) -> bool:
+    verdict = judge.judge(build_call("claude-code", "Bash", {"command": command}, "/work"))
     return verdict is not None and verdict.then == "allow"
 
 
@@ -65,107 +79,89 @@ def judge_line(judge: Judge, command: str) -> str:
 
 @pytest.mark.anyio
 @requirement("guard:parts")
-@pytest.mark.parametrize("blank", BLANKS, ids=ascii)
 async def test_a_blank_that_the_shell_does_not_know_makes_another_program_and_is_asked_about(
-    jail: Jail, judge: Judge, blank: str
+    jail: Jail, judge: Judge
 ) -> None:
     assert is_let_pass(judge, "npm test")
-    for line in (f"{blank}npm test", f"npm{blank} test", f"npm{blank}", f"a; {blank}npm"):
-        assert not is_let_pass(judge, line)
-        for shell in SHELLS:
-            ran, _ = await jail.run(shell, line)
-            assert any(blank in words[0] for words in ran)
+    for blank in BLANKS:
+        for line in (f"{blank}npm test", f"npm{blank} test", f"npm{blank}", f"a; {blank}npm"):
+            assert not is_let_pass(judge, line)
+            for shell in SHELLS:
+                ran, _ = await jail.run(shell, line)
+                assert any(blank in words[0] for words in ran), (shell, line)
 
 
-@pytest.mark.anyio
-@requirement("guard:parts")
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(
-            *("git push", "git  push", "git\tpush", "git 'push'", 'git pu""sh', "g\\it push", "'git' \\push"),
-            "git \\\n push",
-        ),
-        *("a && git  push", "git  push >/dev/null", "X=1 git push", "(git  push)", "{ git push; }", "! git push"),
-        *("if git  push; then a; fi", 'a "$(git  push)"', "a `git push`", "git  push -f | a"),
-    ],
+SPELLED = (
+    *("git push", "git  push", "git\tpush", "git 'push'", 'git pu""sh', "g\\it push", "'git' \\push", "git \\\n push"),
+    *("a && git  push", "git  push >/dev/null", "X=1 git push", "(git  push)", "{ git push; }", "! git push"),
+    *("if git  push; then a; fi", 'a "$(git  push)"', "a `git push`", "git  push -f | a"),
 )
-async def test_what_a_rule_denies_is_denied_however_the_shell_lets_it_be_written(
-    jail: Jail, judge: Judge, line: str
-) -> None:
-    verdict = judge.judge(build_call("claude-code", "Bash", {"command": line}, "/work"))
-    assert verdict is not None and verdict.then == "deny" and "people push" in verdict.reason
-    for shell in SHELLS:
-        ran, _ = await jail.run(shell, line)
-        assert any(words[:2] == ["git", "push"] for words in ran)
-
-
-WRAPPED = (
+RUN_BY_SHELLS = (
     *("command git push", "exec git push", "exec -a b git push", "eval git push", "eval 'git  push'", "time git push"),
     *("trap 'git push' EXIT", "/sh/dash -c 'git push'", '/sh/bash -c "git push"', "/sh/bash -ec 'a; git push'"),
     *("/sh/dash -c 'exec git push'", "/bin/git push", "command -p /bin/git push", "/sh/bash -o posix -c 'git push' x"),
 )
 """Lines that the shells of the jail run by themselves."""
+NOT_OF_DASH = (("dash", "time"), ("dash", "exec"))
+"""One shell has no `time` and no `exec -a` of its own."""
 
 
 @pytest.mark.anyio
 @requirement("guard:parts")
-@pytest.mark.parametrize("line", WRAPPED)
-async def test_what_a_rule_denies_is_denied_behind_what_runs_it(jail: Jail, judge: Judge, line: str) -> None:
-    assert "people push" in judge_line(judge, line)
-    for shell in SHELLS:
-        ran, _ = await jail.run(shell, line)
-        # One shell has no `time` and no `exec -a` of its own.
-        assert any(words[:2] == ["git", "push"] for words in ran) or (shell, line.split()[0]) in NOT_OF_DASH
+async def test_what_a_rule_denies_is_denied_however_the_shell_lets_it_be_written_and_behind_what_runs_it(
+    jail: Jail, judge: Judge
+) -> None:
+    for line in (*SPELLED, *RUN_BY_SHELLS):
+        assert "people push" in judge_line(judge, line), line
+        for shell in SHELLS:
+            ran, _ = await jail.run(shell, line)
+            pushed = any(words[:2] == ["git", "push"] for words in ran)
+            assert pushed or (shell, line.split()[0]) in NOT_OF_DASH, (shell, line)
 
 
-NOT_OF_DASH = (("dash", "time"), ("dash", "exec"))
-
-EVERYTHING = r"""
-[[rules]]
-tool = "claude-code/Bash"
-when = { command = { matches = "git (push|pull)( .*)?" } }
-then = "ask"
-
-[[rules]]
-tool = "claude-code/*"
-then = "allow"
-"""
+WRAPPED = (
+    *("git push", "/usr/bin/git push", "git -C /x push", "git -c a=b push", "git --git-dir=/x --no-pager push"),
+    *("git --git-dir /x push", "env git push", "env X=1 a-b=2 git push", "env -i -u HOME -C/tmp git push"),
+    *("/usr/bin/env git push", "env -- X=1 git push", "sudo git push", "sudo -nu ann X=1 -- git push"),
+    *("sudo --user=ann git push", "doas -u ann git push", "builtin command git push", "nohup git push"),
+    *("setsid -w git push", "nice -n 5 git push", "nice -5 git push", "nice --adjustment=5 git push"),
+    *("ionice -c2 -n 7 git push", "timeout 5 git push", "timeout -k 1 --signal KILL 5 git push", "stdbuf -oL git push"),
+    *("chrt -f 10 git push", "taskset -c 0 git push", "chroot / git push", "flock /tmp/x git push"),
+    *("flock /tmp/x -c 'git push'", "busybox sh -c 'git push'", "busybox env git push", "bash -xc 'a; git push -f'"),
+    *("sh -e -o pipefail -c 'git push' name", "bash --norc -c 'env git push'", "bash +x -c -- 'git push'"),
+    *("uv run git push", "uv run --with x git push", "npm exec -c 'git push'", "npx git push", "fd x -x git push"),
+    *("systemd-run --user -p A=b git push", "hyperfine 'git push'", "watch -n 1 git push"),
+    "env sudo nice timeout 5 bash -c 'nohup git push'",
+)
+"""Lines that are read to the end, in which `git push` runs."""
+UNSEEN = (
+    *("xargs git push", "xargs -n 1 -I {} git push {}", "find . -exec git push {} ;", "env -S 'git push'"),
+    *("find . -name x -execdir env git push ;", "env --split-string='git push'", "su ann -c 'git push'"),
+    *("script -q -c 'git push' /dev/null", "parallel git push", "time -p git push", 'bash -c "git push; $X"'),
+    "bash -c 'git push' | bash",
+)
+"""Lines in which `git push` is found and something is not seen."""
+UNKNOWN = (
+    *("env --unknown git push", "sudo --uns x git push", "bash", "bash -s", "a | sh", "sh /dev/stdin", "sudo -s"),
+    *("git -c alias.p=push p", "env -S 'git\\_push'", "bash -c 'git $X'", "fish -c 'git push'", "xargs git"),
+    *("env --x git push", "echo git push | sh", "echo push | xargs git", "env " * 20 + "git push"),
+    "; ".join(f"env a{n}" for n in range(MAX_INNER)),
+)
 
 
 @requirement("guard:parts")
 @pytest.mark.parametrize("rule", ["ask", "deny"])
-@pytest.mark.parametrize(
-    "line",
-    [
-        *WRAPPED,
-        *(
-            *("env git push", "env X=1 git push", "sudo git push", "nohup git push", "nice -n 5 git push"),
-            "xargs git push",
-        ),
-        *(
-            "timeout 5 git push",
-            "busybox sh -c 'git push'",
-            "git -C /x push",
-            "git -c a=b push",
-            "find x -exec git push ;",
-        ),
-    ],
-)
-def test_where_everything_else_is_let_pass_no_wrapper_leads_around_a_rule(tmp_path: Path, line: str, rule: str) -> None:
+def test_where_everything_else_is_let_pass_no_wrapper_leads_around_a_rule(tmp_path: Path, rule: str) -> None:
     judge = build_judge_with(tmp_path, EVERYTHING.replace('"ask"', f'"{rule}"'))
-    assert is_let_pass(judge, "npm test") and is_let_pass(judge, "timeout 5 npm test")
-    assert not is_let_pass(judge, line)
-    if rule == "deny":
-        assert judge_line(judge, line)
-
-
-@requirement("guard:parts")
-@pytest.mark.parametrize(
-    "line", ["env --x git push", "git -c alias.p=push p", "echo git push | sh", "echo push | xargs git"]
-)
-def test_a_form_of_a_wrapper_that_nobody_knows_is_asked_about(tmp_path: Path, line: str) -> None:
-    assert not is_let_pass(build_judge_with(tmp_path, EVERYTHING), line)
+    for line in (*RUN_BY_SHELLS, *WRAPPED, *UNSEEN):
+        assert not is_let_pass(judge, line), line
+        assert rule == "ask" or judge_line(judge, line), line
+        if "git push" in line and line not in RUN_BY_SHELLS:
+            # What is read to the end is let pass where no rule is about it; what is not seen is asked about.
+            other = line.replace("git push", "npm test")
+            assert is_let_pass(judge, other) == (line not in UNSEEN), other
+    for line in UNKNOWN:
+        assert not is_let_pass(judge, line), line
 
 
 @requirement("guard:parts")
@@ -176,34 +172,80 @@ def test_no_rule_that_lets_a_command_pass_lets_it_pass_behind_a_wrapper(judge: J
     assert not is_let_pass(judge, line)
 
 
-@pytest.mark.anyio
-@requirement("guard:parts")
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("a >/dev/null b", "a 2>&1 b", "a >f", "a 2>f", "a >/dev/nullx", "a </dev/null x", ">/dev/null a", "a>f"),
-        *(
-            *("a *", "a ?", "a [w]*", "a ~", "a ~root", "a {b,c}", "a =npm", "a x=~", "a \\ \\\npush", "a $HOME"),
-            *("npm #x", "X=1 npm"),
-        ),
-        *("a |& npm", "time a", "a \\", "a '", "a\rb", "a \x01"),
-    ],
+WORKED_OUT = (
+    *(
+        "a >/dev/null b",
+        "a 2>&1 b",
+        "a >f",
+        "a 2>f",
+        "a >/dev/nullx",
+        "a </dev/null x",
+        ">/dev/null a",
+        "a>f",
+        "a >> f",
+    ),
+    *(
+        "a *",
+        "a ?",
+        "a [w]*",
+        "a ~",
+        "a ~root",
+        "a {b,c}",
+        "a =npm",
+        "a x=~",
+        "a \\ \\\npush",
+        "a $HOME",
+        "a <<E\na\nE",
+    ),
+    *("npm #x", "X=1 npm", "a |& npm", "time a", "if a", "! a", "(a)", "{ a; }", "a <(a)", "a ${a}", "a $(a)", "a `a`"),
+    *("a \\", "a '", 'a "a', "a\rb", "a \x01", "a\0a", "a 'a\0a'", 'a "a\x1ba"', "a\\\nb", "a &&", "a |", "; a"),
+    *("a ;; a", "a & & a", "a\n&& a", "", "  ;  ", ";" * 80, "a;" * 80, "a" + " x" * MAX_CHARS),
 )
-async def test_what_a_shell_works_out_first_is_asked_about(judge: Judge, line: str) -> None:
+
+
+@requirement("guard:parts")
+@pytest.mark.parametrize("line", WORKED_OUT)
+def test_what_a_shell_works_out_first_or_the_grammar_does_not_know_is_asked_about(judge: Judge, line: str) -> None:
     assert not is_let_pass(judge, line)
 
 
 @pytest.mark.anyio
 @requirement("guard:parts")
-@pytest.mark.parametrize(
-    "line",
-    ["a >/dev/null 2>&1", "npm test &>/dev/null; a", "git log -1 </dev/null | a", "npm 'x y' \\\n  \"z\"", "a HEAD~1"],
-)
-async def test_what_every_shell_reads_alike_is_let_pass(jail: Jail, judge: Judge, line: str) -> None:
-    assert is_let_pass(judge, line)
-    for shell in SHELLS:
-        ran, files = await jail.run(shell, line)
-        assert ran and {words[0] for words in ran} <= {"a", "npm", "git"} and files == []
+async def test_what_every_shell_reads_alike_is_let_pass(jail: Jail, judge: Judge) -> None:
+    ends = ("a >/dev/null 2>&1", "npm test &>/dev/null; a", "git log -1 </dev/null | a", "\na &&\na |\n npm\n\na;\n")
+    for line in (*ends, "npm 'x y' \\\n  \"z\"", "a HEAD~1", "a 'b; c' \"d | e\" f\\;g"):
+        assert is_let_pass(judge, line), line
+        for shell in SHELLS:
+            ran, files = await jail.run(shell, line)
+            assert ran and {words[0] for words in ran} <= {"a", "npm", "git"} and files == [], (shell, line)
+
+
+# zsh expands a word that begins with an equals sign, which `shlex` does not quote.
+WORD = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=8).filter(lambda w: w[:1] != "=")
+
+
+@given(st.lists(WORD, min_size=1, max_size=4), st.text(max_size=60))
+def test_quoted_words_come_back_as_the_shell_hands_them_on_and_no_text_breaks_the_reader(
+    words: list[str], text: str
+) -> None:
+    line = shlex.join(["a", *words])
+    assert read_commands(line) == (ShellCommand(line, ("a", *words)),)
+    assert list(list_words(line)) == [["a", *words]]
+    assert list(list_words(text))
+    for command in read_commands(text) or ():
+        assert command.words and command.text == command.text.strip()
+
+
+PIECES = ("a", "a ", "'a' ", "a \\\n", "2>", "\\a", '"a\\"', "a;", ">", '"', '"a', " 2>&1")
+WRAPPING = ("timeout ", "env ", "uv run ", "bash -c ", "eval '", "sudo -u ", 'bash -c "$(', "find -exec ")
+
+
+@pytest.mark.parametrize("piece", [*PIECES, *WRAPPING])
+def test_no_line_makes_the_reader_try_without_end(piece: str) -> None:
+    line = "a " + piece * ((MAX_CHARS - 2) // len(piece))
+    read_commands(line)
+    assert list(list_words(line))
+    assert len(InnerCommands(line[2:]).list_lines()) <= MAX_INNER + 3
 
 
 @pytest.mark.parametrize(

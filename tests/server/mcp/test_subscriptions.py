@@ -44,7 +44,7 @@ from tests.server.mcp.support import ERAS, Era, Served, ok, sender, served
 from tests.server.mcp.tasks_support import TakesTasks, code_of
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 from tests.tools.downstream.support import Place, build_entry
-from tests.tools.test_registry_groups import build_tool
+from tests.tools.test_registry import build_tool
 
 pytestmark = pytest.mark.anyio
 

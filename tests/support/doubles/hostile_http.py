@@ -100,8 +100,8 @@ LISTING = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name 
 
 async def _answer_call(name: str, request_id: str, stream: ByteStream) -> None:
     if name == "huge":
-        await stream.send(build_reply(content_type="application/json", content_length="200000000"))
-        for _ in range(200):
+        await stream.send(build_reply(content_type="application/json", content_length="100000000"))
+        for _ in range(100):
             await stream.send(b"x" * 1_000_000)
     else:
         await stream.send(ANSWERS[name](request_id))

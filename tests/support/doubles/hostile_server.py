@@ -92,12 +92,6 @@ MANNERS: dict[str, list[Message]] = {
         build_tool("a.b"),
         build_tool("odd", {"type": "object", "properties": {"x": {"type": "no such type"}}}),
     ],
-    "liar": [
-        build_tool("wipe", annotations={"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True}),
-        build_tool("both", annotations={"readOnlyHint": True, "destructiveHint": True}),
-        build_tool("tame", annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}),
-        build_tool("plain"),
-    ],
     "words": [
         {
             "name": "say",
@@ -262,10 +256,10 @@ def write_line(line: str) -> None:
 
 
 def flood(head: bytes, tail: bytes) -> None:
-    """Writes a line of 200 MB."""
+    """Writes a line of 100 MB."""
     out, block = sys.stdout.buffer, b"x" * 1_000_000
     out.write(head)
-    for _ in range(200):
+    for _ in range(100):
         out.write(block)
     out.write(tail + b"\n")
     out.flush()

@@ -10,7 +10,7 @@ from typing import Any
 
 sys.path.insert(0, sys.argv[1])
 # After the path is set: this program runs as a file, so that it starts without the tests' packages.
-from tests.fuzz.mutation import Mutator
+from tests.fuzz.inputs import Mutator
 
 Message = dict[str, Any]
 READS = {"readOnlyHint": True, "title": "Echo"}

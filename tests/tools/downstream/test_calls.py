@@ -1,9 +1,12 @@
-"""Calls of downstream tools through a real child process: approved, sent once, each failure told apart."""
+"""Calls of downstream tools over stdio and HTTP: approved, sent once, each failure told apart, every answer bounded."""
 
 import json
 import os
+import resource
 import signal
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -12,15 +15,18 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.common.errors import InvalidPlan, LeaseLost
 from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import Lease
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.unresponsive_owners import RENEW_S
+from planwarden.storage.clock import SystemClock
 from tests.kit import Authority, ManualClock, MemoryStore, plan, requirement, tool_step
+from tests.support.doubles.hostile_http import HttpDouble, http_double
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
 from tests.support.slices import first_only
-from tests.tools.downstream.support import DOUBLE, WAIT_S, Place, approve, build_entry, read_error, run_call, wait_until
+from tests.tools.downstream.support import DOUBLE, WAIT_S, Place, approve, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -176,6 +182,7 @@ async def test_a_disabled_server_and_one_with_an_unset_variable_leave_the_others
             "off": place.entry("good", disabled=True),
             "unset": place.entry("good", env={"K": "${NOT_SET}"}),
             "gone": {"command": "/nonexistent/command"},
+            "nobody": {"url": "http://127.0.0.1:9/mcp?key=secret"},
         }
     )
     async with place.warden() as warden:
@@ -185,6 +192,8 @@ async def test_a_disabled_server_and_one_with_an_unset_variable_leave_the_others
     assert health["d"] == ("ready", None) and health["off"] == ("disabled", None)
     assert health["unset"][0] == "down" and "'NOT_SET' is not set" in str(health["unset"][1])
     assert health["gone"] == ("down", "its command '/nonexistent/command' was not found")
+    assert health["nobody"][0] == "down" and "cannot be reached" in str(health["nobody"][1])
+    assert "secret" not in str(health)
 
 
 @requirement("downstream:alone")
@@ -205,21 +214,7 @@ async def test_tools_of_a_server_that_does_not_start_say_why_and_return_with_it(
         assert (await run_call(warden, "calculator", {"expression": "1+1"})).status == "completed"
 
 
-@requirement("downstream:calls", "downstream:link")
-async def test_a_takeover_waits_for_the_tools_that_it_needs(place: Place) -> None:
-    store = MemoryStore()
-    async with place.warden(store) as warden:
-        execution = await run_call(warden, "d_note", {"text": "x"})
-        assert execution.status == "suspended" and "note x" not in place.ledger
-    for cached in (place.home / "downstream").glob("*.json"):
-        cached.unlink()
-    async with place.warden(store) as warden:
-        execution = await approve(warden, execution)
-        assert execution.status == "completed" and execution.steps[0].result == "noted"
-    assert place.ledger.count("note x") == 1
-
-
-@requirement("downstream:adopted")
+@requirement("downstream:adopted", "downstream:link")
 async def test_an_execution_of_another_process_waits_for_the_tools_that_were_never_listed_here(place: Place) -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
@@ -255,19 +250,6 @@ async def test_the_operators_settings_apply_to_downstream_tools(place: Place) ->
         assert other is not None and other.risk == "dangerous"
 
 
-async def test_tools_that_change_while_the_server_runs_are_listed_again(place: Place) -> None:
-    schema: dict[str, JsonValue] = {"type": "object", "properties": {"text": {"type": "string"}}}
-    place.offer(build_entry("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema})
-    place.serve(d="restless")
-    async with place.warden() as warden:
-        await warden.search_tools()
-        place.offer(
-            build_entry("other"), build_entry("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema}
-        )
-        await run_call(warden, "d_echo", {"text": "x"})
-        await wait_until(lambda: warden.tools.get("d_other") is not None)
-
-
 @requirement("downstream:link")
 async def test_changes_of_a_server_of_the_newest_protocol_are_subscribed_to(place: Place) -> None:
     place.settings = '[tools."d_grow"]\nrisk = "read"\n'
@@ -279,3 +261,113 @@ async def test_changes_of_a_server_of_the_newest_protocol_are_subscribed_to(plac
         execution = await approve(warden, await run_call(warden, "d_grown"))
         result = execution.steps[0].result
         assert execution.status == "completed" and result == {"result": "grown"}
+
+
+@asynccontextmanager
+async def serve_double(
+    tmp_path: Path, name: str, effect: str = "effect"
+) -> AsyncGenerator[tuple[planwarden.Warden, HttpDouble]]:
+    settings = f'[tools."d_{name}"]\nrisk = "read"\neffect = "{effect}"\n'
+    place = Place(tmp_path, settings=settings, environment={"KEY": "secret"})
+    async with http_double() as double:
+        place.configure({"d": {"url": double.url, "headers": {"Authorization": "Bearer ${KEY}"}}})
+        async with place.warden() as warden:
+            yield warden, double
+
+
+@requirement("downstream:calls")
+@pytest.mark.parametrize("name", ["good", "small_packed"])
+async def test_a_call_over_http_carries_the_configured_headers_and_its_answer_may_be_compressed(
+    tmp_path: Path, name: str
+) -> None:
+    async with serve_double(tmp_path, name) as (warden, double):
+        execution = await run_call(warden, f"d_{name}")
+        assert execution.status == "completed" and execution.steps[0].result == "fine"
+        assert {headers["authorization"] for headers in double.headers} == {"Bearer secret"}
+        assert double.headers[-1]["accept-encoding"] == "gzip, deflate"
+
+
+UNANSWERED = {
+    **dict.fromkeys(("breaks_off", "gone", "gateway", "not_json", "dense_events"), "did not return a result"),
+    **dict.fromkeys(("packed", "huge"), "larger than 8388608 bytes"),
+    "odd_packing": "content encoding that was not accepted",
+    "dense": "more than 50000 values",
+}
+
+
+@requirement("downstream:calls", "downstream:bounded")
+@pytest.mark.parametrize("name", UNANSWERED)
+async def test_a_request_that_was_sent_and_has_no_answer_within_limits_is_unknown_if_it_may_have_changed_something(
+    tmp_path: Path, name: str
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with serve_double(tmp_path, name) as (warden, double):
+        [question] = (await run_call(warden, f"d_{name}")).suspensions
+        assert question.kind == "reconcile" and UNANSWERED[name] in question.found[0]
+        assert double.calls == [name]
+    async with serve_double(tmp_path, name, "read") as (warden, double):
+        assert UNANSWERED[name] in read_error(await run_call(warden, f"d_{name}"))
+    # The double itself, in this process, makes 50 MB to pack them.
+    assert name == "packed" or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+@requirement("downstream:calls")
+@pytest.mark.parametrize(("name", "why"), [("denied", "Authorization header"), ("elsewhere", "Redirect")])
+async def test_a_request_that_was_refused_unread_is_a_plain_failure(tmp_path: Path, name: str, why: str) -> None:
+    async with serve_double(tmp_path, name) as (warden, _):
+        assert why in read_error(await run_call(warden, f"d_{name}"))
+
+
+class HurriedClock(SystemClock):
+    """So much time passes between two looks that a lease is never certain."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def steady(self) -> float:
+        self._looks += 1
+        return 1_000.0 * self._looks
+
+
+class LostLeaseStore(MemoryStore):
+    """Another process has the execution from the given look at the lease on."""
+
+    def __init__(self, lost_at: int) -> None:
+        super().__init__(HurriedClock(), lease_s=1e9)
+        self.looks = 0
+        self._lost_at = lost_at
+
+    async def confirm(self, lease: Lease) -> None:
+        self.looks += 1
+        if self.looks >= self._lost_at:
+            raise LeaseLost(f"execution {lease.execution_id!r} is owned by another process")
+        await super().confirm(lease)
+
+
+NEVER, LEAVING = 99, 3
+"""At which look the lease is lost. The first is before the tool, the second after its server started, the last when
+the bytes leave."""
+
+
+@requirement("lease:effect")
+@pytest.mark.parametrize("lost_at", first_only(LEAVING, NEVER, 1, 2, keep=2))
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_call_whose_process_lost_the_execution_while_it_waited_is_not_sent(
+    tmp_path: Path, transport: str, lost_at: int
+) -> None:
+    over_stdio = transport == "stdio"
+    settings = "".join(f'[tools."d_{name}"]\nrisk = "read"\neffect = "effect"\n' for name in ("note", "good"))
+    place, store = Place(tmp_path, settings=settings), LostLeaseStore(lost_at)
+    arguments: JsonValue = {"text": "hi"} if over_stdio else None
+    async with http_double() as double:
+        tool = "d_note" if over_stdio else "d_good"
+        place.configure({"d": place.entry("good") if over_stdio else {"url": double.url}})
+
+        def is_sent() -> bool:
+            return "note hi" in place.ledger or double.calls == ["good"]
+
+        async with place.warden(store) as warden:
+            await warden.execute_plan(plan(tool_step("a", tool, arguments)), wait_seconds=0)
+            await wait_until(lambda: store.looks >= lost_at or is_sent())
+        assert store.looks == min(lost_at, LEAVING)
+        assert is_sent() == (lost_at == NEVER)

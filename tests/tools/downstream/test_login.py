@@ -58,10 +58,7 @@ async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place
         with pytest.raises(UsageError, match="d_note"):
             await run_call(warden, "d_note")
         [health] = warden.downstream.health()
-        assert (
-            health.reason is not None
-            and f"it wants a login: run `planwarden --home {place.home} login d`" in health.reason
-        )
+        assert f"it wants a login: run `planwarden --home {place.home} login d`" in str(health.reason)
     assert server.request_counts == {} and len(server.seen) == 1
 
 
@@ -123,12 +120,18 @@ async def test_a_refused_token_is_refreshed_and_if_that_fails_a_person_must_log_
 
 
 @requirement("downstream:login")
-async def test_a_refused_or_abandoned_login_leaves_the_earlier_one(place: Place, server: LoginServer) -> None:
+async def test_a_refused_login_leaves_the_earlier_one_and_its_words_cannot_control_the_terminal(
+    place: Place, server: LoginServer
+) -> None:
     await log_in(place, server.visit)
     before = await find_stored(place).load()
     server.says_no = True
     with pytest.raises(ToolError, match="said no: access_denied"):
         await log_in(place, server.visit)
+    server.overrides["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
+    with pytest.raises(ToolError, match="said no: no") as refused:
+        await log_in(place, server.visit)
+    assert refused.value.message.isprintable() and "\u202e" not in refused.value.message
     assert (await find_stored(place).load()) == before
 
 
@@ -165,9 +168,8 @@ async def test_the_next_login_requests_further_rights_in_addition_to_the_old_one
     server.wants_more = True
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert f"wants further rights: run `planwarden --home {place.home} login d`" in read_error(
-            await run_call(warden, "d_note")
-        )
+        said = read_error(await run_call(warden, "d_note"))
+        assert f"wants further rights: run `planwarden --home {place.home} login d`" in said
         await log_in(place, server.visit)
         assert (await run_call(warden, "d_note")).status == "completed"
     assert [set(scope.split()) for scope in server.scopes] == [{"read"}, {"read", "write"}]
@@ -183,19 +185,6 @@ async def test_a_server_that_needs_no_login_gets_none(place: Place, server: Logi
     async with place.warden() as warden:
         # Its results have no type, and count as complete.
         assert (await run_call(warden, "d_note")).status == "completed"
-
-
-@requirement("downstream:login")
-async def test_a_client_registered_by_the_operator_is_used_with_its_secret_from_the_environment(
-    place: Place, server: LoginServer
-) -> None:
-    place.settings = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
-    place.configure({"d": {"url": server.url}})
-    with pytest.raises(UsageError, match="environment variable 'KEY' is not set"):
-        await log_in(place, server.visit)
-    place.environment["KEY"] = "s"
-    assert await log_in(place, server.visit)
-    assert server.request_counts["/register"] == 0 and (await find_stored(place).load()).client is None
 
 
 @requirement("downstream:login")

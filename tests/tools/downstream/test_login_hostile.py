@@ -3,11 +3,8 @@
 import gzip
 import json
 import logging
-import os
 import shutil
-import signal
 import socket
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -15,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import httpx2
 import pytest
 from mcp.shared.auth import OAuthToken
 from starlette.responses import JSONResponse, Response
 
-from planwarden.agent.common.errors import StoreError, ToolError
+from planwarden.agent.common.errors import StoreError, ToolError, UsageError
 from planwarden.server.cli.commands.login import find_login, log_in_with_browser
-from planwarden.server.settings.catalogue import build_command_prefix
-from planwarden.server.settings.configuration import find_home
 from planwarden.storage.secret_files import SecretFiles
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.connection import ConnectionTiming
@@ -35,10 +29,8 @@ from planwarden.tools.downstream.login.transport import LoginTransport
 from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, start_on_terminal
 from tests.support.doubles.login_server import LoginServer, login_server
 from tests.support.loop_time import pass_time
-from tests.support.slices import first_only
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
 from tests.tools.downstream.test_login import expire, find_stored, load_home, log_in
 
@@ -151,13 +143,6 @@ async def test_every_form_of_metadata_with_pkce_gets_a_login(
     assert (urls[0].params.get("tenant") == "x") == (METADATA in overrides) and str(urls[0]).count("?") == 1
 
 
-async def test_text_of_the_authorization_server_cannot_control_the_terminal(place: Place, server: LoginServer) -> None:
-    server.says_no = True
-    server.overrides["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
-    said = await fail_login(place, server)
-    assert said.isprintable() and "\u202e" not in said and "said no: no" in said
-
-
 async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer, "TIMEOUT_S", 30.0)
 
@@ -228,10 +213,13 @@ async def test_a_name_that_resolves_to_an_address_of_this_machine_or_network_is_
 async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_server_only(
     place: Place, server: LoginServer
 ) -> None:
-    place.environment["KEY"] = "s"
     place.settings = CLIENT
     place.configure({"d": {"url": server.url}})
+    with pytest.raises(UsageError, match="environment variable 'KEY' is not set"):
+        await log_in(place, server.visit)
+    place.environment["KEY"] = "s"
     assert await log_in(place, server.visit)
+    assert server.request_counts["/register"] == 0 and (await find_stored(place).load()).client is None
     async with login_server() as other:
         server.overrides[RESOURCE] = {"authorization_servers": [other.root]}
         said = await fail_login(place, other)
@@ -249,7 +237,7 @@ async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_
     assert server.request_counts["/token"] == tokens
 
 
-async def test_storing_wanted_rights_keeps_the_token_that_another_process_got(
+async def test_storing_wanted_rights_keeps_the_token_of_another_process_and_returns_no_deleted_login(
     place: Place, server: LoginServer
 ) -> None:
     await log_in(place, server.visit)
@@ -260,15 +248,9 @@ async def test_storing_wanted_rights_keeps_the_token_that_another_process_got(
     await one.save_challenge("Bearer")
     found = await stored.load()
     assert found.challenge == "Bearer" and found.tokens == renewed
-
-
-async def test_a_deleted_login_does_not_return(place: Place, server: LoginServer) -> None:
-    await log_in(place, server.visit)
-    one = LoginTokenStorage(find_stored(place), await find_stored(place).load(), read_config(place))
-    (place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp").write_text(
-        "x", encoding="utf-8"
-    )
-    await find_stored(place).forget()
+    left = place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp"
+    left.write_text("x", encoding="utf-8")
+    await stored.forget()
     await one.save_challenge("Bearer")
     assert not [*place.home.rglob("*.login")] and not [*place.home.rglob("*.tmp")]
 
@@ -287,18 +269,14 @@ async def test_a_failing_authorization_server_ends_no_login(place: Place, server
     assert server.request_counts["/authorize"] == 1
 
 
-@pytest.mark.parametrize("lasts_s", first_only(None, 0, -5))
-async def test_a_token_without_expiry_is_used_until_it_is_refused(
-    place: Place, server: LoginServer, lasts_s: int | None
-) -> None:
-    server.overrides["/token"] = {"expires_in": lasts_s}
+async def test_a_token_without_expiry_is_used_until_it_is_refused(place: Place, server: LoginServer) -> None:
+    server.overrides["/token"] = {"expires_in": None}
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert (await run_call(warden, "d_note")).status == "completed"
-        assert server.request_counts["/token"] == 1
-        server.valid.clear()
-        assert (await run_call(warden, "d_note")).status == "completed"
-        assert server.request_counts["/token"] == 2
+        for tokens in (1, 2):
+            assert (await run_call(warden, "d_note")).status == "completed"
+            assert server.request_counts["/token"] == tokens
+            server.valid.clear()
 
 
 async def test_a_redirect_to_another_address_gets_no_token(place: Place, server: LoginServer) -> None:
@@ -339,18 +317,17 @@ async def test_a_port_that_the_operator_sets_must_be_free(place: Place, server: 
     assert server.seen == []
 
 
-@pytest.mark.parametrize("uri", ["https://x.example/callback", "http://10.0.0.1:8/callback", "http://127.0.0.1:8/x"])
-async def test_the_servers_registration_answer_cannot_choose_the_port(
-    place: Place, server: LoginServer, uri: str
-) -> None:
-    server.overrides["/register"] = {"redirect_uris": [uri]}
-    await log_in(place, server.visit)
-    assert redirect_port(await find_stored(place).load()) is None
+async def test_the_servers_registration_answer_cannot_choose_the_port(place: Place, server: LoginServer) -> None:
+    for uri in ("https://x.example/callback", "http://10.0.0.1:8/callback", "http://127.0.0.1:8/x"):
+        server.overrides["/register"] = {"redirect_uris": [uri]}
+        await log_in(place, server.visit)
+        assert redirect_port(await find_stored(place).load()) is None
+        await find_stored(place).forget()
     # A client whose secret expired is registered again.
     server.overrides["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
     for _ in range(2):
         await log_in(place, server.visit)
-    assert server.request_counts["/register"] == 3
+    assert server.request_counts["/register"] == 5
 
 
 class FullDisk(SecretFiles):
@@ -388,47 +365,3 @@ async def test_a_file_that_is_not_a_login_is_ignored_and_a_symbolic_link_is_repl
         path.write_text(text, encoding="utf-8")
         assert (await find_stored(place).load()).tokens is None
     assert await log_in(place, server.visit)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
-async def test_an_interrupted_login_gives_the_terminal_back(place: Place, server: LoginServer) -> None:
-    await log_in(place, server.visit)
-    before = await find_stored(place).load()
-
-    def given_up() -> tuple[int, str]:
-        terminal = start_on_terminal(Cli(place.home, None), "login", "d", "--no-open")
-        try:
-            terminal.expect("&code_challenge_method=S256")
-            os.kill(terminal.process.pid, signal.SIGINT)
-            return terminal.finish(), terminal.text
-        finally:
-            terminal.close()
-
-    code, shown = await anyio.to_thread.run_sync(given_up)
-    assert code == 130 and "Traceback" not in shown and (await find_stored(place).load()) == before
-
-
-async def test_two_concurrent_logins_both_succeed_and_leave_one(place: Place, server: LoginServer) -> None:
-    await log_in(place, server.visit)
-    ports: set[str] = set()
-    both = anyio.Event()
-
-    async def visit(url: str) -> None:
-        ports.add(httpx2.URL(url).params["redirect_uri"])
-        if len(ports) == 2:
-            both.set()
-        await both.wait()
-        await server.visit(url)
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(2):
-            tasks.start_soon(log_in, place, visit)
-    async with place.warden() as warden:
-        assert (await run_call(warden, "d_note")).status == "completed"
-
-
-def test_the_login_command_names_a_home_that_is_not_the_default(tmp_path: Path) -> None:
-    usual = find_home(None, {})
-    assert build_command_prefix(usual, usual / "planwarden.json") == ("planwarden",)
-    other = tmp_path / "other.json"
-    assert build_command_prefix(tmp_path, other) == ("planwarden", "--home", str(tmp_path), "--mcp-config", str(other))

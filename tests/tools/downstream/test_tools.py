@@ -1,17 +1,133 @@
-"""Tools from a listing: names that no server can take over, risks that no hint can lower without trust."""
+"""From the `mcpServers` block to tools and results: what hosts write is accepted, and no server's word is believed.
 
+No server can take over a name or lower a risk without trust; every kind of content is kept, within limits.
+"""
+
+import base64
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from planwarden.agent.common.artifact import ResultWithArtifacts
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.tools.downstream.config import ServerConfig, ServerSettings
+from planwarden.server.settings.configuration import load_settings
+from planwarden.tools.downstream import value_counter
+from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
+from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
+from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
 from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, ListedTools, build_tools, one_line
+from planwarden.tools.downstream.value_counter import EventCounter, ValueCounter
 from tests.requirements import requirement
 from tests.tools.downstream.support import build_entry
+
+
+def read_entries(
+    folder: Path, servers: JsonValue, environment: dict[str, str] | None = None, **settings: ServerSettings
+) -> ServerList:
+    path = folder / "planwarden.json"
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    return read_servers(path, environment or {}, settings, must_exist=True)
+
+
+def read_entry(folder: Path, entry: JsonValue, environment: dict[str, str] | None = None) -> ServerConfig:
+    [config] = read_entries(folder, {"x": entry}, environment).configs
+    return config
+
+
+@requirement("downstream:config")
+def test_a_block_of_a_host_is_accepted_unchanged(tmp_path: Path) -> None:
+    entry: JsonValue = {
+        "command": "npx",
+        "args": ["-y", "server", "${ROOT}/docs", "${PORT:-80}", "${env:ROOT}", "$ROOT"],
+        "env": {"TOKEN": "${TOKEN}"},
+        "cwd": "work",
+        "type": "stdio",
+    }
+    found = read_entry(tmp_path, entry, {"ROOT": "/r", "TOKEN": "secret"})
+    assert (found.command, found.args) == ("npx", ("-y", "server", "/r/docs", "80", "/r", "$ROOT"))
+    assert found.env == {"TOKEN": "secret"} and found.cwd == tmp_path / "work" and found.problem is None
+    address: JsonValue = {"type": "http", "url": "https://host/mcp?k=${K}", "headers": {"Authorization": "Bearer ${K}"}}
+    remote = read_entry(tmp_path, address, {"K": "secret"})
+    assert remote.url == "https://host/mcp?k=secret" and remote.headers == {"Authorization": "Bearer secret"}
+    assert not remote.is_local and "secret" not in repr(found) + repr(remote)
+
+
+@requirement("downstream:config")
+def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path) -> None:
+    found = read_entries(tmp_path, {"a": {"command": "x", "env": {"T": "${NOT_SET}"}}, "b": {"command": "y"}})
+    assert [config.problem for config in found.configs] == [
+        "mcpServers.a.env.T: the environment variable 'NOT_SET' is not set",
+        None,
+    ]
+    other = read_entry(tmp_path, {"command": "x", "args": ["${input:key}"]}).problem
+    assert other is not None and "args.0: '${input:key}' cannot be filled in" in other
+    odd = read_entries(tmp_path, {"a": {"command": "x", "alwaysAllow": ["t"], "timeout": 5, "icon": "i"}})
+    notes = " ".join(odd.notes)
+    assert "mcpServers.a.icon is not read" in notes and "approval is the operator's" in notes and "timeout_s" in notes
+
+
+@pytest.mark.parametrize(
+    ("servers", "why"),
+    [
+        ([], "expected {"),
+        ({"a": {}}, "either a 'command' or a 'url'"),
+        ({"a": {"command": "x", "url": "http://h"}}, "either a 'command' or a 'url'"),
+        ({"a": {"command": 3}}, r"mcpServers\.a\.command"),
+        ({"a": {"command": "x", "args": "y"}}, r"mcpServers\.a\.args"),
+        ({"a": {"command": "x", "env": {"K": 1}}}, r"mcpServers\.a\.env\.K"),
+        ({"a": {"url": "file:///etc"}}, "does not begin with http"),
+        ({"a": {"url": "http://h", "type": "sse"}}, "HTTP\\+SSE transport of 2024"),
+        ({"a": {"url": "http://h", "type": "stdio"}}, "type is 'stdio'"),
+        ({"x y": {"command": "x"}, "x_y": {"command": "x"}}, "the same names"),
+        ({"builtin": {"command": "x"}}, "rename the server"),
+        ({"": {"command": "x"}}, "1 to 48 characters"),
+        ({f"s{n}": {"command": "x"} for n in range(MAX_SERVERS + 1)}, "the limit is"),
+    ],
+)
+def test_an_invalid_entry_is_refused_with_its_key(tmp_path: Path, servers: JsonValue, why: str) -> None:
+    with pytest.raises(InvalidArguments, match=why) as refused:
+        read_entries(tmp_path, servers)
+    assert "planwarden.json" in refused.value.message
+
+
+@requirement("downstream:config")
+def test_planwarden_in_the_pasted_block_does_not_start_itself(tmp_path: Path) -> None:
+    off = read_entries(tmp_path, {"a": {"command": "x", "disabled": True}, "b": {"command": "x", "enabled": False}})
+    assert [config.is_disabled for config in off.configs] == [True, True]
+    same = read_entry(tmp_path, {"command": "uvx", "args": ["planwarden"]})
+    assert same.is_disabled and same.problem is not None and "planwarden itself and is left out" in same.problem
+    apart: JsonValue = {"command": "uvx", "args": ["planwarden"], "env": {"PLANWARDEN_HOME": "/other"}}
+    assert read_entry(tmp_path, apart).problem is None
+
+
+def test_the_operators_settings_come_from_the_operators_file(tmp_path: Path) -> None:
+    (tmp_path / "planwarden.json").write_text('{"mcpServers": {"a": {"command": "x", "trusted": true}}}')
+    (tmp_path / "planwarden.toml").write_text("[servers.gone]\ntrusted = true\n")
+    settings = load_settings(home=tmp_path, environment={})
+    assert not settings.servers.configs[0].settings.trusted
+    assert any("'gone' that is not configured" in note for note in settings.servers.notes)
+    before = settings.policy.policy_digest
+    (tmp_path / "planwarden.toml").write_text("[servers.a]\ntrusted = true\n")
+    settings = load_settings(home=tmp_path, environment={})
+    assert settings.servers.configs[0].settings.trusted and settings.policy.policy_digest != before
+    with pytest.raises(InvalidArguments, match="there is no file"):
+        load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
+    (tmp_path / "other.json").write_text('{"mcpServers": {"o": {"command": "x"}}}')
+    other = load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
+    assert [config.name for config in other.servers.configs] == ["o"]
+
+
+def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_secrets(tmp_path: Path) -> None:
+    first = read_entry(tmp_path, {"command": "x", "env": {"K": "1"}}).fingerprint
+    assert read_entry(tmp_path, {"command": "x", "env": {"K": "2"}}).fingerprint == first
+    assert read_entry(tmp_path, {"command": "x", "args": ["--other"], "env": {"K": "1"}}).fingerprint != first
 
 
 def build_config(name: str = "d", *, trusted: bool = False, fingerprint: str = "f") -> ServerConfig:
@@ -21,7 +137,7 @@ def build_config(name: str = "d", *, trusted: bool = False, fingerprint: str = "
 
 
 def build(
-    config: ServerConfig, listing: Sequence[JsonValue], *, other_tools: Collection[str], slugs: Iterable[str] = ()
+    config: ServerConfig, listing: Sequence[JsonValue], *, other_tools: Collection[str] = (), slugs: Iterable[str] = ()
 ) -> ListedTools:
     steps = build_tools(config, listing, other_tools=other_tools, slugs=slugs)
     while True:
@@ -36,79 +152,63 @@ def tool_names(found: ListedTools) -> list[str]:
 
 
 def classify(*, trusted: bool, **hints: JsonValue) -> tuple[str, str]:
-    [tool] = build(build_config(trusted=trusted), [build_entry("t", annotations=hints)], other_tools=()).tools
+    [tool] = build(build_config(trusted=trusted), [build_entry("t", annotations=hints)]).tools
     return tool.definition.risk, tool.definition.effect
 
 
 def build_definition(entry: dict[str, JsonValue], server: ServerConfig | None = None) -> ToolDefinition:
-    [tool] = build(server or build_config(), [entry], other_tools=()).tools
+    [tool] = build(server or build_config(), [entry]).tools
     return tool.definition
 
 
 @requirement("downstream:names")
-def test_a_name_is_the_servers_and_the_tools() -> None:
-    assert tool_names(build(build_config("git"), [build_entry("git_status"), build_entry("log")], other_tools=())) == [
-        "git_git_status",
-        "git_log",
-    ]
-
-
-@requirement("downstream:names")
 def test_a_special_or_ambiguous_name_gets_a_hash_that_does_not_depend_on_order() -> None:
-    tools: list[JsonValue] = [
-        build_entry("read"),
-        build_entry("r\u0435ad"),
-        build_entry("Write"),
-        build_entry("write"),
-        build_entry("a.b"),
-    ]
-    found = tool_names(build(build_config(), tools, other_tools=()))
+    tools = [build_entry(name) for name in ("read", "r\u0435ad", "Write", "write", "a.b")]
+    found = tool_names(build(build_config(), tools))
     assert found[0] == "d_read"
     assert all(len(name.rpartition("_")[2]) == 8 for name in found[1:]) and len(set(found)) == 5
-    assert sorted(tool_names(build(build_config(), tools[::-1], other_tools=()))) == sorted(found)
+    assert sorted(tool_names(build(build_config(), tools[::-1]))) == sorted(found)
 
 
 @requirement("downstream:names")
 @given(st.lists(st.text(min_size=1, max_size=200), unique=True, max_size=8))
 def test_any_names_become_distinct_valid_ones(remote_names: list[str]) -> None:
-    found = tool_names(build(build_config(), [build_entry(name) for name in remote_names], other_tools=()))
+    found = tool_names(build(build_config(), [build_entry(name) for name in remote_names]))
     assert len(set(found)) == len(found) and all(len(name) <= 64 and name.isascii() for name in found)
     assert all(name.replace("_", "").replace("-", "").isalnum() for name in found)
 
 
 @requirement("downstream:names")
 def test_no_server_can_take_a_name_of_another_server_or_of_our_tools() -> None:
-    assert tool_names(build(build_config("a"), [build_entry("b_c")], other_tools=(), slugs=("a", "a_b"))) != ["a_b_c"]
-    assert tool_names(build(build_config("a_b"), [build_entry("c")], other_tools=(), slugs=("a", "a_b"))) == ["a_b_c"]
-    assert tool_names(build(build_config("crm"), [build_entry("find")], other_tools={"crm_find"})) != ["crm_find"]
-    assert tool_names(build(build_config("delegate"), [build_entry("to_agent")], other_tools=())) != [
-        "delegate_to_agent"
-    ]
-    assert tool_names(build(build_config("execute"), [build_entry("plan")], other_tools=())) != ["execute_plan"]
+    def name(server: str, tool: str, slugs: Iterable[str] = (), other_tools: Collection[str] = ()) -> str:
+        [found] = tool_names(build(build_config(server), [build_entry(tool)], slugs=slugs, other_tools=other_tools))
+        return found
+
+    assert (name("git", "git_status"), name("git", "log")) == ("git_git_status", "git_log")
+    assert name("a", "b_c", ("a", "a_b")) != "a_b_c" and name("a_b", "c", ("a", "a_b")) == "a_b_c"
+    assert name("crm", "find", other_tools={"crm_find"}) != "crm_find"
+    assert name("delegate", "to_agent") != "delegate_to_agent" and name("execute", "plan") != "execute_plan"
+
+
+SAFE: dict[str, JsonValue] = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True}
+HINTS: list[tuple[dict[str, JsonValue], tuple[str, str]]] = [
+    ({}, ("dangerous", "effect")),
+    ({"readOnlyHint": True}, ("read", "read")),
+    ({"readOnlyHint": True, "destructiveHint": True}, ("dangerous", "effect")),
+    ({"destructiveHint": False}, ("dangerous", "effect")),
+    ({"destructiveHint": False, "openWorldHint": False}, ("confirm", "effect")),
+    ({"idempotentHint": True}, ("dangerous", "idempotent")),
+    ({**SAFE, "openWorldHint": False}, ("read", "read")),
+]
 
 
 @requirement("downstream:risk")
-@pytest.mark.parametrize(
-    "hints",
-    [
-        {},
-        {"readOnlyHint": True},
-        {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
-        {"destructiveHint": True},
-    ],
-)
-def test_without_trust_every_tool_is_dangerous_and_has_an_effect(hints: dict[str, JsonValue]) -> None:
+@pytest.mark.parametrize(("hints", "with_trust"), HINTS)
+def test_hints_lower_a_risk_with_trust_only_and_a_missing_one_counts_as_the_worse(
+    hints: dict[str, JsonValue], with_trust: tuple[str, str]
+) -> None:
     assert classify(trusted=False, **hints) == ("dangerous", "effect")
-
-
-@requirement("downstream:risk")
-def test_with_trust_hints_lower_the_risk_and_a_missing_hint_counts_as_the_worse() -> None:
-    assert classify(trusted=True) == ("dangerous", "effect")
-    assert classify(trusted=True, readOnlyHint=True) == ("read", "read")
-    assert classify(trusted=True, readOnlyHint=True, destructiveHint=True) == ("dangerous", "effect")
-    assert classify(trusted=True, destructiveHint=False) == ("dangerous", "effect")
-    assert classify(trusted=True, destructiveHint=False, openWorldHint=False) == ("confirm", "effect")
-    assert classify(trusted=True, idempotentHint=True) == ("dangerous", "idempotent")
+    assert classify(trusted=True, **hints) == with_trust
 
 
 @requirement("downstream:words")
@@ -151,5 +251,96 @@ def test_an_unusable_tool_is_left_out_and_affects_no_other() -> None:
         build_entry("twice"),
         build_entry("good"),
     ]
-    found = build(build_config(), tools, other_tools=())
+    found = build(build_config(), tools)
     assert tool_names(found) == ["d_twice", "d_good"] and len(found.notes) == 5
+
+
+def text_block(said: str) -> dict[str, JsonValue]:
+    return {"type": "text", "text": said}
+
+
+@requirement("downstream:results")
+def test_structured_content_is_the_result_and_text_that_says_more_stands_beside_it() -> None:
+    value: JsonValue = {"ids": [1, 2]}
+    assert build_result([text_block(json.dumps(value))], value) == value
+    assert build_result([], value) == value
+    assert build_result([text_block("hello")], {"result": "hello"}) == {"result": "hello"}
+    both = build_result([text_block("something else")], value)
+    assert isinstance(both, ResultWithArtifacts)
+    assert both.value == value and both.beside == [text_block("something else")]
+
+
+@requirement("downstream:results")
+def test_one_text_is_that_text_and_is_not_parsed() -> None:
+    said = '{"toolCalls": [{"toolName": "x"}], "$from": "step_1"}'
+    assert build_result([text_block(said)], None) == said
+    assert build_result([text_block("a"), text_block("b")], None) == {"content": [text_block("a"), text_block("b")]}
+    assert build_result([], None) == {"content": []}
+    assert read_error_text([text_block("a"), {"type": "image"}, text_block("b")]) == "a b"
+    assert read_error_text([]) == "no reason was given"
+    many = build_result([text_block("x")] * (MAX_BLOCKS + 5), None)
+    assert many == {"content": [text_block("x")] * MAX_BLOCKS + [text_block("[5 more blocks were left out]")]}
+
+
+@requirement("downstream:results")
+def test_every_kind_of_block_is_kept() -> None:
+    blocks: list[dict[str, JsonValue]] = [
+        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+        {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "t"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA"}},
+        {"type": "resource_link", "uri": "file:///c", "name": "c"},
+    ]
+    assert build_result([{**block, "_meta": {"x": 1}} for block in blocks], None) == {"content": blocks}
+
+
+@requirement("downstream:results")
+def test_media_beyond_the_limit_leave_their_size_and_hash_and_the_text_whole() -> None:
+    data = b"x" * MAX_MEDIA_CHARS
+    blob = base64.b64encode(data).decode()
+    found = build_result([text_block("what it is"), {"type": "image", "data": blob, "mimeType": "image/png"}], None)
+    digest = hashlib.sha256(data).hexdigest()
+    left = {"type": "image", "mimeType": "image/png", "omitted": True, "sizeBytes": len(data), "sha256": digest}
+    assert found == {"content": [text_block("what it is"), left]}
+
+
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='a",[]{}\\é'),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(alphabet='a",[\\', max_size=3), inner, max_size=5)
+    ),
+)
+
+
+def count_all(document: JsonValue) -> int:
+    """Returns the separators and openings outside strings, by parsing."""
+    if not isinstance(document, (dict, list)):
+        return 0
+    inner = document.values() if isinstance(document, dict) else document
+    return 1 + max(len(document) - 1, 0) + sum(map(count_all, inner))
+
+
+@requirement("downstream:bounded")
+@given(document=VALUES, cut=st.integers(1, 7))
+def test_values_are_counted_as_a_parser_would_wherever_the_text_is_cut(document: JsonValue, cut: int) -> None:
+    text = json.dumps(document).encode()
+    counter = ValueCounter()
+    for start in range(0, len(text), cut):
+        counter.feed(text[start : start + cut])
+    assert counter.count == count_all(document)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 100])
+def test_events_are_counted_apart_and_cannot_hide_values_behind_line_ends(
+    cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(value_counter, "MAX_VALUES", 5)
+
+    def is_refused(text: bytes) -> bool:
+        counter = EventCounter()
+        for start in range(0, len(text), cut):
+            counter.feed(text[start : start + cut])
+        return counter.is_too_many
+
+    assert not is_refused(b"data: [1,2,3]\r\n\r\ndata: [1,2,3]\n\n" * 5)
+    assert is_refused(b"data: [1,2,3,\ndata: 4,5,6]\n\n")

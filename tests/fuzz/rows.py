@@ -17,9 +17,8 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.auth.principals import LOCAL
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
-from tests.fuzz.corpus import PLANS
 from tests.fuzz.entrance import Wrong, check_error
-from tests.fuzz.mutation import ODD_NUMBERS, Mutator
+from tests.fuzz.inputs import ODD_NUMBERS, PLANS, Mutator
 from tests.support.wardens import Ledger, plan, tool_step
 
 TABLES = ("events",) * 6 + ("executions",) * 3 + ("suspensions",) * 3 + ("audit", "audit", "artifacts", "grants")

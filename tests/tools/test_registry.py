@@ -1,4 +1,7 @@
-"""What a tool returned is encoded on a worker thread when it is large: the same text, and the event loop turns."""
+"""The catalogue: groups of tools are replaced as a whole or not at all, and what a tool returned is kept.
+
+A large result is encoded on a worker thread: the same text, and the event loop turns.
+"""
 
 import json
 from collections.abc import Callable
@@ -9,16 +12,91 @@ import pytest
 from pydantic import BaseModel, JsonValue, computed_field
 
 from planwarden.agent.common.artifact import INLINE_VALUES, MAX_ARTIFACT_BYTES, PREVIEW_CHARS, ResultWithArtifacts
-from planwarden.agent.common.errors import ToolError
-from planwarden.agent.core.tool import CallContext, Suspend
-from planwarden.tools.base import as_tool
+from planwarden.agent.common.errors import StaleDefinition, ToolError, UsageError
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.tools.base import Tool, as_tool, define
+from planwarden.tools.builtin.calculator import calculator_tool
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
+from planwarden.tools.delegate.delegation import DelegationTool
 from planwarden.tools.function import tool
+from planwarden.tools.guarded.host_tool import find_host_tool
 from planwarden.tools.registry import Registry
+from planwarden.tools.web.extract import web_extract_tool
+from planwarden.tools.web.search import web_search_tool
 from tests.requirements import requirement
 from tests.support.slices import first_only
 from tests.support.turns import MAX_TURN_S, measure_longest_turn
 
-pytestmark = pytest.mark.anyio
+
+def build_tool(name: str, description: str = "A tool.", schema: dict[str, JsonValue] | None = None) -> Tool:
+    async def call(arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
+        return description
+
+    return Tool(define(ToolDefinition(name=name, description=description, input_schema=schema or {})), call)
+
+
+def build_context(digest: str = "") -> CallContext:
+    return CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1", definition_digest=digest)
+
+
+def test_the_schemas_of_our_own_tools_which_only_their_first_call_compiles_are_right() -> None:
+    own = [calculator_tool(), DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT, web_extract_tool(), web_search_tool(None)]
+    for found in (*own, DelegationTool(()).tool(), find_host_tool("somewhere/Bash")):
+        assert found is not None and found.definition.source == "builtin"
+        assert Schema(found.definition.input_schema).find_faults([]) != ()
+        if found.definition.name.startswith("web"):
+            known = found.definition
+            assert (known.risk, known.effect, known.capabilities) == ("read", "read", ("web",))
+            assert known.timeout_s is not None
+
+
+@requirement("catalogue:dynamic")
+def test_definitions_are_the_same_object_until_something_changes() -> None:
+    registry = Registry([build_tool("own")])
+    registry.replace_group("g", [build_tool("g_a"), build_tool("g_b")])
+    before = registry.definitions()
+    assert registry.definitions() is before
+    registry.mark_group("g", None)
+    assert registry.definitions() is before
+    registry.mark_group("g", "it is down")
+    after = registry.definitions()
+    assert after is not before
+    states = {found.name: found.unavailable for found in after}
+    assert states == {"g_a": "it is down", "g_b": "it is down", "own": None}
+    assert [found.digest for found in before] == [found.digest for found in after]
+
+
+@requirement("catalogue:dynamic")
+def test_a_group_with_one_bad_tool_changes_nothing() -> None:
+    registry = Registry([build_tool("own")])
+    registry.replace_group("g", [build_tool("g_a")])
+    before = registry.definitions()
+    for bad in (build_tool("own"), build_tool("bad name"), build_tool("g_b", schema={"type": "no such type"})):
+        with pytest.raises(UsageError):
+            registry.replace_group("g", [build_tool("g_c"), bad])
+    with pytest.raises(UsageError, match="two tools"):
+        registry.replace_group("h", [build_tool("g_a")])
+    assert registry.definitions() is before
+
+
+@pytest.mark.anyio
+async def test_a_call_of_a_tool_that_changed_is_not_run() -> None:
+    registry = Registry()
+    registry.replace_group("g", [build_tool("g_a", "First.")])
+    assert [found.name for found in registry.search("first", 5)] == ["g_a"]
+    first = registry.get("g_a")
+    assert first is not None
+    assert await registry.call("g_a", {}, build_context(first.digest)) == "First."
+    registry.replace_group("g", [build_tool("g_a", "Second.")])
+    assert registry.search("first", 5) == []
+    with pytest.raises(StaleDefinition):
+        await registry.call("g_a", {}, build_context(first.digest))
+    assert registry.earlier(first.digest) == first
+    registry.replace_group("g", [])
+    with pytest.raises(ToolError, match="no longer exists"):
+        await registry.call("g_a", {}, build_context(first.digest))
+
 
 MANY = INLINE_VALUES + 1
 ODD = '\u00e9\n"\\\ud800\U0001f600' * 100_000
@@ -49,7 +127,7 @@ async def call(
         return returned
 
     registry = Registry([as_tool(big)], max_result_bytes=max_result_bytes)
-    return await registry.call("big", {}, CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="k"))
+    return await registry.call("big", {}, build_context())
 
 
 ENCODED: list[tuple[object, object]] = [
@@ -64,6 +142,7 @@ ENCODED: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("returned", "expected"), ENCODED)
+@pytest.mark.anyio
 async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
     returned: object, expected: JsonValue
 ) -> None:
@@ -76,6 +155,7 @@ async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
     assert (found.value["preview"], found.value["sizeBytes"]) == (preview[:PREVIEW_CHARS], len(text))
 
 
+@pytest.mark.anyio
 async def test_a_value_of_many_values_is_kept_outside_the_log_however_short_it_is() -> None:
     assert isinstance(await call([0] * MANY), ResultWithArtifacts)
     assert await call([0] * INLINE_VALUES) == [0] * INLINE_VALUES
@@ -84,6 +164,7 @@ async def test_a_value_of_many_values_is_kept_outside_the_log_however_short_it_i
 
 
 @pytest.mark.parametrize("returned", [[[1]] * MANY, ["\u00e9" * 5_000] * 50, Rows([1] * 50_000), [0] * 1_000_001])
+@pytest.mark.anyio
 async def test_a_result_that_is_too_large_to_be_kept_fails_the_call_and_shows_its_beginning(returned: object) -> None:
     limit = MAX_ARTIFACT_BYTES if returned == [0] * 1_000_001 else 80_000
     with pytest.raises(
@@ -118,6 +199,7 @@ def build_circle() -> list[object]:
         (Moody(), "cannot be kept"),
     ],
 )
+@pytest.mark.anyio
 async def test_a_large_result_without_json_text_fails_the_call(returned: object, why: str) -> None:
     with pytest.raises(ToolError, match=why):
         await call(returned)
@@ -125,6 +207,7 @@ async def test_a_large_result_without_json_text_fails_the_call(returned: object,
 
 @requirement("results:encoding")
 @pytest.mark.parametrize("kind", first_only("rows", "lists", "text"))
+@pytest.mark.anyio
 async def test_the_event_loop_turns_while_a_large_result_is_encoded(kind: str) -> None:
     values: dict[str, Callable[[], object]] = {
         "rows": lambda: [{"id": number, "name": f"name {number}", "tags": ["a", "b"]} for number in range(100_000)],

@@ -11,8 +11,8 @@ from planwarden.server.guard.opening import build_judge
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.shell import read_commands
 from tests.fuzz.entrance import Wrong
+from tests.fuzz.inputs import Mutator
 from tests.fuzz.jail import SHELLS, Jail, open_jail
-from tests.fuzz.mutation import Mutator
 
 ALLOWED = ("a", "b", "git", "npm")
 RULES = f"""

@@ -1,32 +1,119 @@
-"""Whole MCP messages: over HTTP with their headers and without a socket, and as lines for a process over stdio."""
+"""Whole MCP messages: over HTTP without a socket, over real sockets, and as lines for a process over stdio."""
 
+import asyncio
+import json
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 from anyio.abc import TaskGroup
 
-from tests.fuzz.corpus import (
+from planwarden.server.auth.network import AllowedNames
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.transports.http import build_http_app
+from planwarden.storage.clock import SystemClock
+from tests.fuzz.entrance import Opener, Wrong, check_result, check_rpc
+from tests.fuzz.inputs import (
     CAPABILITIES,
+    CLIENT,
     CONTENTS,
     DECISIONS,
     FORM_ANSWERS,
+    ODD_TEXTS,
     OPTIONS,
     PLANS,
     VERSIONS,
     Document,
+    Mutator,
     requests,
     tool_calls,
 )
-from tests.fuzz.entrance import Opener, Wrong, check_rpc
-from tests.fuzz.mutation import ODD_TEXTS, Mutator
-from tests.fuzz.office import Office, office
 from tests.harness.clients import StdioHost, build_headers, build_meta, read_answer
 from tests.harness.process import Launcher, Process
+from tests.server.mcp.http_support import serving
+from tests.server.mcp.support import Served, sender, served
+from tests.support.wardens import Ledger, plan, tool_step
+
+HOST = "127.0.0.1:80"
+FEW, MANY = 8, 30
+"""Open questions: when there are fewer, more are asked, and never more than the second."""
+
+
+@dataclass
+class Office:
+    """The server, and the questions that are open in it."""
+
+    found: Served
+    http: httpx2.AsyncClient
+    ledger: Ledger
+    threads: list[str] = field(default_factory=lambda: ["none"])
+    questions: list[Document] = field(default_factory=list[Document])
+    """Open questions as their view shows them."""
+
+    async def post(self, body: bytes, headers: Mapping[bytes, bytes]) -> httpx2.Response:
+        return await self.http.post("/mcp", content=body, headers=headers)
+
+    async def call(self, tool: str, arguments: Document, **params: Any) -> Document:
+        """The JSON-RPC answer to a correct call."""
+        meta = build_meta({"elicitation": {"form": {}}})
+        request = {"name": tool, "arguments": arguments, **params, "_meta": meta}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": request}
+        answer = await self.post(json.dumps(body).encode(), build_headers("tools/call", tool))
+        found = read_answer(answer)
+        assert found is not None
+        return found
+
+    async def fill(self) -> None:
+        """Asks questions until there are enough; forgets those that are decided."""
+        page = (await self.call("list_suspensions", {"limit": 100}))["result"]["structuredContent"]
+        self.questions = page.get("suspensions", [])
+        for number in range(FEW if len(self.questions) < FEW else 0):
+            view = (await self.call("execute_plan", {"plan": PLANS[number % len(PLANS)]}))["result"]
+            if check_result(view) != "ok":
+                raise Wrong(f"plan {number} of the corpus: {str(view)[:500]}")
+            thread = view["structuredContent"]["threadId"]
+            self.threads.append(thread)
+            asked = view["structuredContent"].get("suspensions", [])
+            self.questions.extend({"threadId": thread, **question} for question in asked)
+        for question in self.questions[MANY:]:
+            await self.call("cancel_execution", {"threadId": question["threadId"]})
+        self.questions = self.questions[:MANY]
+        self.threads = self.threads[-MANY:]
+
+    async def check_alive(self) -> None:
+        """Runs an ordinary plan, and looks whether anything dangerous happened, which nobody approved."""
+        answer = await self.call("execute_plan", {"plan": PLANS[0], "options": {"waitSeconds": 20}})
+        view = answer["result"]["structuredContent"]
+        if view.get("status") != "completed":
+            raise Wrong(f"an ordinary plan came to {str(view)[:500]}")
+        if any(line.startswith("erase") for line in self.ledger.lines):
+            raise Wrong(f"a dangerous call ran: {self.ledger.lines}")
+        await self.fill()
+
+
+@asynccontextmanager
+async def office(home: Path) -> AsyncGenerator[Office]:
+    ledger = Ledger()
+    async with served(home, tools=[*ledger.tools(), sender(ledger)]) as found:
+        names = AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80)
+        app = build_http_app(found.server, names, clock=SystemClock())
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=True)
+        async with (
+            found.server.session_manager.run(),
+            httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers={"Host": HOST}) as http,
+        ):
+            opened = Office(found, http, ledger)
+            await opened.call("execute_plan", {"plan": plan(tool_step("a", "erase", {"ids": [1]}))})
+            await opened.check_alive()
+            yield opened
+
 
 ANSWER_S = 60.0
 HEADERS = (b"Host", b"Mcp-Session-Id", b"Last-Event-ID", b"Origin", b"Authorization", b"Content-Encoding", b"Cookie")
@@ -173,12 +260,16 @@ def opening(make: Callable[[Mutator, HttpFrames], Made] | None = None) -> Opener
     return opened
 
 
+async def decline(params: Document) -> Document:
+    return {"action": "decline"}
+
+
 class StdioFrames:
     """Lines for `planwarden serve`; its error output may hold no traceback."""
 
     def __init__(self, process: Process, tasks: TaskGroup) -> None:
         self._process, self._read = process, 0
-        self._host = StdioHost(process, self._decline)
+        self._host = StdioHost(process, decline)
         tasks.start_soon(self._host.run, tasks)
 
     async def send(self, mutator: Mutator) -> str:
@@ -201,10 +292,6 @@ class StdioFrames:
         await self._host.open()
         await self.check_alive()
 
-    @staticmethod
-    async def _decline(params: Document) -> Document:
-        return {"action": "decline"}
-
 
 @asynccontextmanager
 async def open_stdio(folder: Path) -> AsyncGenerator[StdioFrames]:
@@ -221,3 +308,77 @@ async def open_stdio(folder: Path) -> AsyncGenerator[StdioFrames]:
             tasks.cancel_scope.cancel()
             process.end(signal.SIGKILL)
             process.close()
+
+
+HTTP_TOKENS = (
+    *(b"\r\n", b"\n", b"\0", b"\xff", b" ", b":", b"HTTP/9.9", b"Transfer-Encoding: chunked\r\n"),
+    *(b"Content-Length: 5\r\n", b"Content-Length: -1\r\n", b"Expect: 100-continue\r\n"),
+    *(b"Upgrade: websocket\r\nConnection: Upgrade\r\n", b"A: " + b"b" * 70_000 + b"\r\n", b"/../", b"%00"),
+    *(b"GET /inbox HTTP/1.1\r\n\r\n",),
+)
+HTTP_PATHS = (b"/mcp", b"/mcp", b"/mcp", b"/inbox", b"/inbox/pair", b"/")
+SOCKET_S = 0.5
+
+
+class Sockets:
+    """Sends one damaged request a connection; half of them end in the middle."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None and parts.port is not None
+        self._host, self._port = parts.hostname, parts.port
+
+    async def send(self, mutator: Mutator) -> str:
+        method, name, message = make_message(mutator, "t", "s")
+        data = self._build(mutator.encode(message), build_headers(method, name), mutator.pick(HTTP_PATHS))
+        mutator.sent = data = mutator.damage(data, HTTP_TOKENS) if mutator.chance(0.8) else data
+        return self._judge(await self._exchange(data, ends=mutator.chance(0.5)))
+
+    async def check_alive(self) -> None:
+        params: Document = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+        head = {b"Accept": b"application/json, text/event-stream", b"Content-Type": b"application/json"}
+        answer = await self._exchange(self._build(body, head, HTTP_PATHS[0]), ends=False)
+        if b" 200 " not in answer[:20]:
+            raise Wrong(f"`initialize` was answered {answer[:500]!r}")
+
+    def _build(self, body: bytes, headers: dict[bytes, bytes], path: bytes) -> bytes:
+        lines = [b"%s: %s" % (name, value) for name, value in headers.items()]
+        first = b"POST %s HTTP/1.1\r\nHost: %s:%d" % (path, self._host.encode(), self._port)
+        length = b"Content-Length: %d" % len(body)
+        return b"\r\n".join([first, *lines, length, b"", body])
+
+    async def _exchange(self, data: bytes, *, ends: bool) -> bytes:
+        """What comes back in a short time, or until the server closes."""
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        found = b""
+        try:
+            writer.write(data)
+            if ends:
+                writer.write_eof()
+            with anyio.move_on_after(SOCKET_S):
+                await writer.drain()
+                while chunk := await reader.read(65_536):
+                    found += chunk
+                    if b"\r\n\r\n" in found:
+                        break
+        except ConnectionError:
+            return found or b"reset"
+        finally:
+            writer.close()
+        return found
+
+    @staticmethod
+    def _judge(answer: bytes) -> str:
+        status = answer[9:12].decode("latin-1") if answer.startswith(b"HTTP/1.1 ") else "no answer"
+        if status.startswith("5") and status != "501":
+            raise Wrong(f"status {status}: {answer[:500]!r}")
+        return status
+
+
+@asynccontextmanager
+async def open_sockets(home: Path) -> AsyncGenerator[Sockets]:
+    async with serving(Settings(home=home, opens_inbox=False)) as url:
+        sockets = Sockets(url)
+        await sockets.check_alive()
+        yield sockets

@@ -7,9 +7,8 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from tests.fuzz.corpus import PLANS
 from tests.fuzz.entrance import PYTHON_WORDS, Wrong
-from tests.fuzz.mutation import ODD_TEXTS, Mutator
+from tests.fuzz.inputs import ODD_TEXTS, PLANS, Mutator
 from tests.server.inbox.support import ORIGIN, Browser, Form, Inbox, inbox
 from tests.server.mcp.support import sender
 from tests.support.wardens import Ledger

@@ -1,6 +1,5 @@
 """A downstream server that answers calls and listings with broken messages; a child process."""
 
-import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,11 +12,11 @@ import planwarden
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sqlite.memory import MemoryStore
-from tests.fuzz.corpus import PLANS
 from tests.fuzz.entrance import Wrong, check_error
-from tests.fuzz.mutation import Mutator
-from tests.support.paths import DOUBLES
+from tests.fuzz.inputs import PLANS, Mutator
+from tests.support.paths import DOUBLES, ROOT
 from tests.support.wardens import plan, tool_step
+from tests.tools.downstream.support import Place
 
 SETTINGS = """
 [servers.d]
@@ -84,10 +83,8 @@ class Downstream:
 
 @asynccontextmanager
 async def open_downstream(home: Path) -> AsyncGenerator[Downstream]:
-    root = Path(__file__).parents[3]
-    entry = {"command": sys.executable, "args": [str(DOUBLES / "random_server.py"), str(root)]}
-    (home / "planwarden.json").write_text(json.dumps({"mcpServers": {"d": entry}}), encoding="utf-8")
-    (home / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
+    place = Place(home, settings=SETTINGS)
+    place.configure({"d": {"command": sys.executable, "args": [str(DOUBLES / "random_server.py"), str(ROOT)]}})
     async with anyio.create_task_group() as tasks:
         downstream = Downstream(home, tasks)
         await downstream.open()
