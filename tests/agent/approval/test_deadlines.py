@@ -1,9 +1,11 @@
-"""Reminders and escalations: fixed when the question is asked, fired once, silent after the answer."""
+"""What time does to a question: silence means what the operator says, reminders fire once, an answer ends both."""
 
 from dataclasses import dataclass
+from math import inf, nan
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -11,18 +13,149 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import Schedule
-from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import YES, Ledger, PausingTool, by, confirm, decide, governed, plan, requirement, tool_step, warden
+from planwarden.agent.core.thread_effects import list_thread_effects
+from planwarden.server.settings.configuration import load_settings
+from planwarden.server.settings.tables import ToolSettings
+from tests.kit import (
+    NOWHERE,
+    YES,
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    OperatorPolicy,
+    PausingTool,
+    Settings,
+    by,
+    confirm,
+    decide,
+    governed,
+    plan,
+    requirement,
+    tool_step,
+    warden,
+)
 from tests.storage.suite import BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
+from tests.support.wardens import pass_time
 
 pytestmark = pytest.mark.anyio
 
-of_two_processes = pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
-"""The race is decided by the store, whose laws every kind of store keeps."""
+
+def settings(name: str, /, **given: object) -> Settings:
+    """The operator lets silence approve calls of this tool."""
+    tools = {name: ToolSettings.model_validate({"on_timeout": "approve", **given})}
+    return Settings(home=NOWHERE, tools=tools)
+
+
+@requirement("approval:silence")
+@pytest.mark.parametrize(
+    ("asked_s", "limit_s", "until_s", "on_timeout"),
+    [
+        (0.001, 600.0, 600.0, "approve"),
+        (None, 600.0, 600.0, "approve"),
+        (900, 600.0, 900.0, "reject"),
+        (0.001, None, 0.001, "reject"),
+        (None, None, None, "approve"),
+    ],
+)
+async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_never_approves(
+    asked_s: float | None, limit_s: float | None, until_s: float | None, on_timeout: str
+) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    limits = {} if limit_s is None else {"answer_within_s": limit_s}
+    arguments: dict[str, JsonValue] = {"action": "Pay everybody?"}
+    if asked_s is not None:
+        arguments["timeoutSeconds"] = asked_s
+    given = settings("displayConfirmation", **limits)
+    steps = plan(
+        tool_step("ask", "displayConfirmation", arguments, confirms=["pay"]), tool_step("pay", "note", {"text": "paid"})
+    )
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        began = clock.now()
+        asked = await w.execute_plan(steps)
+        [question] = asked.suspensions
+        assert question.on_timeout == on_timeout
+        until = None if question.expires_at is None else round(question.expires_at.timestamp() - began, 3)
+        assert until == until_s
+        for seconds, is_over in ((1, False), (1_000, True)):
+            assert ledger.lines == []
+            await pass_time(w, clock, asked, seconds)
+            assert is_over or ledger.lines == []
+    assert ledger.lines == (["note paid"] if until_s is not None and on_timeout == "approve" else [])
+
+
+@requirement("approval:silence")
+async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -> None:
+    @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm", timeout_s=600)
+    async def ask(seconds: float) -> planwarden.Suspend:
+        """Ask."""
+        return planwarden.Suspend(message="Pay?", timeout_s=seconds, on_timeout="approve")
+
+    clock = ManualClock()
+    async with warden(tools=[ask], store=MemoryStore(clock)) as w:
+        for seconds, until_s in ((0.001, 600), (900.0, 900)):
+            began = clock.now()
+            asked = await w.execute_plan(plan(tool_step("a", "ask", {"seconds": seconds})))
+            [question] = asked.suspensions
+            assert question.expires_at is not None and question.on_timeout == "reject"
+            assert round(question.expires_at.timestamp() - began) == until_s
+
+
+@requirement("approval:silence", "thread:effects")
+async def test_what_silence_let_run_does_not_count_as_approved_by_a_person() -> None:
+    ledger, clock = Ledger(), ManualClock()
+    given = settings("erase", answer_within_s=60, risk="confirm")
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        clock.advance(61)
+        await w.service.engine.tick()
+        done = await w.service.engine.find(asked.execution_id)
+    assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
+    assert [effect.is_approved for effect in list_thread_effects(done)] == [False]
+
+
+@requirement("approval:silence")
+@pytest.mark.parametrize("why", ["dangerous", "critical", "another policy"])
+async def test_silence_approves_no_call_above_confirm_and_none_under_another_policy(why: str) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    store, risk = MemoryStore(clock), "confirm" if why == "another policy" else why
+    given = settings("erase", answer_within_s=60, risk=risk)
+    async with warden(ledger, store=store, settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        assert asked.suspensions[0].on_timeout == ("approve" if risk == "confirm" else "reject")
+    changed = governed(facts={"changed": True}).policy if risk == "confirm" else given.policy
+    async with warden(ledger, store=store, settings=msgspec.structs.replace(given, policy=changed)) as w:
+        clock.advance(61)
+        await w.service.engine.tick()
+        done = await w.get_execution(asked.thread_id)
+    assert (done.status, ledger.lines) == ("rejected", [])
+
+
+@requirement("approval:silence")
+@pytest.mark.parametrize("seconds", [0, -1, inf, nan])
+async def test_a_tool_whose_question_has_no_usable_limit_fails_with_a_sentence(seconds: float) -> None:
+    @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")
+    async def ask() -> planwarden.Suspend:
+        """Ask."""
+        return planwarden.Suspend(message="Pay?", timeout_s=seconds)
+
+    async with warden(tools=[ask]) as w:
+        done = await w.execute_plan(plan(tool_step("a", "ask")))
+    error = done.steps[0].error
+    assert done.status == "failed" and error is not None and "a limit is more than 0 and at most" in error.message
+
+
+@requirement("approval:silence")
+async def test_what_was_revised_is_never_approved_by_silence() -> None:
+    ledger, clock = Ledger(), ManualClock()
+    given = settings("erase", answer_within_s=60, risk="confirm")
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        edit = planwarden.Decision(approved=True, modified_args={"ids": [2]})
+        edited = await decide(w, asked, edit, by("local", "claimed"))
+        assert [view.suspensions[0].on_timeout for view in (asked, edited)] == ["approve", "reject"]
+        done = await pass_time(w, clock, asked, 61)
+    assert (done.status, ledger.lines) == ("rejected", [])
 
 
 def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tuple[str, ...] = ("bob",)) -> Settings:
@@ -65,11 +198,12 @@ class Asked:
 
 
 @requirement("alarm:once")
-async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out() -> None:
+async def test_reminders_and_the_escalation_fire_once_each_and_change_nothing_of_the_question() -> None:
     clock = ManualClock()
     settings = policy(300, 1200, escalate_after_s=1800)
     async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
         asked = await Asked.by(w, clock)
+        [shown] = (await w.get_execution(asked.thread_id)).suspensions
         assert await asked.after(299) == []
         assert await asked.after(1) == await asked.after(0) == [(1, "remind")]
         assert await asked.after(900) == [(1, "remind"), (2, "remind")]
@@ -78,17 +212,15 @@ async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out()
         view = await w.get_execution(asked.thread_id, observations_after=0)
         rows = (await w.service.audit.read_page(thread_id=asked.thread_id)).rows
         done = await asked.approve()
-        verdict = await w.service.audit.verify()
     reminders = [seen for seen in view.observations or () if seen.type == "AGENT_SUSPENDED" and "reminder" in seen.data]
     assert [seen.data["reminder"] for seen in reminders] == [
         {"number": 1, "kind": "remind", "to": []},
         {"number": 2, "kind": "remind", "to": []},
         {"number": 3, "kind": "escalate", "to": ["bob"]},
     ]
-    assert {(seen.step_id, seen.data["suspensionId"]) for seen in reminders} == {("a", asked.suspension_id)}
     assert [row.kind for row in rows] == ["asked", "reminded", "reminded", "escalated"]
-    assert rows[-1].facts["to"] == ["bob"] and rows[-1].suspension_id == asked.suspension_id
-    assert done.status == "completed" and verdict.is_whole
+    assert rows[-1].facts["to"] == ["bob"] and view.suspensions[0].digest == shown.digest
+    assert done.status == "completed"
 
 
 @requirement("alarm:once")
@@ -132,24 +264,6 @@ async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> Non
 
 
 @requirement("alarm:once")
-async def test_a_question_still_counts_as_asked_after_it_was_reminded_of_and_edited() -> None:
-    clock, ledger = ManualClock(), Ledger()
-    async with warden(ledger, store=MemoryStore(clock), settings=policy(60, 120)) as w:
-        asked = await Asked.by(w, clock)
-        shown = await w.get_execution(asked.thread_id)
-        assert await asked.after(60) == [(1, "remind")]
-        still = await w.get_execution(asked.thread_id)
-        assert still.suspensions[0].digest == shown.suspensions[0].digest
-        revised = await decide(
-            w, still, planwarden.Decision(approved=True, modified_args={"ids": [2]}), by("local", "claimed")
-        )
-        assert (still.suspensions[0].revision, revised.suspensions[0].revision) == (1, 2)
-        assert await asked.after(60) == [(1, "remind"), (2, "remind")]
-        await asked.approve()
-    assert ledger.lines == ["erase [2]"]
-
-
-@requirement("alarm:once")
 async def test_only_questions_to_people_are_reminded_of_and_without_a_schedule_nothing_is_stored() -> None:
     clock = ManualClock()
     async with warden(store=MemoryStore(clock), settings=policy(60)) as w:
@@ -161,51 +275,24 @@ async def test_only_questions_to_people_are_reminded_of_and_without_a_schedule_n
         assert await w.service.engine.store.next_deadline() is None
 
 
-@requirement("alarm:once")
-@of_two_processes
-async def test_two_processes_that_notice_the_same_alarm_record_it_once(back_end: BackEnd) -> None:
-    clock, settings = back_end.clock, policy(60)
-    waiting, go = set[int](), anyio.Event()
-
-    def watching(number: int) -> WatchedStore:
-        async def hold(moment: StoreCall) -> None:
-            if (moment.call, moment.when) == ("append", "before") and clock.now() > began:
-                waiting.add(number)
-                if len(waiting) == 2:
-                    go.set()
-                await go.wait()
-
-        return WatchedStore(back_end.connect(), hold)
-
-    began = clock.now()
-    async with (
-        warden(Ledger(), store=watching(1), settings=settings) as first,
-        warden(Ledger(), store=watching(2), settings=settings) as second,
-    ):
-        asked = await Asked.by(first, clock)
-        clock.advance(60)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(first.service.engine.tick)
-            tasks.start_soon(second.service.engine.tick)
-        assert waiting == {1, 2} and await asked.fired() == [(1, "remind")]
-
-
 @requirement("alarm:once", "race:decision")
-@of_two_processes
-@pytest.mark.parametrize("first", ["decision", "reminder"])
+@pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("first", "second"), [("decision", "reminder"), ("reminder", "decision"), ("reminder", "reminder")]
+)
 async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_turns_no_decision_away(
-    back_end: BackEnd, first: str
+    back_end: BackEnd, first: str, second: str
 ) -> None:
     clock, settings, ledger = back_end.clock, policy(60), Ledger()
-    second = "reminder" if first == "decision" else "decision"
     held, go = anyio.Event(), anyio.Event()
 
-    def store_of(what: str) -> WatchedStore:
+    def store_of(what: str, *, is_second: bool) -> WatchedStore:
         async def hook(moment: StoreCall) -> None:
             if what == "decision" and moment.call == "due":
                 # The person's process never gets to look for what is due.
                 await anyio.sleep_forever()
-            if what == second and (moment.call, moment.when) == ("append", "before") and not held.is_set():
+            is_late = (moment.call, moment.when) == ("append", "before") and clock.now() > began
+            if is_second and is_late and not held.is_set():
                 held.set()
                 await go.wait()
 
@@ -215,9 +302,10 @@ async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_t
         own = Asked(w, clock, asked.thread_id, asked.suspension_id)
         await (own.approve() if what == "decision" else w.service.engine.tick())
 
+    began = clock.now()
     async with (
-        warden(ledger, store=store_of(first), settings=settings) as winner,
-        warden(ledger, store=store_of(second), settings=settings) as loser,
+        warden(ledger, store=store_of(first, is_second=False), settings=settings) as winner,
+        warden(ledger, store=store_of(second, is_second=True), settings=settings) as loser,
     ):
         asked = await Asked.by(winner, clock)
         clock.advance(60)
@@ -228,7 +316,9 @@ async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_t
             go.set()
         assert await asked.fired() == ([] if first == "decision" else [(1, "remind")])
         done = await winner.get_execution(asked.thread_id)
-    assert done.status == "completed" and ledger.lines == ["erase [1]"]
+    is_decided = "decision" in (first, second)
+    assert done.status == ("completed" if is_decided else "suspended")
+    assert ledger.lines == (["erase [1]"] if is_decided else [])
 
 
 async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recorded_elsewhere() -> None:
@@ -255,7 +345,6 @@ escalate_to = ["ops"]
 [tools.wipe]
 remind_after_s = [60, 300]
 escalate_to = ["bob", "carol"]
-escalate_after_s = 900
 [tools.quiet]
 remind_after_s = []
 escalate_after_s = 0
@@ -264,7 +353,7 @@ risk = "critical"
 """
 
 
-def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: Path) -> None:
+def test_a_tool_may_differ_in_when_to_remind_which_nobody_has_to_look_at_again(tmp_path: Path) -> None:
     def load(text: str) -> OperatorPolicy:
         (tmp_path / "planwarden.toml").write_text(text)
         return load_settings(home=tmp_path, environment={}).policy
@@ -272,10 +361,7 @@ def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: 
     found = load(FILE)
     default = Schedule(remind_after_s=(600,), escalate_after_s=3600, escalate_to=("ops",))
     assert found.schedule("plain") == found.schedule("anything") == default
-    assert found.schedule("wipe") == replace(
-        default, remind_after_s=(60, 300), escalate_after_s=900, escalate_to=("bob", "carol")
-    )
+    assert found.schedule("wipe") == replace(default, remind_after_s=(60, 300), escalate_to=("bob", "carol"))
     assert found.schedule("quiet").remind_after_s == () and found.schedule("quiet").escalate_after_s is None
-    # Nobody has to look at a pending question again because reminders come at another time.
     assert load(FILE.replace("[60, 300]", "[61]").replace("3600", "4000")).policy_digest == found.policy_digest
     assert load(FILE.replace('"critical"', '"dangerous"')).policy_digest != found.policy_digest
