@@ -6,7 +6,6 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.api.replay import replay_logs
 from tests.kit import (
-    Decision,
     Ledger,
     MemoryStore,
     confirm,
@@ -127,18 +126,6 @@ async def test_one_answer_covers_every_call_of_the_loop_once_also_in_another_pro
 
 
 @requirement("confirms:loop")
-async def test_a_loop_whose_items_come_later_asks_once_for_all_rows() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(confirm("ask", confirms=["wipe"]), FIND, wipe(IDS)))
-        assert asked.suspensions[0].confirms == ()
-        asked = await decide(w, asked)
-        assert len(asked.suspensions[0].calls) == 3 and ledger.lines == []
-        done = await decide(w, asked)
-    assert (done.status, len(ledger.lines)) == ("completed", 3)
-
-
-@requirement("confirms:loop")
 async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show() -> None:
     ledger = Ledger()
     many: list[JsonValue] = [*range(1_002)]
@@ -182,15 +169,3 @@ async def test_a_model_cannot_change_what_a_person_was_asked_about(step_id: str,
     async with warden(ledger, script=[revising(patch)]) as opened:
         await decide(opened, await opened.execute_plan(steps, wait_seconds=30))
     assert ledger.lines == ["note a"]
-
-
-@requirement("confirm:exact")
-async def test_a_covered_call_that_a_review_turned_into_a_loop_is_asked_about_again() -> None:
-    ledger = Ledger()
-    patch: Json = {"op": "change", "id": "wipe", "set": {"forEach": [*range(5)]}}
-    steps = plan(model_step("think", "note"), tool_step("wipe", "erase", {"ids": [7]}))
-    async with warden(ledger, script=[revising(patch)]) as opened:
-        asked = await opened.execute_plan(steps, options={"review": "person"}, wait_seconds=30)
-        for content in (dict[str, JsonValue](cover=True), None):
-            asked = await decide(opened, asked, Decision(approved=True, content=content))
-    assert (asked.status, ledger.lines) == ("suspended", ["note a"])

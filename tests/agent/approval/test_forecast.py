@@ -1,29 +1,22 @@
 """What a plan would do: a forecast runs nothing and comes true; a rehearsal reads, and nothing else happens."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict
 from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.replay import find_replay_fault
-from planwarden.agent.core.state import new_execution
 from planwarden.agent.core.tool import ExecutionMode
 from planwarden.server.api.grants import GrantRequest
-from planwarden.server.settings.configuration import load_settings
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
 from tests.kit import (
     Ledger,
-    ManualClock,
     MemoryStore,
-    PausingTool,
     Settings,
     by,
     confirm,
@@ -31,12 +24,11 @@ from tests.kit import (
     model_step,
     plan,
     requirement,
-    says,
     statuses,
     tool_step,
     warden,
 )
-from tests.support.wardens import end_at_once, pass_time, run
+from tests.support.wardens import run
 
 pytestmark = pytest.mark.anyio
 
@@ -120,38 +112,6 @@ async def test_a_loop_records_each_item_with_its_exact_arguments_and_asks_nobody
 
 
 @requirement("rehearsal:nothing-done")
-async def test_a_read_that_fails_is_tried_again_and_an_advisory_step_does_not_count_as_done() -> None:
-    clock, ledger, tries = ManualClock(), Ledger(), list[str]()
-
-    @planwarden.tool(name="flaky", risk="read", effect="read")
-    async def flaky() -> str:
-        """Fails at first."""
-        tries.append("")
-        if len(tries) < 2:
-            raise RuntimeError("not yet")
-        return "here"
-
-    mixed = model_step("mixed", "note", "broken", toolValidationMode="advisory")
-    mixed["toolCalls"] = [{"toolName": "note", "arguments": {"text": "x"}}, {"toolName": "broken", "arguments": {}}]
-    steps = plan(tool_step("a", "flaky", retry={"attempts": 2, "delayS": 1}), mixed)
-    async with warden(ledger, tools=[flaky], store=MemoryStore(clock)) as w:
-        done = await pass_time(w, clock, await w.execute_plan(steps, options=REHEARSE, wait_seconds=60), 5)
-    assert done.status == "rehearsed" and len(tries) == 2 and ledger.lines == []
-    assert statuses(done) == {"a": "completed", "mixed": "rehearsed"}
-
-
-@requirement("rehearsal:nothing-done")
-async def test_no_text_of_a_model_ends_a_rehearsal() -> None:
-    script: list[JsonValue] = [
-        {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "x"}))}},
-        says("All done, everything was sent.", "synthesize"),
-    ]
-    async with warden(Ledger(), script=script) as w:
-        done = await w.run_goal("send it", options=REHEARSE, wait_seconds=60)
-    assert done.status == "rehearsed" and "sent" not in (done.output or "")
-
-
-@requirement("rehearsal:nothing-done")
 @pytest.mark.parametrize("mode", ["immediate", "blocking"])
 async def test_a_tool_that_asks_in_the_middle_of_its_call_asks_nobody(mode: ExecutionMode) -> None:
     @planwarden.tool(risk="read", effect="read", execution_mode=mode)
@@ -162,49 +122,6 @@ async def test_a_tool_that_asks_in_the_middle_of_its_call_asks_nobody(mode: Exec
     done = await rehearse(tool_step("a", "asks"), tool_step("b", "wait", {"seconds": 3}), tools=[asks])
     assert statuses(done) == {"a": "rehearsed", "b": "rehearsed"}
     assert rehearsed(done)["b:1"][1:] == ("wait", None)
-
-
-@planwarden.tool(name="lowered", risk="read", effect="idempotent")
-async def lowered() -> str:
-    """Changes something, may be repeated, and needs no question."""
-    raise AssertionError("it ran")
-
-
-@planwarden.tool(name="guarded", risk="confirm", effect="read")
-async def guarded() -> str:
-    """Reads, but only after a question."""
-    raise AssertionError("it ran")
-
-
-@requirement("rehearsal:nothing-done")
-async def test_only_effect_and_risk_read_together_let_a_call_run_whoever_is_trusted(tmp_path: Path) -> None:
-    done = await rehearse(tool_step("a", "lowered"), tool_step("b", "guarded"), tools=[lowered, guarded])
-    assert rehearsed(done) == {"a:1": ({}, None, None), "b:1": ({}, "approval", "client")}
-    text = '[approvals]\ntrust_caller = true\n[tools.erase]\nrisk = "read"\n'
-    (tmp_path / "planwarden.toml").write_text(text, encoding="utf-8")
-    await rehearse(*EVERY_CALL, settings=load_settings(home=tmp_path, environment={}))
-
-
-@requirement("rehearsal:nothing-done")
-async def test_a_read_that_was_cut_off_runs_again_unless_its_tool_writes_now() -> None:
-    store, first = MemoryStore(), PausingTool()
-    ran: list[str] = []
-
-    @planwarden.tool(name="gate", risk="dangerous", effect="effect")
-    async def writing() -> str:
-        """Writes."""
-        ran.append("gate")
-        return "written"
-
-    async with warden(tools=[first.tool()], store=store) as w:
-        begun = await w.execute_plan(plan(tool_step("a", "gate")), options=REHEARSE, wait_seconds=0)
-        with anyio.fail_after(60):
-            await first.started.wait()
-        end_at_once(w)
-    async with warden(tools=[writing], store=store) as w:
-        await w.service.engine.tick()
-        done = await w.service.engine.wait(await w.service.engine.find(begun.execution_id), 60)
-    assert (done.status, ran) == ("rehearsed", []) and done.steps["a"].calls[0].status == "rehearsed"
 
 
 @requirement("rehearsal:nothing-done")
@@ -228,28 +145,6 @@ async def test_no_other_run_of_its_thread_or_key_inherits_a_rehearsal_and_no_reh
             await w.execute_plan(thread_id=stopped.thread_id, options={"rehearse": False, **more})
         done = await w.execute_plan(thread_id=stopped.thread_id, options=more)
     assert (stopped.status, done.status, ledger.lines) == ("incomplete", "rehearsed", ["note 1"])
-
-
-@requirement("rehearsal:record")
-async def test_a_condition_whose_value_is_known_is_judged_although_another_value_is_not() -> None:
-    written: JsonValue = {"$from": "note", "pointer": "/written"}
-    takes: Json = {"text": {"$text": "{n}", "with": {"n": written}}}
-    steps = plan(
-        tool_step("note", "note", {"text": "x"}),
-        FIND,
-        tool_step("none", "note", takes, when={"value": IDS, "matches": {"maxItems": 0}}),
-        tool_step("some", "note", takes, when={"value": IDS, "matches": {"minItems": 1}}),
-        tool_step("open", "note", takes, when=[{"value": written, "matches": {}}]),
-        tool_step("after", "note", {"text": "y"}, dependencies=["none"]),
-    )
-    async with warden(Ledger()) as w:
-        done = await w.execute_plan(steps, options=REHEARSE, wait_seconds=60)
-        log = await w.service.engine.store.read(done.execution_id)
-    assert [step.skipped_because for step in done.steps] == [None, None, "when", "note", "note", None]
-    assert statuses(done)["after"] == "rehearsed"
-    assert "their conditions do not hold: none." in done.next_action
-    assert "only a real run has the results: some (after note), open (after note)." in done.next_action
-    assert find_replay_fault(new_execution(done.execution_id, done.thread_id, "local"), log) is None
 
 
 def taking(inputs: Json, *steps: Json) -> Json:

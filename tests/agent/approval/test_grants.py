@@ -22,10 +22,9 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition, ToolError
+from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView
-from planwarden.tools.base import Tool, define
 from tests.kit import (
     Authority,
     Decision,
@@ -43,7 +42,6 @@ from tests.kit import (
     tool_step,
     warden,
 )
-from tests.support.wardens import pass_time
 
 pytestmark = pytest.mark.anyio
 
@@ -218,26 +216,6 @@ async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tm
 
 
 @requirement("grants:step")
-async def test_each_attempt_of_a_call_is_a_use(tmp_path: Path) -> None:
-    attempts, clock = list[str](), ManualClock()
-
-    @planwarden.tool(name="push")
-    async def push() -> str:
-        """Push."""
-        attempts.append("push")
-        raise ToolError("busy", retryable=True)
-
-    step = tool_step("purge", "push", retry={"attempts": 3, "delayS": 10})
-    async with opened(tmp_path, None, step, tools=[push], store=MemoryStore(clock)) as w:
-        await allow_step(w, 2, tool="push")
-        run = await w.run_plan("weekly")
-        for made in (1, 2):
-            assert (run.status, run.suspensions, len(attempts)) == ("suspended", (), made)
-            run = await pass_time(w, clock, run, 100)
-    assert [asked.kind for asked in run.suspensions] == ["approval"] and len(attempts) == 2
-
-
-@requirement("grants:step")
 @pytest.mark.parametrize("maker", ["human", "signed", "second", "embedder"])
 async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
     tmp_path: Path, maker: ev.Assurance
@@ -256,22 +234,6 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
     await store.add_grant(unchanged, AuditEntry(kind="grant_made", facts={}))
     async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)], store=store) as w:
         assert (await w.run_plan("weekly")).status == "suspended" and done == []
-
-
-@requirement("grants:step")
-async def test_a_forecast_says_which_calls_a_grant_will_let_through(tmp_path: Path) -> None:
-    last = tool_step("last", "erase")
-    last["toolCalls"] = [{"toolName": "erase", "arguments": {"ids": [n]}} for n in range(3)]
-    async with opened(tmp_path, Ledger(), *STEPS[:2], tool_step("twice", "erase", {"ids": [1]}), last) as w:
-        bound, known = await allow_step(w), await allow_step(w, 2, step="last")
-        saved = (await w.library.look()).find("weekly")
-        forecast, ann = w.service.forecast_plan, "local"
-        of_saved = await forecast(saved.document, name=saved.name, version=saved.digest, principal=ann)
-        of_copy = await forecast(saved.document, principal=ann)
-    assert [(found.step_id, found.grant_id) for found in of_saved.only_the_run_knows] == [("purge", bound.grant_id)]
-    assert [(found.step_id, found.grant_id) for found in of_saved.allowed] == [("last", known.grant_id)] * 2
-    assert [found.step_id for found in of_saved.asks] == ["twice", "last"]
-    assert of_copy.allowed == () and [found.grant_id for found in of_copy.only_the_run_knows] == [None]
 
 
 @requirement("grants:step")
@@ -372,35 +334,12 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
 
     async with warden(tools=[send]) as w:
         free = ("text",) if opened == "nothing" else ("text", "bcc")
-        made = await allow(w, tool="send", to="ann", free=free, opens_others=opened == "all others")
+        await allow(w, tool="send", to="ann", free=free, opens_others=opened == "all others")
         others: list[Json] = [{}, {"bcc": "eve"}, {"amount": 1e9}]
         calls = [plan(tool_step("a", "send", {"to": "ann", "text": "hello", **other})) for other in others]
         ended = [(await w.execute_plan(call)).status for call in calls]
     passed = {"nothing": 1, "one name": 2, "all others": 3}[opened]
     assert ended == ["completed"] * passed + ["suspended"] * (3 - passed) and len(sent) == passed
-    # What was left out has its default, which is in every call.
-    assert (
-        made.arguments
-        == {
-            "nothing": {"to": "ann", "bcc": None, "amount": None},
-            "one name": {"to": "ann", "amount": None},
-            "all others": {"to": "ann"},
-        }[opened]
-    )
-
-
-@requirement("approval:grants")
-async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
-    async def call(arguments: Json, context: CallContext) -> str:
-        return "sent"
-
-    schema: Json = {"type": "object", "properties": {"to": {"type": "string"}, "bcc": {"type": "string"}}}
-    send = Tool(define(ToolDefinition(name="send", description="Send.", input_schema=schema)), call)
-    async with warden(tools=[send]) as w:
-        await allow(w, tool="send", to="ann")
-        given: list[Json] = [{"to": "ann", "bcc": "eve"}, {"to": "ann"}]
-        ended = [(await w.execute_plan(plan(tool_step("a", "send", arguments)))).status for arguments in given]
-    assert ended == ["suspended", "completed"]
 
 
 @requirement("approval:grants")
@@ -418,10 +357,8 @@ PLAIN: list[tuple[dict[str, Any], str | None]] = [
     ({"uses": 0}, None),
     ({"uses": 1001}, None),
     ({"days": 8.1 / 24}, None),
-    ({"days": 0}, None),
     ({"tool": "nothing"}, None),
     ({"tool": "find"}, None),
-    ({"tool": "displayConfirmation"}, None),
     ({"colour": "red"}, "colour"),
     ({"ids": "x" * 70_000}, None),
 ]
@@ -430,7 +367,6 @@ OF_STEPS: list[tuple[dict[str, Any], str | None]] = [
     ({"step": "purg"}, r"has no step 'purg' \(did you mean 'purge'\?\)"),
     ({"tool": "erse"}, r"does not call 'erse' \(did you mean 'erase'\?\)"),
     ({"step": "last", "ids": [8]}, "never calls with this value of 'ids'"),
-    ({"step": "last", "colour": "red"}, "colour"),
     ({"step": "last", "days": 91}, None),
     ({"step": "free"}, "a model writes the calls of 'erase' in step 'free'"),
     ({"step": "find", "tool": "find"}, None),

@@ -17,13 +17,10 @@ from tests.kit import (
     ManualClock,
     MemoryStore,
     Settings,
-    calls,
     decide,
     governed,
-    model_step,
     plan,
     requirement,
-    says,
     statuses,
     tool_step,
     warden,
@@ -48,7 +45,7 @@ def limited(*budgets: dict[str, JsonValue], tool: str = "refund", before: tuple[
 
 
 class Till:
-    """`refund` asks a person, `pay` does not, and `look` only reads; all fail as they are told, and keep a ledger."""
+    """`refund` asks a person, `pay` does not; both fail as they are told, and keep a ledger."""
 
     def __init__(self, *faults: Exception | None) -> None:
         self.ledger: list[str] = []
@@ -68,25 +65,20 @@ class Till:
             return self.happen(f"refund {payment_id or f'{amount:g}'}")
 
         @planwarden.tool(risk="read", effect="effect")
-        async def pay(payment_id: str | float | None = None) -> str:
+        async def pay(payment_id: str | float | None = None, amount: float = 1) -> str:
             """Pay."""
             return self.happen(f"pay {payment_id}")
 
-        @planwarden.tool(risk="read", effect="read")
-        async def look(amount: float = 0) -> str:
-            """Look."""
-            return self.happen(f"look {amount:g}")
-
-        return [refund, pay, look]
+        return [refund, pay]
 
 
 def call(tool: str, **arguments: JsonValue) -> dict[str, JsonValue]:
     return plan(tool_step("a", tool, arguments))
 
 
-async def run(w: planwarden.Warden, *amounts: float, tool: str = "refund") -> list[str]:
+async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
     """How plans end that refund one amount each."""
-    return [(await w.execute_plan(call(tool, amount=amount))).status for amount in amounts]
+    return [(await w.execute_plan(call("refund", amount=amount))).status for amount in amounts]
 
 
 async def forget(store: MemoryStore) -> None:
@@ -132,16 +124,6 @@ async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused()
                 await decide(w, asked[1])
         failed = await w.get_execution(asked[1].thread_id)
     assert statuses(failed) == {"a": "failed"} and till.ledger == ["refund p-7"]
-
-
-@requirement("rules:once")
-async def test_a_model_reads_that_its_call_was_made_before() -> None:
-    till = Till()
-    script = [calls(("pay", {"payment_id": "p-7"}), ("pay", {"payment_id": "p-7"})), says("paid once")]
-    async with warden(tools=till.tools(), settings=ONCE, script=script) as w:
-        done = await w.execute_plan(plan(model_step("a", "pay")))
-    codes = [found.error.code if found.error else None for found in done.steps[0].actual_tool_calls]
-    assert (done.status, codes, till.ledger) == ("completed", [None, "duplicate_effect"], ["pay p-7"])
 
 
 @requirement("rules:once")
@@ -275,9 +257,10 @@ async def test_calls_pass_until_a_budget_is_spent_and_then_ask_also_if_they_only
         assert (await decide(w, asked)).status == "completed"
         clock.advance(DAY_S)
         assert await run(w, 500, 0.5) == ["completed", "suspended"]
-    async with warden(tools=till.tools(), settings=limited(SUM, COUNT, tool="look")) as w:
-        assert await run(w, 1, 2, 3, tool="look") == ["completed", "completed", "suspended"]
-    assert till.ledger == ["refund 400", "refund 100", "refund 1", "refund 500", "look 1", "look 2"]
+    async with warden(tools=till.tools(), settings=limited(SUM, COUNT, tool="pay")) as w:
+        ended = [(await w.execute_plan(call("pay", amount=1))).status for _ in range(3)]
+    assert ended == ["completed", "completed", "suspended"]
+    assert till.ledger == ["refund 400", "refund 100", "refund 1", "refund 500", "pay None", "pay None"]
 
 
 @requirement("rules:budget")

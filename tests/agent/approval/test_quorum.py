@@ -14,7 +14,6 @@ from planwarden.agent.core.tool import Risk
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
-from planwarden.server.settings.configuration import load_settings
 from planwarden.server.settings.tables import ToolSettings
 from tests.kit import (
     NO,
@@ -116,15 +115,6 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
             await w.service.answer(*place, YES, by("dan", digest=question.digest), principal="local")
         rejected = await w.service.answer(*place, NO, by("dan", digest=now.digest), principal="local")
     assert rejected.status == "rejected" and ledger.lines == []
-
-
-@requirement("approval:critical")
-def test_the_operators_file_says_who_decides(tmp_path: Path) -> None:
-    (tmp_path / "planwarden.toml").write_text(
-        '[approvals]\ncritical = "second"\nquorum = 2\napprovers = ["bob", "carol"]\n'
-    )
-    policy = load_settings(home=tmp_path, environment={}).policy
-    assert (policy.critical, policy.quorum, policy.approvers) == ("second", 2, ("bob", "carol"))
 
 
 PAY = plan(tool_step("a", "pay", {"amount": 7}))

@@ -1,19 +1,15 @@
 """What rules do to calls: on every way to a tool, in the log, the audit and the forecast."""
 
-import threading
 import tomllib
 from pathlib import Path
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
-from planwarden.agent.runtime import real_paths
-from planwarden.agent.runtime.real_paths import MAX_THREADS, find_real_paths
-from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.rules import build_rule_book
+from planwarden.server.views.voices import build_voices
 from tests.kit import (
     Decision,
     Ledger,
@@ -122,19 +118,6 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
 
 
 @requirement("rules:calls")
-async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> None:
-    ledger = Ledger()
-    async with warden(ledger, settings=ruled(SMALL)) as w:
-        await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), by())
-        denied = await w.execute_plan(erase(100))
-        steps = plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [100]}))
-        covered = await w.execute_plan(steps, wait_seconds=60)
-        assert covered.suspensions[0].confirms == ()
-        done = await decide(w, covered)
-    assert denied.status == "failed" and statuses(done) == {"c": "completed", "a": "failed"} and ledger.lines == []
-
-
-@requirement("rules:calls")
 async def test_what_was_asked_about_before_a_rule_denied_it_does_not_run() -> None:
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store) as w:
@@ -146,25 +129,6 @@ async def test_what_was_asked_about_before_a_rule_denied_it_does_not_run() -> No
         assert "does not run even if you approve it: rule 2 of the operator denies it" in again.found[-1]
         done = await decide(w, asked)
     assert done.status == "failed" and ledger.lines == []
-
-
-@requirement("rules:calls")
-async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule_says() -> None:
-    ledger, store, allowing = Ledger(), MemoryStore(), ruled('[[rules]]\ntool="erase"\nthen="allow"')
-    async with warden(ledger, store=store, settings=allowing) as w:
-        accepted = await w.execute_plan(plan(confirm("c"), tool_step("a", "erase", {"ids": [1]})))
-
-    @planwarden.tool(name="erase")
-    async def changed(ids: list[int]) -> str:
-        """Delete records, and their backups."""
-        ledger.lines.append(f"erase {ids}")
-        return "erased"
-
-    async with warden(tools=[changed], store=store, settings=allowing) as w:
-        [question] = (await decide(w, accepted)).suspensions
-        later = await w.execute_plan(erase(2))
-    assert (question.needs, question.rule) == ("human", None) and "changed since the plan" in question.found[0]
-    assert later.status == "completed" and ledger.lines == ["erase [2]"]
 
 
 @requirement("rules:calls")
@@ -260,49 +224,3 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
         asked = await w.execute_plan(plan(tool_step("a", "save", {"path": bad[0]})))
         edited = await decide(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
     assert edited.status == "completed" and not {*bad} & {*saved}
-
-
-@requirement("rules:calls")
-@pytest.mark.parametrize("happened", [True, False])
-async def test_a_lost_call_is_asked_about_and_not_made_again_when_a_rule_denies_it_by_now(*, happened: bool) -> None:
-    ledger, store = Ledger(), MemoryStore()
-
-    @planwarden.tool(name="pay", risk="read", effect="effect")
-    async def pay(amount: int) -> str:
-        """Pay."""
-        ledger.lines.append(f"pay {amount}")
-        raise planwarden.OutcomeUnknown("the connection was lost")
-
-    allowing, denying = [ruled(f'[[rules]]\ntool="pay"\nthen="{then}"') for then in ("allow", "deny")]
-    async with warden(tools=[pay], store=store, settings=allowing) as w:
-        lost = await w.execute_plan(plan(tool_step("a", "pay", {"amount": 7})))
-        [question] = lost.suspensions
-        assert (question.kind, question.needs, question.rule) == ("reconcile", "client", None)
-    answer = Decision(approved=True, content={"happened": True, "result": "paid"} if happened else {"happened": False})
-    async with warden(tools=[pay], store=store, settings=denying) as w:
-        with pytest.raises(StaleDefinition):
-            await decide(w, lost, answer)
-        done = await decide(w, lost, answer)
-    error = done.steps[0].error
-    assert (done.status, error and error.code) == (("completed", None) if happened else ("failed", "denied"))
-    assert ledger.lines == ["pay 7"]
-
-
-@requirement("rules:bounded")
-async def test_a_file_system_that_does_not_answer_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered = threading.Event()
-
-    def hang(path: str) -> str:
-        answered.wait(60)
-        return path
-
-    monkeypatch.setattr(real_paths, "LIMIT_S", 0.01)
-    monkeypatch.setattr(real_paths, "_follow", hang)
-    try:
-        async with anyio.create_task_group() as tasks:
-            # More than there are threads: the others wait for one no longer than these.
-            for _ in range(MAX_THREADS + 2):
-                tasks.start_soon(find_real_paths, ["/a"])
-        assert await find_real_paths(["/a", "/b"]) == {"/a": None, "/b": None}
-    finally:
-        answered.set()
