@@ -4,19 +4,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.approval import covering
 from planwarden.server.api.replay import replay_logs
-from tests.kit import (
-    Ledger,
-    MemoryStore,
-    confirm,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests.kit import Ledger, MemoryStore, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -126,22 +116,14 @@ async def test_one_answer_covers_every_call_of_the_loop_once_also_in_another_pro
 
 
 @requirement("confirms:loop")
-async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show() -> None:
+async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covering, "MAX_COVERED", 3)
     ledger = Ledger()
-    many: list[JsonValue] = [*range(1_002)]
     async with warden(ledger) as w:
-        steps = plan(confirm("ask", confirms=["wipe"]), wipe(many, maxItems=2_000, maxConcurrent=32))
-        asked = await w.execute_plan(steps)
-        assert len(asked.suspensions[0].confirms) == 1_000
-        asked = await decide(w, asked)
-        [question] = asked.suspensions
-        assert [call.arguments for call in question.calls] == [{"ids": [1_000]}, {"ids": [1_001]}]
-        assert len(ledger.lines) == 1_000
-
-
-def revising(patch: Json) -> Json:
-    call: JsonValue = {"toolName": "note", "arguments": {"text": "a"}}
-    return {"when": {"purpose": "step"}, "reply": {"toolCalls": [call], "revise": [patch]}}
+        asked = await w.execute_plan(plan(confirm("ask", confirms=["wipe"]), wipe([*range(5)], maxConcurrent=5)))
+        assert len(asked.suspensions[0].confirms) == 3
+        [question] = (await decide(w, asked)).suspensions
+    assert [call.arguments for call in question.calls] == [{"ids": [3]}, {"ids": [4]}] and len(ledger.lines) == 3
 
 
 @requirement("confirm:exact")

@@ -87,7 +87,8 @@ def make_wipe(risk: Risk, done: list[str]) -> object:
 
 async def allow_step(w: planwarden.Warden, uses: int = 5, **more: Any) -> GrantView:
     """Allow calls of `erase` in the step `purge` of `weekly`, unless a test says otherwise."""
-    return await allow(w, uses, **{"plan": "weekly", "days": 90, **more})
+    given: dict[str, Any] = {"plan": "weekly", "days": 90, **more}
+    return await allow(w, uses, **given)
 
 
 def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_
 
 @requirement("grants:step")
 async def test_calls_that_a_model_writes_ask(tmp_path: Path) -> None:
-    ledger, last = Ledger(), {**STEPS[2], "requiredTools": ["erase", "find"]}
+    ledger, last = Ledger(), tool_step("last", "erase", {"ids": [9]}, requiredTools=["erase", "find"])
     script = [calls(("erase", {"ids": [1]}))]
     async with opened(tmp_path, ledger, model_step("free", "erase"), last, script=script) as w:
         made = await allow_step(w, step="last")

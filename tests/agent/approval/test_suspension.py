@@ -8,19 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, ThreadBusy
-from tests.kit import (
-    NO,
-    Ledger,
-    calls,
-    confirm,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests.kit import NO, Ledger, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
 
 pytestmark = pytest.mark.anyio

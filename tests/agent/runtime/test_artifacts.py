@@ -53,7 +53,10 @@ async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> 
 
 @requirement("artifact:whole")
 async def test_a_pointer_leads_into_the_whole_of_one_of_several_large_results() -> None:
-    several: JsonValue = [{"toolName": "crawl", "arguments": given} for given in ({"pages": 1}, {"start": 7})]
+    several: JsonValue = [
+        {"toolName": "crawl", "arguments": {"pages": 1}},
+        {"toolName": "crawl", "arguments": {"start": 7}},
+    ]
     pointers = ("/0/results/0/url", f"/1/results/{PAGES - 1}/url")
     done, lines = await run(
         {"id": "a", "description": "crawl", "toolCalls": several},
@@ -84,7 +87,8 @@ async def test_a_reference_that_cannot_be_followed_into_a_large_result_says_why(
 @requirement("artifact:whole")
 async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason() -> None:
     pointers = ("abc", "", "/", "/0", "/-", "/01/results", "~", "/0/~9")
-    wrong = calls(*(("note", {"text": {"$from": "a", "pointer": pointer}}) for pointer in pointers))
+    bindings: list[JsonValue] = [{"$from": "a", "pointer": pointer} for pointer in pointers]
+    wrong = calls(*(("note", {"text": binding}) for binding in bindings))
     script = [wrong, calls(("note", {"text": "at last"}))]
     done, lines = await run(tool_step("a", "crawl"), model_step("b", "note"), tools=[crawl], script=script)
     codes = [call.error.code if call.error else None for call in done.steps[1].actual_tool_calls]

@@ -20,19 +20,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import AskCaller
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
-from tests.kit import (
-    YES,
-    Ledger,
-    calls,
-    confirm,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    says,
-    tool_step,
-    warden,
-)
+from tests.kit import YES, Ledger, calls, confirm, decide, model_step, plan, requirement, says, tool_step, warden
 from tests.support.loop_time import pass_time as pass_loop_time
 from tests.support.wardens import end_at_once
 

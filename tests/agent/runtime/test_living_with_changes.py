@@ -24,17 +24,7 @@ from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sqlite import database
 from planwarden.tools.base import Tool, define
-from tests.kit import (
-    NO,
-    NOWHERE,
-    YES,
-    MemoryStore,
-    Settings,
-    confirm,
-    plan,
-    requirement,
-    tool_step,
-)
+from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, plan, requirement, tool_step
 from tests.support.paths import DOCS
 from tests.tools.downstream.support import Place, approve, build_entry, run_call
 
@@ -294,28 +284,23 @@ async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
 
 
 @requirement("downstream:pins")
-@pytest.mark.parametrize("when", ["while it was called", "before the decision"])
+@pytest.mark.parametrize("settings", ["[servers.d]\ntrusted = true\n", ""], ids=["in the call", "before the decision"])
 async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_asked_about(
-    tmp_path: Path, when: str
+    tmp_path: Path, settings: str
 ) -> None:
-    place, store = Place(tmp_path, **({} if when == "while it was called" else {"settings": ""})), MemoryStore()
+    place, store = Place(tmp_path, settings), MemoryStore()
     place.serve(d="good")
     note = build_entry("note", annotations={"readOnlyHint": True}) | {"inputSchema": TEXT}
     place.offer(note)
     async with place.warden(store) as warden:
-        if when == "while it was called":
-            await warden.search_tools()
-        else:
-            execution = await run_call(warden, "d_note", {"text": "x"})
+        await warden.search_tools()
+        asked = None if settings else await run_call(warden, "d_note", {"text": "x"})
     place.offer(note | {"description": "Sends it away."})
     async with place.warden(store) as warden:
-        if when == "while it was called":
-            execution = await run_call(warden, "d_note", {"text": "x"})
-        else:
-            execution = await approve(warden, execution)
-        [question] = execution.suspensions
+        asked = await approve(warden, asked) if asked else await run_call(warden, "d_note", {"text": "x"})
+        [question] = asked.suspensions
         assert "d_note changed" in question.found[0] and "note x" not in place.ledger
-        assert (await approve(warden, execution)).status == "completed"
+        assert (await approve(warden, asked)).status == "completed"
     assert place.ledger.count("note x") == 1
 
 

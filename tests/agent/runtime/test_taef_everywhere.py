@@ -24,7 +24,7 @@ TEXT, CALLER = "text", "caller"
 MODELS = (*WIRES, TEXT, CALLER)
 TIMEOUT_S = 8.0
 """Passes at once when a request gets no reply."""
-STATUS = dict.fromkeys(("429 always", "breaks off", "hangs", "web page"), "suspended")
+STATUS: dict[str, str] = dict.fromkeys(("429 always", "breaks off", "hangs", "web page"), "suspended")
 """How executions end with manners that none can recover from, if they do not fail."""
 WRITTEN = {"numbering": ["note the text", "note the topic"], "invents a condition": ["note the text"]}
 """What happened, if it is not the same note twice."""
