@@ -126,6 +126,11 @@ async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show(monkeyp
     assert [call.arguments for call in question.calls] == [{"ids": [3]}, {"ids": [4]}] and len(ledger.lines) == 3
 
 
+def revising(patch: Json) -> Json:
+    call: JsonValue = {"toolName": "note", "arguments": {"text": "a"}}
+    return {"when": {"purpose": "step"}, "reply": {"toolCalls": [call], "revise": [patch]}}
+
+
 @requirement("confirm:exact")
 @pytest.mark.parametrize(
     ("step_id", "change"),
