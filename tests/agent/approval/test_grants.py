@@ -22,9 +22,10 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.tool import Risk
+from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.tools.base import Tool, define
 from tests.kit import (
     Authority,
     Decision,
@@ -341,6 +342,20 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
         ended = [(await w.execute_plan(call)).status for call in calls]
     passed = {"nothing": 1, "one name": 2, "all others": 3}[opened]
     assert ended == ["completed"] * passed + ["suspended"] * (3 - passed) and len(sent) == passed
+
+
+@requirement("approval:grants")
+async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
+    async def call(arguments: Json, context: CallContext) -> str:
+        return "sent"
+
+    schema: Json = {"type": "object", "properties": {"to": {"type": "string"}, "bcc": {"type": "string"}}}
+    send = Tool(define(ToolDefinition(name="send", description="Send.", input_schema=schema)), call)
+    async with warden(tools=[send]) as w:
+        await allow(w, tool="send", to="ann")
+        given: list[Json] = [{"to": "ann", "bcc": "eve"}, {"to": "ann"}]
+        ended = [(await w.execute_plan(plan(tool_step("a", "send", arguments)))).status for arguments in given]
+    assert ended == ["suspended", "completed"]
 
 
 @requirement("approval:grants")
