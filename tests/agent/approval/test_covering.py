@@ -1,16 +1,94 @@
-"""What a confirmation covers: exactly the calls that it showed, also of loops, whatever a model revises."""
+"""What a confirmation covers: the calls that it showed, whatever a model revises, and none that certainly fails."""
 
 import pytest
 from pydantic import JsonValue
 
+import planwarden
+from planwarden.agent.approval import covering
 from planwarden.server.api.replay import replay_logs
-from tests.kit import Decision, Ledger, MemoryStore, confirm, decide, model_step, plan, requirement, tool_step, warden
+from tests.kit import Ledger, MemoryStore, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, JsonValue]
-ITEM: Json = {"$from": "item"}
 FIND = tool_step("find", "find", {"topic": "t"})
+
+
+@planwarden.tool(name="send")
+async def send(to: str, text: str = "") -> str:
+    """Send a letter."""
+    return f"sent to {to}"
+
+
+def bound(pointer: str, **extra: JsonValue) -> Json:
+    return {"$from": "find", "pointer": pointer, **extra}
+
+
+NONE: Json = {"value": bound("/ids"), "matches": {"maxItems": 0}}
+SOME: Json = {"value": bound("/ids"), "matches": {"minItems": 1}}
+
+
+@requirement("confirm:certain")
+@pytest.mark.parametrize(
+    ("ids", "extra", "why"),
+    [
+        (bound("/idz"), {}, "the pointer '/idz' into the result of step 'find' has nothing"),
+        (bound("/topic"), {}, "erase of step 'do' cannot run: /ids: \"t\" is not of type"),
+        (bound("/topic"), {"when": SOME}, "erase of step 'do' cannot run"),
+        (bound("/ids"), {}, None),
+        (bound("/idz", default=[]), {}, None),
+        (bound("/topic"), {"when": NONE}, None),
+        # What comes from a step that is not over is left to the run.
+        ({"$from": "later", "pointer": "/topic"}, {}, None),
+    ],
+)
+async def test_a_call_that_cannot_run_is_found_before_a_person_is_asked_to_confirm_it(
+    ids: Json, extra: Json, why: str | None
+) -> None:
+    ledger = Ledger()
+    later = tool_step("later", "find", {"topic": "u"}, dependencies=["ask"])
+    async with warden(ledger) as w:
+        steps = plan(FIND, confirm("ask", confirms=["do"]), later, tool_step("do", "erase", {"ids": ids}, **extra))
+        asked = await w.execute_plan(steps)
+    assert ledger.lines == []
+    if why is None:
+        assert [question.step_id for question in asked.suspensions] == ["ask"]
+        return
+    assert asked.suspensions == () and statuses(asked)["ask"] == "failed" and statuses(asked)["do"] == "skipped"
+    error = asked.steps[1].error
+    assert error is not None and why in error.message and "nobody was asked" in error.message
+
+
+EMAIL = "<email>"
+
+
+@requirement("plan:placeholders")
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (
+            tool_step("a", "send", {"to": "ann@example.org", "text": "Dear {{name}}, hello."}),
+            ["send, /to is 'ann@example.org', an example address", "send, /text has the placeholder '{{name}}'"],
+        ),
+        (confirm("a", "Pay [AMOUNT] to Ann"), ["displayConfirmation, /action has the placeholder '[AMOUNT]'"]),
+        (confirm("a", confirms=["b"]), ["send, /to is the placeholder '<email>'"]),
+        (
+            tool_step("a", "send", {"to": {"$from": "item"}}, forEach=["ann@acme.io", EMAIL]),
+            ["send, /to is the placeholder '<email>'"],
+        ),
+    ],
+)
+async def test_a_question_says_first_what_looks_like_a_placeholder(step: Json, expected: list[str]) -> None:
+    async with warden(tools=[send]) as w:
+        covered = [tool_step("b", "send", {"to": EMAIL})] if "confirms" in step else []
+        asked = await w.execute_plan(plan(step, *covered))
+    [question] = asked.suspensions
+    assert len(asked.warnings) == len(expected)
+    for sentence, start in zip(question.found, expected, strict=False):
+        assert sentence.startswith(f"A placeholder: {start}")
+
+
+ITEM: Json = {"$from": "item"}
 IDS: Json = {"$from": "find", "pointer": "/ids"}
 
 
@@ -38,75 +116,43 @@ async def test_one_answer_covers_every_call_of_the_loop_once_also_in_another_pro
 
 
 @requirement("confirms:loop")
-async def test_a_loop_whose_items_come_later_asks_once_for_all_rows_and_the_plan_is_accepted_with_a_warning() -> None:
+async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covering, "MAX_COVERED", 3)
     ledger = Ledger()
     async with warden(ledger) as w:
-        asked = await w.execute_plan(plan(confirm("ask", confirms=["wipe"]), FIND, wipe(IDS)))
-        [warning] = asked.warnings
-        assert "leave the confirmation out: the loop asks once" in warning and asked.suspensions[0].confirms == ()
-        asked = await decide(w, asked)
-        [question] = asked.suspensions
-        assert len(question.calls) == 3 and ledger.lines == []
-        done = await decide(w, asked)
-    assert (done.status, len(ledger.lines)) == ("completed", 3)
+        asked = await w.execute_plan(plan(confirm("ask", confirms=["wipe"]), wipe([*range(5)], maxConcurrent=5)))
+        assert len(asked.suspensions[0].confirms) == 3
+        [question] = (await decide(w, asked)).suspensions
+    assert [call.arguments for call in question.calls] == [{"ids": [3]}, {"ids": [4]}] and len(ledger.lines) == 3
 
 
-@requirement("confirms:loop")
-async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show() -> None:
-    ledger = Ledger()
-    many: list[JsonValue] = [*range(1_002)]
-    async with warden(ledger) as w:
-        steps = plan(confirm("ask", confirms=["wipe"]), wipe(many, maxItems=2_000, maxConcurrent=32))
-        asked = await w.execute_plan(steps)
-        assert len(asked.suspensions[0].confirms) == 1_000
-        asked = await decide(w, asked)
-        [question] = asked.suspensions
-        assert [call.arguments for call in question.calls] == [{"ids": [1_000]}, {"ids": [1_001]}]
-        assert len(ledger.lines) == 1_000
-
-
-NEVER: JsonValue = {"value": {"$from": "check", "pointer": "/topic"}, "matches": {"const": "never"}}
-
-
-def _reply(*patch: Json) -> Json:
+def revising(patch: Json) -> Json:
     call: JsonValue = {"toolName": "note", "arguments": {"text": "a"}}
-    return {"when": {"purpose": "step"}, "reply": {"toolCalls": [call], "revise": [*patch]}}
+    return {"when": {"purpose": "step"}, "reply": {"toolCalls": [call], "revise": [patch]}}
 
 
 @requirement("confirm:exact")
 @pytest.mark.parametrize(
-    "patch",
+    ("step_id", "change"),
     [
-        {"op": "change", "id": "wipe", "set": {"forEach": [*range(20)]}},
-        {"op": "change", "id": "wipe", "set": {"when": []}},
-        {"op": "change", "id": "wipe", "set": {"dependencies": ["ask"]}},
-        {"op": "change", "id": "check", "set": {"toolCalls": [{"toolName": "find", "arguments": {"topic": "never"}}]}},
-        {"op": "remove", "id": "check"},
+        ("wipe", {"forEach": [*range(20)]}),
+        ("wipe", {"when": []}),
+        ("wipe", {"dependencies": ["ask"]}),
+        ("check", {"toolCalls": [{"toolName": "find", "arguments": {"topic": "never"}}]}),
+        ("check", None),
     ],
     ids=["into a loop", "without its condition", "before its condition", "with another value", "without what it needs"],
 )
-async def test_a_model_cannot_change_what_a_person_was_asked_about(patch: Json) -> None:
+async def test_a_model_cannot_change_what_a_person_was_asked_about(step_id: str, change: Json | None) -> None:
     ledger = Ledger()
+    never: JsonValue = {"value": {"$from": "check", "pointer": "/topic"}, "matches": {"const": "never"}}
     steps = plan(
         confirm("ask", confirms=["wipe"]),
         model_step("think", "note", dependencies=["ask"]),
         tool_step("check", "find", {"topic": "t"}, dependencies=["think"]),
-        tool_step("wipe", "erase", {"ids": [7]}, dependencies=["check"], when=NEVER),
+        tool_step("wipe", "erase", {"ids": [7]}, dependencies=["check"], when=never),
     )
-    async with warden(ledger, script=[_reply(patch)]) as opened:
-        asked = await opened.execute_plan(steps, wait_seconds=30)
-        await decide(opened, asked)
-        assert not [line for line in ledger.lines if line.startswith("erase")]
-
-
-@requirement("confirm:exact")
-async def test_a_covered_call_that_a_review_turned_into_a_loop_is_asked_about_again() -> None:
-    ledger = Ledger()
-    patch: Json = {"op": "change", "id": "wipe", "set": {"forEach": [*range(5)]}}
-    steps = plan(model_step("think", "note"), tool_step("wipe", "erase", {"ids": [7]}))
-    async with warden(ledger, script=[_reply(patch)]) as opened:
-        asked = await opened.execute_plan(steps, options={"review": "person"}, wait_seconds=30)
-        contents: list[JsonValue] = [{"cover": True}, None]
-        for content in contents:
-            asked = await decide(opened, asked, Decision(approved=True, content=content))
-        assert asked.status == "suspended" and not [line for line in ledger.lines if line.startswith("erase")]
+    patch: Json = {"op": "remove", "id": step_id} if change is None else {"op": "change", "id": step_id, "set": change}
+    async with warden(ledger, script=[revising(patch)]) as opened:
+        await decide(opened, await opened.execute_plan(steps, wait_seconds=30))
+    assert ledger.lines == ["note a"]

@@ -1,26 +1,150 @@
-"""The forecast of a plan: what it says comes true, it runs nothing, and it says what only the run will know."""
+"""What a plan would do: a forecast runs nothing and comes true; a rehearsal reads, and nothing else happens."""
 
-import re
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
+import planwarden
+from planwarden.agent.common.errors import InvalidArguments, KeyConflict
 from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.tool import ExecutionMode
 from planwarden.server.api.grants import GrantRequest
-from planwarden.server.settings.configuration import load_settings
+from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
-from tests.kit import Ledger, MemoryStore, by, confirm, model_step, plan, requirement, tool_step, warden
+from tests.kit import (
+    Ledger,
+    MemoryStore,
+    Settings,
+    by,
+    confirm,
+    governed,
+    model_step,
+    plan,
+    requirement,
+    statuses,
+    tool_step,
+    warden,
+)
+from tests.support.wardens import run
 
 pytestmark = pytest.mark.anyio
 
-BOUND: JsonValue = {"$from": "find", "pointer": "/ids"}
-
-
 Json = dict[str, JsonValue]
+REHEARSE: Json = {"rehearse": True}
+FIND = tool_step("find", "find", {"topic": "x"})
+IDS: JsonValue = {"$from": "find", "pointer": "/ids"}
+EVERY_CALL = (FIND, tool_step("note", "note", {"text": "hello"}), tool_step("erase", "erase", {"ids": IDS}))
+SECOND = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
+"""A grant for one call of `erase`."""
+
+
+async def rehearse(
+    *steps: Json,
+    script: Sequence[JsonValue] | None = None,
+    tools: Sequence[object] = (),
+    settings: Settings | None = None,
+    **options: JsonValue,
+) -> planwarden.Execution:
+    """Rehearses the steps, and holds that nothing happened."""
+    done, lines = await run(*steps, script=script, tools=tools, settings=settings, options={**REHEARSE, **options})
+    assert (done.status, done.suspensions, lines) == ("rehearsed", (), [])
+    return done
+
+
+def rehearsed(execution: planwarden.Execution) -> dict[str, tuple[Json, str | None, str | None]]:
+    """Arguments, question and needs of each call that was not made, by its id."""
+    return {
+        call.call_id: (call.arguments, call.rehearsal.asks, call.rehearsal.needs)
+        for step in execution.steps
+        for call in step.actual_tool_calls
+        if call.rehearsal is not None and call.status == "rehearsed"
+    }
+
+
+@requirement("rehearsal:record", "rehearsal:nothing-done")
+async def test_reads_run_and_every_other_call_is_recorded_with_its_exact_arguments_and_needs() -> None:
+    done = await rehearse(*EVERY_CALL, confirm("ask", "send it?"))
+    assert statuses(done) == {"find": "completed", "note": "rehearsed", "erase": "rehearsed", "ask": "rehearsed"}
+    assert done.steps[0].result == {"ids": [1, 2, 3], "topic": "x"}
+    assert rehearsed(done) == {
+        "note:1": ({"text": "hello"}, None, None),
+        "erase:1": ({"ids": [1, 2, 3]}, "approval", "human"),
+        "ask:1": ({"action": "send it?"}, "confirmation", "client"),
+    }
+    assert "3 call(s) were not made, 2 would ask a person" in done.next_action
+    kinds = [entry.type for entry in done.observations or ()]
+    assert kinds.count("TOOL_REHEARSED") == 3 and kinds[-1] == "EXECUTION_REHEARSED"
+    assert kinds.count("TOOL_CALLED") == 1 and "AGENT_SUSPENDED" not in kinds
+
+
+@requirement("rehearsal:record")
+async def test_what_takes_a_result_that_is_not_there_is_skipped_and_the_rest_goes_on() -> None:
+    done = await rehearse(
+        tool_step("note", "note", {"text": "a"}),
+        tool_step("again", "note", {"text": {"$from": "note", "pointer": "/written"}}),
+        tool_step("after", "note", {"text": {"$from": "again", "pointer": "/written"}}),
+        model_step("think", "note"),
+        FIND,
+        tool_step("wrong", "note", {"text": IDS}),
+        tool_step("last", "find", {"topic": "y"}, dependencies=[]),
+    )
+    skipped = [step.skipped_because for step in done.steps]
+    assert skipped == [None, "note", "again", "after", None, None, None]
+    assert [step.status for step in done.steps[4:]] == ["completed", "failed", "completed"]
+    assert "again (after note)" in done.next_action and "Failed already now: wrong" in done.next_action
+
+
+@requirement("rehearsal:record", "rehearsal:nothing-done")
+async def test_a_loop_records_each_item_with_its_exact_arguments_and_asks_nobody() -> None:
+    loop: Json = {"forEach": IDS, "maxConcurrent": 2}
+    item: JsonValue = {"$from": "item"}
+    done = await rehearse(
+        FIND,
+        {**tool_step("erase", "erase", {"ids": [item]}), **loop},
+        {**tool_step("look", "find", {"topic": "y", "limit": item}), **loop},
+        tool_step("after", "note", {"text": {"$from": "erase", "pointer": "/0/erased", "default": "none"}}),
+    )
+    assert [*statuses(done).values()] == ["completed", "rehearsed", "completed", "skipped"]
+    assert rehearsed(done) == {f"erase:{n}": ({"ids": [n]}, "approval", "human") for n in (1, 2, 3)}
+
+
+@requirement("rehearsal:nothing-done")
+@pytest.mark.parametrize("mode", ["immediate", "blocking"])
+async def test_a_tool_that_asks_in_the_middle_of_its_call_asks_nobody(mode: ExecutionMode) -> None:
+    @planwarden.tool(risk="read", effect="read", execution_mode=mode)
+    async def asks() -> planwarden.Suspend:
+        """Asks in the middle of its call."""
+        return planwarden.Suspend(message="May I?")
+
+    done = await rehearse(tool_step("a", "asks"), tool_step("b", "wait", {"seconds": 3}), tools=[asks])
+    assert statuses(done) == {"a": "rehearsed", "b": "rehearsed"}
+    assert rehearsed(done)["b:1"][1:] == ("wait", None)
+
+
+@requirement("rehearsal:nothing-done")
+async def test_no_other_run_of_its_thread_or_key_inherits_a_rehearsal_and_no_rehearsal_becomes_a_run() -> None:
+    ledger = Ledger()
+    note = plan(tool_step("a", "note", {"text": "1"}))
+    async with warden(ledger) as w:
+        first = await w.execute_plan(note, key="k", options=REHEARSE)
+        assert (await w.execute_plan(note, key="k", options=REHEARSE)).execution_id == first.execution_id
+        with pytest.raises(KeyConflict):
+            await w.execute_plan(note, key="k")
+        with pytest.raises(InvalidArguments, match="runs nothing"):
+            await w.create_plan("a goal", options=REHEARSE)
+        assert ledger.lines == []
+        again = await w.execute_plan(note, thread_id=first.thread_id)
+        assert (again.status, ledger.lines) == ("completed", ["note 1"])
+        spent = plan(FIND, tool_step("b", "note", {"text": "2"}))
+        stopped = await w.execute_plan(spent, options={**REHEARSE, "budgets": {"toolCalls": 1}})
+        more: Json = {"budgets": {"toolCalls": 9}}
+        with pytest.raises(InvalidArguments, match="goes on as one"):
+            await w.execute_plan(thread_id=stopped.thread_id, options={"rehearse": False, **more})
+        done = await w.execute_plan(thread_id=stopped.thread_id, options=more)
+    assert (stopped.status, done.status, ledger.lines) == ("incomplete", "rehearsed", ["note 1"])
 
 
 def taking(inputs: Json, *steps: Json) -> Json:
@@ -38,16 +162,19 @@ async def forecast(*steps: Json, takes: Json | None = None, **inputs: JsonValue)
 async def test_it_says_whom_each_call_will_ask_and_what_only_the_run_knows() -> None:
     ledger, store = Ledger(), MemoryStore()
     steps = (
-        tool_step("find", "find", {"topic": "x"}),
+        FIND,
         confirm("ask", confirms=["one"]),
         tool_step("one", "erase", {"ids": [1]}),
         tool_step("two", "erase", {"ids": [2]}),
-        tool_step("all", "erase", {"ids": BOUND}),
+        tool_step("all", "erase", {"ids": IDS}),
         model_step("think", "note"),
         tool_step("last", "wait", {"seconds": 5}),
     )
-    async with warden(ledger, store=store) as w:
+    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}}]
+    async with warden(ledger, store=store, script=script) as w:
         found = await w.service.forecast_plan(plan(*steps), principal="local")
+        assert ledger.lines == [] and await store.executions(None, 10) == ()
+        made = await w.create_plan("erase what is old", wait_seconds=60)
     assert [(asking.step_id, asking.asks, asking.needs, asking.confirms) for asking in found.asks] == [
         ("ask", "confirmation", "human", ("one",)),
         ("two", "approval", "human", ()),
@@ -57,12 +184,14 @@ async def test_it_says_whom_each_call_will_ask_and_what_only_the_run_knows() -> 
     assert (bound.step_id, bound.risk, bound.takes_from) == ("all", "dangerous", ("find",))
     assert found.models == ("think",) and found.impossible == () and found.unseen is None
     assert [step.id for step in found.steps] == [step["id"] for step in steps]
-    assert ledger.lines == [] and await store.executions(None, 10) == ()
+    # A plan that waits has it too; the steps are in its view already.
+    assert made.forecast is not None and (made.forecast.asks, made.forecast.steps) == (found.asks, ())
 
 
-@requirement("plan:forecast")
-async def test_what_it_says_of_literal_calls_is_what_a_rehearsal_finds() -> None:
-    steps = (
+@requirement("plan:forecast", "rehearsal:record", "rehearsal:nothing-done")
+async def test_what_a_forecast_says_of_literal_calls_is_what_a_rehearsal_finds_which_uses_no_grant() -> None:
+    ledger = Ledger()
+    steps = plan(
         tool_step("a", "erase", {"ids": [1]}),
         tool_step("b", "erase", {"ids": [2]}),
         confirm("c", confirms=["d"]),
@@ -70,48 +199,17 @@ async def test_what_it_says_of_literal_calls_is_what_a_rehearsal_finds() -> None
         tool_step("e", "note", {"text": "x"}),
         tool_step("f", "requestInput", {"message": "who?", "form": {"type": "object", "properties": {}}}),
     )
-    async with warden(Ledger()) as w:
-        grant = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
-        await w.service.grants.make(grant, by())
-        found = await w.service.forecast_plan(plan(*steps), principal="local")
-        done = await w.execute_plan(plan(*steps), options={"rehearse": True}, wait_seconds=60)
-    judged = [(step.id, call.rehearsal) for step in done.steps for call in step.actual_tool_calls]
-    asked = [(name, one.asks, one.needs, one.quorum, one.confirms) for name, one in judged if one and one.asks]
+    async with warden(ledger) as w:
+        grant = await w.service.grants.make(SECOND, by())
+        found = await w.service.forecast_plan(steps, principal="local")
+        done = await w.execute_plan(steps, options=REHEARSE, wait_seconds=60)
+        [shown] = await w.service.grants.list()
+    judged = {step.id: call.rehearsal for step in done.steps for call in step.actual_tool_calls if call.rehearsal}
+    asked = [(name, one.asks, one.needs, one.quorum, one.confirms) for name, one in judged.items() if one.asks]
     assert asked == [(a.step_id, a.asks, a.needs, a.quorum, a.confirms) for a in found.asks]
     assert [name for name, *_ in asked] == ["a", "c", "f"]
-
-
-@requirement("plan:forecast")
-async def test_inputs_are_known_when_they_are_given_and_unknown_before() -> None:
-    step = tool_step("a", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}})
-    takes: Json = {"ids": {"type": "array"}}
-    before, known = await forecast(step, takes=takes), await forecast(step, takes=takes, ids=[1])
-    assert [call.takes_from for call in before.only_the_run_knows] == [("inputs",)] and before.asks == ()
-    assert [asking.step_id for asking in known.asks] == ["a"] and known.only_the_run_knows == ()
-
-
-@requirement("plan:forecast")
-async def test_what_cannot_run_is_refused_as_it_would_be_when_it_is_sent() -> None:
-    step = tool_step("a", "erase", {"ids": {"$from": "inputs", "pointer": "/ids"}})
-    with pytest.raises(InvalidArguments):
-        await forecast(step, takes={"ids": {"type": "array"}}, ids=7)
-    with pytest.raises(InvalidPlan, match="unknown tools: 'eraze'"):
-        await forecast(tool_step("a", "eraze", {"ids": [1]}))
-    with pytest.raises(InvalidPlan):
-        await forecast(tool_step("a", "erase", {"ids": "all"}))
-
-
-@requirement("plan:forecast")
-async def test_the_answer_of_create_plan_has_it_while_the_plan_waits() -> None:
-    steps = (tool_step("find", "find", {"topic": "x"}), tool_step("all", "erase", {"ids": BOUND}))
-    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}}]
-    async with warden(Ledger(), script=script) as w:
-        made = await w.create_plan("erase what is old", wait_seconds=60)
-        done = await w.execute_plan(thread_id=made.thread_id, wait_seconds=60)
-    assert made.forecast is not None and [found.step_id for found in made.forecast.only_the_run_knows] == ["all"]
-    # The steps are in the view already.
-    assert made.forecast.steps == () and made.forecast.graph is None
-    assert done.forecast is None
+    assert (judged["b"].grant_id, shown.uses_left, ledger.lines) == (grant.grant_id, 9, [])
+    assert (judged["d"].covered_by, judged["d"].asks, judged["c"].risk) == ("c:1", None, "dangerous")
 
 
 @requirement("plan:forecast")
@@ -119,25 +217,14 @@ async def test_many_and_large_calls_are_counted_and_not_looked_at() -> None:
     listed: list[JsonValue] = [{"toolName": "note", "arguments": {"text": "x"}}] * 50
     one = tool_step("a", "note", {"text": "x"})
     steps: list[Json] = [{**one, "toolCalls": listed, "id": f"s{number}"} for number in range(11)]
-    large = tool_step("z", "note", {"text": "x" * 1_100_000})
     assert (await forecast(*steps)).unseen == 50
-    assert (await forecast(tool_step("a", "find", {"topic": "x"}), large)).unseen == 1
-
-
-@requirement("plan:forecast")
-async def test_no_name_in_a_plan_can_add_anything_to_the_graph() -> None:
-    steps = (tool_step("a", "find", {"topic": "x"}), tool_step('b"]-->x;', "erase", {"ids": [1]}, dependencies=["a"]))
-    graph = (await forecast(*steps)).graph or ""
-    lines = graph.splitlines()
-    assert lines[0] == "flowchart TD" and lines[-1] == "  n0 --> n1"
-    assert all(re.fullmatch(r'  n\d(\["|\{\{")[\w #;,.<>/-]*("\]|"\}\})(:::asks)?', line) for line in lines[1:3])
-    assert "script" not in graph and lines[2].startswith("  n1{{")
+    assert (await forecast(FIND, tool_step("z", "note", {"text": "x" * 1_100_000}))).unseen == 1
 
 
 @requirement("plan:forecast")
 async def test_the_steps_stand_in_the_order_in_which_they_may_start() -> None:
     written = plan(
-        tool_step("c", "find", {"topic": BOUND}, dependencies=["b"]),
+        tool_step("c", "find", {"topic": IDS}, dependencies=["b"]),
         tool_step("b", "note", {"text": "x"}, dependencies=["find"]),
         tool_step("find", "find", {"topic": "x"}, dependencies=[]),
     )
@@ -149,32 +236,26 @@ async def test_the_steps_stand_in_the_order_in_which_they_may_start() -> None:
 
 @requirement("plan:forecast")
 async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_only_the_run_knows() -> None:
-    loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=BOUND)
-    judged = tool_step("some", "note", {"text": "x"}, when={"value": BOUND, "matches": {"minItems": 1}})
-    found = await forecast(tool_step("find", "find", {"topic": "x"}), loop, judged)
+    loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=IDS)
+    judged = tool_step("some", "note", {"text": "x"}, when={"value": IDS, "matches": {"minItems": 1}})
+    found = await forecast(FIND, loop, judged)
     [asked] = found.asks
     assert (asked.step_id, asked.needs, asked.for_all_rows) == ("all", "human", True)
-    assert asked.sentence == (
-        "erase will ask, one question for all rows: a person, in the inbox or at a terminal: "
-        "calls of this tool are dangerous"
-    )
+    assert "one question for all rows: a person" in asked.sentence
     assert [step.is_conditional for step in found.steps] == [False, False, True] and found.only_the_run_knows == ()
     # The graph has the loop as a step that asks.
     assert (found.graph or "").count("==>") == 2 and 'n1{{"all' in (found.graph or "")
 
 
 @requirement("plan:forecast")
-async def test_whether_a_loop_asks_is_open_where_a_grant_or_a_rule_looks_at_its_rows(tmp_path: Path) -> None:
+async def test_whether_a_loop_asks_is_open_where_a_grant_or_a_rule_looks_at_its_rows() -> None:
     loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
-    (tmp_path / "planwarden.toml").write_text('[[rules]]\ntool = "note"\nthen = "ask"\n', encoding="utf-8")
     noted = tool_step("notes", "note", {"text": {"$from": "item"}}, forEach=["a"])
-    async with warden(Ledger(), settings=load_settings(home=tmp_path)) as w:
-        ruled = await w.service.forecast_plan(plan(noted), principal="local")
-        grant = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
-        await w.service.grants.make(grant, by())
-        granted = await w.service.forecast_plan(plan(loop), principal="local")
-    assert [found.step_id for found in ruled.only_the_run_knows] == ["notes"] and ruled.asks == ()
-    assert [found.step_id for found in granted.only_the_run_knows] == ["all"] and granted.asks == ()
+    rules, _ = build_rule_book([{"tool": "note", "then": "ask"}])
+    async with warden(Ledger(), settings=governed(rules=rules)) as w:
+        await w.service.grants.make(SECOND, by())
+        found = await w.service.forecast_plan(plan(loop, noted), principal="local")
+    assert [open_now.step_id for open_now in found.only_the_run_knows] == ["all", "notes"] and found.asks == ()
 
 
 @requirement("plan:forecast")
@@ -189,22 +270,20 @@ async def test_a_step_whose_condition_is_known_not_to_hold_will_be_skipped_with_
     few, many = [await forecast(*steps, takes=takes, days=days) for days in (7, 31)]
     unknown = await forecast(*steps, takes=takes)
     async with warden(Ledger()) as w:
-        ran = await w.execute_plan(
-            taking(takes, *steps), inputs={"days": 7}, options={"rehearse": True}, wait_seconds=60
-        )
-    assert [step.skipped_because for step in few.steps] == ["when", "send", None]
-    assert [asking.step_id for asking in few.asks] == ["after"]
-    assert ":::skipped" in (few.graph or "")
-    assert few.steps[0].fate == "will be skipped: its condition does not hold"
-    assert few.steps[1].fate == "will be skipped, because of send"
+        ran = await w.execute_plan(taking(takes, *steps), inputs={"days": 7}, options=REHEARSE, wait_seconds=60)
     # What it says comes true.
-    assert [step.skipped_because for step in ran.steps] == ["when", "send", None]
+    for steps_of in (few.steps, ran.steps):
+        assert [step.skipped_because for step in steps_of] == ["when", "send", None]
+    assert [asking.step_id for asking in few.asks] == ["after"] and ":::skipped" in (few.graph or "")
+    assert [step.fate for step in few.steps[:2]] == [
+        "will be skipped: its condition does not hold",
+        "will be skipped, because of send",
+    ]
     assert [(step.skipped_because, step.is_conditional) for step in many.steps] == [(None, False)] * 3
     assert [asking.step_id for asking in many.asks] == ["send", "after"]
     assert [step.fate for step in unknown.steps] == ["runs only if its condition holds", "", ""]
     # The same of a condition that cannot be judged: this text is not JSON.
     odd: JsonValue = {"value": {"$from": "inputs", "pointer": "/text", "parse": "json"}, "matches": {}}
-    unjudged = await forecast(
-        tool_step("a", "note", {"text": "x"}, when=odd), takes={"text": {"type": "string"}}, text="{"
-    )
-    assert [(step.skipped_because, step.is_conditional) for step in unjudged.steps] == [(None, True)]
+    step = tool_step("a", "note", {"text": "x"}, when=odd)
+    [unjudged] = (await forecast(step, takes={"text": {"type": "string"}}, text="{")).steps
+    assert (unjudged.skipped_because, unjudged.is_conditional) == (None, True)

@@ -1,46 +1,309 @@
-"""Standing grants: what they let through, what not, and that nobody gets more uses than a person gave."""
+"""Grants: which calls they let through without a question, anywhere or in a step of a saved plan, and which ask."""
 
+import json
 import sqlite3
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
-import anyio
 import pytest
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, StoreError, UnknownGrant, UnknownTool
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    StaleDefinition,
+    StoreError,
+    UnknownGrant,
+    UnknownPlan,
+    UnknownTool,
+)
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.server.api.grants import GrantRequest
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.tools.base import Tool, define
-from tests.kit import Authority, ManualClock, MemoryStore, requirement
-from tests.support.wardens import HUMAN, Ledger, plan, statuses, tool_step, warden
+from tests.kit import (
+    Authority,
+    Decision,
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    Settings,
+    by,
+    calls,
+    decide,
+    model_step,
+    plan,
+    requirement,
+    statuses,
+    tool_step,
+    warden,
+)
 
 pytestmark = pytest.mark.anyio
 
+Json = dict[str, JsonValue]
+DAY_S = 86_400.0
+ALLOWED = "A person allowed calls of erase in this step of the saved plan 'weekly'"
+STEPS = (
+    tool_step("find", "find", {"topic": "old"}),
+    tool_step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+    tool_step("last", "erase", {"ids": [9]}),
+)
 
-def erase(*ids: int) -> dict[str, JsonValue]:
+
+def write_plan(home: Path, name: str, *steps: dict[str, JsonValue], **extra: JsonValue) -> None:
+    (home / "plans").mkdir(exist_ok=True)
+    (home / "plans" / f"{name}.json").write_text(json.dumps({**extra, "todoList": steps}))
+
+
+@asynccontextmanager
+async def opened(
+    home: Path,
+    ledger: Ledger | None,
+    *steps: dict[str, JsonValue],
+    tools: Sequence[object] = (),
+    store: Store | None = None,
+    script: Sequence[JsonValue] | None = None,
+) -> AsyncGenerator[planwarden.Warden]:
+    """A warden with the plans of the home, of which `weekly` has these steps."""
+    write_plan(home, "weekly", *steps)
+    async with warden(ledger, tools=tools, store=store, settings=Settings(home=home), script=script) as made:
+        yield made
+
+
+def make_wipe(risk: Risk, done: list[str]) -> object:
+    @planwarden.tool(name="wipe", risk=risk)
+    async def wipe() -> str:
+        """Wipe."""
+        done.append("wipe")
+        return "done"
+
+    return wipe
+
+
+async def allow_step(w: planwarden.Warden, uses: int = 5, **more: Any) -> GrantView:
+    """Allow calls of `erase` in the step `purge` of `weekly`, unless a test says otherwise."""
+    given: dict[str, Any] = {"plan": "weekly", "days": 90, **more}
+    return await allow(w, uses, **given)
+
+
+def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
+    """What a person is told who is asked."""
+    [asked] = execution.suspensions
+    return tuple(sentence for sentence in asked.found if sentence.startswith("A person allowed"))
+
+
+@requirement("grants:step")
+async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day(tmp_path: Path) -> None:
+    ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
+    async with opened(tmp_path, ledger, *STEPS[:2], store=MemoryStore(clock)) as w:
+        made = await allow_step(w, 2)
+        engine = w.service.engine
+        unused = await engine.store.grants(only_open=True)
+        runs = [await w.run_plan("weekly") for _ in range(3)]
+        [spent] = await w.service.grants.list()
+        # As in a process that was not told of the uses yet.
+        engine.grants.fill(unused)
+        runs += [await w.run_plan("weekly") for _ in range(2)]
+        clock.advance(DAY_S)
+        runs.append(await w.run_plan("weekly"))
+        rows = (await w.service.audit.read_page()).rows
+        assert (await w.service.audit.verify()).problems == ()
+    assert [run.status for run in runs] == ["completed"] * 2 + ["suspended"] * 3 + ["completed"]
+    assert ledger.lines == ["erase [1, 2, 3]"] * 3
+    assert (spent.uses_left, spent.is_open) == (0, True)
+    assert found_in(runs[2]) == (f"{ALLOWED}, 2 calls a day (UTC), and those of today are used.",)
+    [facts] = [row.facts for row in rows if row.kind == "grant_made"]
+    assert made.step is not None and facts["version"] == made.step.version
+    assert (facts["per"], facts["plan"], facts["step"], facts["uses"]) == ("day", "weekly", "purge", 2)
+    assert [row.facts["grant"] for row in rows if row.kind == "granted"] == [made.grant_id] * 3
+
+
+@requirement("grants:step")
+async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tmp_path: Path) -> None:
+    ledger = Ledger()
+    write_plan(tmp_path, "copy", *STEPS)
+    async with opened(tmp_path, ledger, *STEPS) as w:
+        await allow_step(w)
+        mine = await w.run_plan("weekly")
+        copy = await w.run_plan("copy")
+        same = await w.execute_plan({"todoList": list(STEPS)})
+    assert statuses(mine) == {"find": "completed", "purge": "completed", "last": "suspended"}
+    assert [statuses(run)["purge"] for run in (copy, same)] == ["suspended"] * 2
+    assert ledger.lines == ["erase [1, 2, 3]"] and found_in(mine) == found_in(copy) == found_in(same) == ()
+
+
+@requirement("grants:step")
+async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Path) -> None:
+    ledger = Ledger()
+    async with opened(tmp_path, ledger, *STEPS[:2]) as w:
+        await allow_step(w)
+        write_plan(tmp_path, "weekly", *STEPS[:2], title="Weekly")
+        changed = await w.run_plan("weekly")
+        [shown] = await w.service.grants.list()
+        write_plan(tmp_path, "weekly", *STEPS[:2])
+        again = await w.run_plan("weekly")
+    assert (changed.status, again.status) == ("suspended", "completed")
+    assert shown.step is not None and shown.step.has_changed and shown.is_open
+    [sentence] = found_in(changed)
+    assert shown.step.version[:12] in sentence and "and this is version" in sentence
+
+
+@requirement("grants:step")
+async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_path: Path) -> None:
+    ledger = Ledger()
+    other = plan(tool_step("first", "find", {"topic": "x"}), STEPS[2])
+    async with opened(tmp_path, ledger, tool_step("first", "erase", {"ids": [1]}), STEPS[2]) as w:
+        await allow_step(w, step="last")
+        same = await decide(w, await w.run_plan("weekly"))
+        edited = await decide(w, await w.run_plan("weekly"), Decision(approved=True, modified_args={"ids": [2]}))
+        review: dict[str, JsonValue] = {"review": "person"}
+        agreed = await decide(w, await w.run_plan("weekly", options=review))
+        agreed = await decide(w, agreed)
+        changed = await decide(
+            w, await w.run_plan("weekly", options=review), Decision(approved=True, content={"plan": other})
+        )
+    assert [statuses(run)["last"] for run in (same, agreed)] == ["completed"] * 2
+    assert [statuses(run) for run in (edited, changed)] == [{"first": "completed", "last": "suspended"}] * 2
+    assert all("but not in a run whose plan or calls were changed" in found_in(run)[0] for run in (edited, changed))
+
+
+@requirement("grants:step")
+async def test_calls_that_a_model_writes_ask(tmp_path: Path) -> None:
+    ledger, last = Ledger(), tool_step("last", "erase", {"ids": [9]}, requiredTools=["erase", "find"])
+    script = [calls(("erase", {"ids": [1]}))]
+    async with opened(tmp_path, ledger, model_step("free", "erase"), last, script=script) as w:
+        made = await allow_step(w, step="last")
+        [grant] = await w.service.engine.store.grants(only_open=True)
+        assert grant.step is not None
+        w.service.engine.grants.fill([replace(grant, step=replace(grant.step, step_id="free"))])
+        run = await w.run_plan("weekly")
+    assert made.is_open and statuses(run)["free"] == "suspended" and ledger.lines == []
+
+
+@requirement("grants:step")
+@pytest.mark.parametrize("way", ["retry", "fork", "fork with the same plan"])
+async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
+    steps = (tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
+    async with opened(tmp_path, Ledger(), *steps) as w:
+        await allow_step(w, step="last")
+        run = await decide(w, await w.run_plan("weekly"), Decision(approved=way != "retry"))
+        if way == "retry":
+            again = await decide(w, await w.retry(run.thread_id))
+        else:
+            same = None if way == "fork" else plan(*steps)
+            again = await w.retry(run.thread_id, from_step="last", plan=same)
+    assert run.status == ("rejected" if way == "retry" else "completed")
+    assert statuses(again) == {"first": "completed", "last": "suspended"}
+
+
+@requirement("grants:step")
+async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tmp_path: Path) -> None:
+    ledger = Ledger()
+    loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
+    async with opened(tmp_path, ledger, loop) as w:
+        await allow_step(w, 3)
+        run = await w.run_plan("weekly")
+        [question] = run.suspensions
+        [shown] = await w.service.grants.list()
+        done = await decide(w, run)
+    assert ledger.lines == [f"erase [{n}]" for n in range(1, 6)] and done.status == "completed"
+    assert question.calls is not None and [row.arguments for row in question.calls] == [{"ids": [4]}, {"ids": [5]}]
+    assert shown.uses_left == 0 and len(found_in(run)) == 1
+
+
+@requirement("grants:step")
+@pytest.mark.parametrize("maker", ["human", "signed", "second", "embedder"])
+async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
+    tmp_path: Path, maker: ev.Assurance
+) -> None:
+    done, store = list[str](), MemoryStore()
+    authority, wipe = by("zoe", maker), tool_step("purge", "wipe")
+    async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)]) as w:
+        with pytest.raises(InvalidArguments, match="wipe is critical"):
+            await allow_step(w, tool="wipe", authority=authority)
+        [definition] = [found for found in w.service.engine.tools.definitions() if found.name == "wipe"]
+    async with opened(tmp_path, None, wipe, tools=[make_wipe("dangerous", done)], store=store) as w:
+        await allow_step(w, tool="wipe", authority=authority)
+        [grant] = await store.grants(only_open=True)
+    # As if the digest of the definition had not changed with the risk.
+    unchanged = replace(grant, grant_id="unchanged", definition_digest=definition.digest)
+    await store.add_grant(unchanged, AuditEntry(kind="grant_made", facts={}))
+    async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)], store=store) as w:
+        assert (await w.run_plan("weekly")).status == "suspended" and done == []
+
+
+@requirement("grants:step")
+async def test_a_grant_for_a_step_ends_after_ninety_days_and_is_for_the_plan_that_was_shown(tmp_path: Path) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    async with opened(tmp_path, ledger, STEPS[2], store=MemoryStore(clock)) as w:
+        await allow_step(w, step="last", ids=[9])
+        runs = [await w.run_plan("weekly")]
+        clock.advance(90 * DAY_S)
+        runs.append(await w.run_plan("weekly"))
+        shown = await w.service.grants.find_step("weekly", "last", "erase")
+        write_plan(tmp_path, "weekly", *STEPS, title="changed")
+        request = GrantRequest(tool_name="erase", arguments={}, step=shown.step, uses=5, expires_in_s=DAY_S)
+        with pytest.raises(StaleDefinition):
+            await w.service.grants.make(request, by())
+    assert [run.status for run in runs] == ["completed", "suspended"] and ledger.lines == ["erase [9]"]
+
+
+def erase(*ids: int) -> Json:
     return plan(tool_step("a", "erase", {"ids": list(ids)}))
 
 
-def request(uses: int = 1, tool: str = "erase", hours: float = 1.0, **arguments: JsonValue) -> GrantRequest:
-    return GrantRequest(tool_name=tool, arguments=arguments, opens_others=True, uses=uses, expires_in_s=hours * 3600)
+async def allow(
+    w: planwarden.Warden,
+    uses: int = 5,
+    *,
+    plan: str | None = None,
+    step: str = "purge",
+    tool: str = "erase",
+    days: float = 1 / 24,
+    authority: Authority | None = None,
+    owner: str | None = None,
+    free: tuple[str, ...] = (),
+    opens_others: bool = False,
+    **arguments: JsonValue,
+) -> GrantView:
+    """Allow calls of a tool, anywhere or in a step of a saved plan."""
+    found = None if plan is None else (await w.service.grants.find_step(plan, step, tool)).step
+    request = GrantRequest(
+        tool_name=tool,
+        arguments=arguments,
+        step=found,
+        uses=uses,
+        expires_in_s=days * DAY_S,
+        owner=owner,
+        free=free,
+        opens_others=opens_others,
+    )
+    return await w.service.grants.make(request, authority or by())
 
 
 @requirement("approval:grants")
 async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_so_often() -> None:
     ledger = Ledger()
     async with warden(ledger) as w:
-        made = await w.service.grants.make(request(2, ids=[1]), HUMAN)
-        for _ in range(2):
-            assert (await w.execute_plan(erase(1))).status == "completed"
-        assert (await w.execute_plan(erase(1))).status == "suspended"
+        made = await allow(w, 2, ids=[1])
+        ended = [(await w.execute_plan(erase(1))).status for _ in range(3)]
         [shown] = await w.service.grants.list()
-        rows = (await w.service.audit.read_page()).rows
+        rows = [row for row in (await w.service.audit.read_page()).rows if row.kind != "policy"]
+    assert ended == ["completed", "completed", "suspended"]
     assert ledger.lines == ["erase [1]"] * 2 and (shown.uses_left, shown.is_open) == (0, False)
-    assert [row.kind for row in rows if row.kind != "policy"] == ["grant_made", "granted", "granted", "asked"]
-    assert all(row.facts["grant"] == made.grant_id for row in rows if "grant" in row.facts)
+    assert [row.kind for row in rows] == ["grant_made", "granted", "granted", "asked"]
+    assert all(row.facts["grant"] == made.grant_id for row in rows[:3])
+
+
+@planwarden.tool(name="erase", description="Delete records, and their backups.")
+async def changed(ids: list[int]) -> str:
+    raise AssertionError("it ran")
 
 
 @requirement("approval:grants")
@@ -49,28 +312,13 @@ async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> Non
     ledger, clock = Ledger(), ManualClock()
     store = MemoryStore(clock)
     async with warden(ledger, store=store) as w:
-        grant = GrantRequest(
-            tool_name="erase",
-            arguments={"ids": [1]},
-            uses=9,
-            expires_in_s=3600,
-            owner="zoe" if other == "owner" else None,
-        )
-        made = await w.service.grants.make(grant, HUMAN)
+        made = await allow(w, owner="zoe" if other == "owner" else None, ids=[1])
         if other == "late":
             clock.advance(3600)
         if other == "revoked":
-            await w.service.grants.revoke(made.grant_id, HUMAN)
-    tools: list[object] = []
-    if other == "tool":
-
-        @planwarden.tool(name="erase", description="Delete records, and their backups.")
-        async def changed(ids: list[int]) -> str:
-            ledger.lines.append("changed")
-            return "done"
-
-        tools.append(changed)
-    async with warden(None if tools else ledger, tools=tools, store=store) as w:
+            await w.service.grants.revoke(made.grant_id, by())
+    tools = [changed] if other == "tool" else ledger.tools()
+    async with warden(tools=tools, store=store) as w:
         asked = await w.execute_plan(erase(2) if other == "arguments" else erase(1))
     assert asked.status == "suspended" and ledger.lines == []
 
@@ -87,134 +335,89 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
         return "sent"
 
     async with warden(tools=[send]) as w:
-        grant = GrantRequest(
-            tool_name="send",
-            arguments={"to": "ann"},
-            free=("text",) if opened == "nothing" else ("text", "bcc"),
-            opens_others=opened == "all others",
-            uses=9,
-            expires_in_s=60,
-        )
-        made = await w.service.grants.make(grant, HUMAN)
-
-        async def call(**others: JsonValue) -> str:
-            arguments: dict[str, JsonValue] = {"to": "ann", "text": "hello", **others}
-            return (await w.execute_plan(plan(tool_step("a", "send", arguments)))).status
-
-        ended = [await call(), await call(bcc="eve"), await call(amount=1e9)]
-        row = next(row for row in (await w.service.audit.read_page()).rows if row.kind == "grant_made")
-    assert [ended.count("completed"), len(sent)] == [{"nothing": 1, "one name": 2, "all others": 3}[opened]] * 2
-    assert ended[0] == "completed" and row.facts["free"] == list(made.free)
-    # What was left out has its default, which is in every call.
-    assert made.arguments == {
-        "nothing": {"to": "ann", "bcc": None, "amount": None},
-        "one name": {"to": "ann", "amount": None},
-    }.get(opened, {"to": "ann"})
+        free = ("text",) if opened == "nothing" else ("text", "bcc")
+        await allow(w, tool="send", to="ann", free=free, opens_others=opened == "all others")
+        others: list[Json] = [{}, {"bcc": "eve"}, {"amount": 1e9}]
+        calls = [plan(tool_step("a", "send", {"to": "ann", "text": "hello", **other})) for other in others]
+        ended = [(await w.execute_plan(call)).status for call in calls]
+    passed = {"nothing": 1, "one name": 2, "all others": 3}[opened]
+    assert ended == ["completed"] * passed + ["suspended"] * (3 - passed) and len(sent) == passed
 
 
 @requirement("approval:grants")
 async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
-    sent: list[dict[str, JsonValue]] = []
-    properties: dict[str, JsonValue] = {"to": {"type": "string"}, "bcc": {"type": "string"}}
-
-    async def call(arguments: dict[str, JsonValue], context: CallContext) -> str:
-        sent.append(arguments)
+    async def call(arguments: Json, context: CallContext) -> str:
         return "sent"
 
-    schema: dict[str, JsonValue] = {"type": "object", "properties": properties}
+    schema: Json = {"type": "object", "properties": {"to": {"type": "string"}, "bcc": {"type": "string"}}}
     send = Tool(define(ToolDefinition(name="send", description="Send.", input_schema=schema)), call)
     async with warden(tools=[send]) as w:
-        grant = GrantRequest(tool_name="send", arguments={"to": "ann"}, uses=9, expires_in_s=60)
-        await w.service.grants.make(grant, HUMAN)
-        asked = await w.execute_plan(plan(tool_step("a", "send", {"to": "ann", "bcc": "eve"})))
-        done = await w.execute_plan(plan(tool_step("a", "send", {"to": "ann"})))
-    assert (asked.status, done.status, sent) == ("suspended", "completed", [{"to": "ann"}])
+        await allow(w, tool="send", to="ann")
+        given: list[Json] = [{"to": "ann", "bcc": "eve"}, {"to": "ann"}]
+        ended = [(await w.execute_plan(plan(tool_step("a", "send", arguments)))).status for arguments in given]
+    assert ended == ["suspended", "completed"]
 
 
 @requirement("approval:grants")
 async def test_a_grant_is_worth_what_its_makers_word_is_worth() -> None:
-    done: list[str] = []
-
-    @planwarden.tool(name="wipe", risk="critical")
-    async def wipe() -> str:
-        """Wipe."""
-        done.append("wipe")
-        return "done"
-
     makers: tuple[tuple[ev.Assurance, str], ...] = (("human", "suspended"), ("signed", "completed"))
-    async with warden(tools=[wipe]) as w:
+    async with warden(tools=[make_wipe("critical", [])]) as w:
         for assurance, status in makers:
-            maker = Authority(assurance=assurance, channel="test", principal="local")
-            await w.service.grants.make(request(5, "wipe"), maker)
+            await allow(w, tool="wipe", authority=by("local", assurance))
             assert (await w.execute_plan(plan(tool_step("a", "wipe")))).status == status
-    assert done == ["wipe"]
 
 
-@requirement("approval:grants")
+PLAIN: list[tuple[dict[str, Any], str | None]] = [
+    ({"authority": by(assurance="claimed")}, None),
+    ({"authority": by(assurance="client")}, None),
+    ({"uses": 0}, None),
+    ({"uses": 1001}, None),
+    ({"days": 8.1 / 24}, None),
+    ({"tool": "nothing"}, None),
+    ({"tool": "find"}, None),
+    ({"colour": "red"}, "colour"),
+    ({"ids": "x" * 70_000}, None),
+]
+OF_STEPS: list[tuple[dict[str, Any], str | None]] = [
+    ({"plan": "weakly"}, "did you mean 'weekly'"),
+    ({"step": "purg"}, r"has no step 'purg' \(did you mean 'purge'\?\)"),
+    ({"tool": "erse"}, r"does not call 'erse' \(did you mean 'erase'\?\)"),
+    ({"step": "last", "ids": [8]}, "never calls with this value of 'ids'"),
+    ({"step": "last", "days": 91}, None),
+    ({"step": "free"}, "a model writes the calls of 'erase' in step 'free'"),
+    ({"step": "find", "tool": "find"}, None),
+    ({"authority": by(assurance="claimed")}, None),
+    ({"authority": by(assurance="client")}, None),
+]
+
+
+@requirement("approval:grants", "grants:step")
 @pytest.mark.parametrize(
-    ("wanted", "authority", "error"),
-    [
-        (request(1), Authority(assurance="claimed", channel="mcp", principal="m"), InvalidArguments),
-        (request(1), Authority(assurance="client", channel="elicitation", principal="m"), InvalidArguments),
-        (request(0), HUMAN, InvalidArguments),
-        (request(1001), HUMAN, InvalidArguments),
-        (request(1, hours=8.1), HUMAN, InvalidArguments),
-        (request(1, hours=0), HUMAN, InvalidArguments),
-        (request(1, "nothing"), HUMAN, UnknownTool),
-        (request(1, "find"), HUMAN, InvalidArguments),
-        (request(1, "displayConfirmation"), HUMAN, InvalidArguments),
-        (request(1, colour="red"), HUMAN, InvalidArguments),
-        (request(1, ids="x" * 70_000), HUMAN, InvalidArguments),
-    ],
+    ("wanted", "said"), [*PLAIN, *(({"plan": "weekly", "days": 90, **wanted}, said) for wanted, said in OF_STEPS)]
 )
-async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused(
-    wanted: GrantRequest, authority: Authority, error: type[Exception]
+async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused_with_what_was_meant(
+    tmp_path: Path, wanted: dict[str, Any], said: str | None
 ) -> None:
-    async with warden(Ledger()) as w:
-        with pytest.raises(error):
-            await w.service.grants.make(wanted, authority)
+    async with opened(tmp_path, Ledger(), *STEPS, model_step("free", "erase")) as w:
+        with pytest.raises((InvalidArguments, UnknownTool, UnknownPlan), match=said):
+            await allow(w, **wanted)
         assert await w.service.grants.list() == ()
-        with pytest.raises(UnknownGrant):
-            await w.service.grants.revoke("nothing", HUMAN)
-
-
-@requirement("approval:grants", "store:grants")
-async def test_parallel_steps_and_two_processes_share_the_uses_of_one_grant(tmp_path: Path) -> None:
-    ledger, results = Ledger(), list[planwarden.Execution]()
-    steps = plan(*(tool_step(f"s{n}", "erase", {"ids": [n]}, dependencies=[]) for n in range(6)))
-    async with AsyncExitStack() as stack:
-        one, two = [
-            await stack.enter_async_context(planwarden.Warden(home=tmp_path, tools=ledger.tools())) for _ in range(2)
-        ]
-        await one.service.grants.make(request(5), HUMAN)
-
-        async def run(w: planwarden.Warden) -> None:
-            results.append(await w.execute_plan(steps))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, one)
-            tasks.start_soon(run, two)
-        [grant] = await two.service.grants.list()
-        assert (await one.service.audit.verify()).problems == ()
-    done = [status for found in results for status in statuses(found).values()]
-    assert len(ledger.lines) == done.count("completed") == grant.uses - grant.uses_left <= 5
-    assert done.count("completed") + done.count("suspended") == 12
 
 
 @requirement("store:grants")
-async def test_an_intent_whose_grant_is_spent_is_not_stored_and_a_damaged_grant_is_named(tmp_path: Path) -> None:
+async def test_a_grant_that_is_over_elsewhere_releases_nothing_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     ledger = Ledger()
     async with planwarden.Warden(home=tmp_path, tools=ledger.tools()) as w:
-        made = await w.service.grants.make(request(5), HUMAN)
+        made = await allow(w, opens_others=True)
         engine = w.service.engine
         open_now = await engine.store.grants(only_open=True)
-        await w.service.grants.revoke(made.grant_id, HUMAN)
+        await w.service.grants.revoke(made.grant_id, by())
         # As in a process that was not told yet.
         engine.grants.fill(open_now)
         asked = await w.execute_plan(erase(1))
-        log = await engine.store.read(asked.execution_id)
         assert asked.status == "suspended" and ledger.lines == []
-        assert not any(isinstance(entry.event, ev.ToolCallIntended) for entry in log)
+        with pytest.raises(UnknownGrant):
+            await w.service.grants.revoke("nothing", by())
         with closing(sqlite3.connect(tmp_path / "planwarden.db", isolation_level=None)) as connection:
             connection.execute("UPDATE grants SET arguments = '[1'")
         with pytest.raises(StoreError, match=f"grant '{made.grant_id}' is damaged"):

@@ -1,4 +1,4 @@
-"""Critical calls: a signature or somebody else, several people, and what changes under a pending question."""
+"""Who may decide: a signature or somebody else, several people, and what the policy asks now, not then."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,33 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import StaleRevision
+from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
-from planwarden.server.settings.configuration import load_settings
-from tests.kit import NO, YES, Ledger, OperatorPolicy, by, decide, governed, plan, requirement, tool_step, warden
+from planwarden.agent.core.tool import Risk
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.service import Service
+from planwarden.server.settings.tables import ToolSettings
+from tests.kit import (
+    NO,
+    NOWHERE,
+    YES,
+    Ledger,
+    MemoryStore,
+    Settings,
+    by,
+    decide,
+    governed,
+    plan,
+    requirement,
+    tool_step,
+    warden,
+)
 
 pytestmark = pytest.mark.anyio
 
-PLAN = plan(tool_step("a", "wipe", {"target": "old"}))
+WIPE = plan(tool_step("a", "wipe", {"target": "old"}))
 
 
 def wipe(ledger: Ledger, description: str = "Wipe it.") -> object:
@@ -30,33 +48,33 @@ def wipe(ledger: Ledger, description: str = "Wipe it.") -> object:
 TWINS: dict[str, object] = {"same_person": frozenset({"local", "ann"})}
 SECOND: dict[str, object] = {"critical": "second"}
 APPROVERS: dict[str, object] = {"approvers": ("carol",)}
+CASES: list[tuple[str | None, dict[str, object], str, ev.Assurance, bool]] = [
+    ("bob", {}, "bob", "human", False),
+    ("bob", {}, "bob", "signed", True),
+    ("bob", {}, "carol", "human", True),
+    ("bob", SECOND, "bob", "signed", False),
+    ("bob", SECOND, "carol", "human", True),
+    ("bob", TWINS, "ann", "human", False),
+    (None, {}, "local", "human", False),
+    (None, {}, "local", "signed", True),
+    (None, {}, "bob", "human", True),
+    (None, {}, "bob", "client", False),
+    (None, SECOND, "local", "signed", False),
+    (None, SECOND, "bob", "human", True),
+    (None, APPROVERS, "bob", "signed", False),
+    (None, APPROVERS, "carol", "human", True),
+    (None, TWINS, "ann", "human", False),
+    (None, TWINS, "ann", "signed", True),
+    (None, {}, "local", "claimed", False),
+    (None, {"trust_caller": True}, "local", "claimed", True),
+]
 
 
 @requirement("approval:critical", "approval:starter")
 @pytest.mark.parametrize(
-    ("starter", "policy", "who", "assurance", "runs"),
-    [
-        ("bob", {}, "bob", "human", False),
-        ("bob", {}, "bob", "signed", True),
-        ("bob", {}, "carol", "human", True),
-        ("bob", SECOND, "bob", "signed", False),
-        ("bob", SECOND, "carol", "human", True),
-        ("bob", TWINS, "ann", "human", False),
-        (None, {}, "local", "human", False),
-        (None, {}, "local", "signed", True),
-        (None, {}, "bob", "human", True),
-        (None, {}, "bob", "client", False),
-        (None, SECOND, "local", "signed", False),
-        (None, SECOND, "bob", "human", True),
-        (None, APPROVERS, "bob", "signed", False),
-        (None, APPROVERS, "carol", "human", True),
-        (None, TWINS, "ann", "human", False),
-        (None, TWINS, "ann", "signed", True),
-        (None, {}, "local", "claimed", False),
-        (None, {"trust_caller": True}, "local", "claimed", True),
-    ],
+    ("starter", "policy", "who", "assurance", "runs", "is_retried"),
+    [*((*case, False) for case in CASES), *((*case, True) for case in CASES if case[0])],
 )
-@pytest.mark.parametrize("is_retried", [False, True])
 async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_owner(
     tmp_path: Path,
     starter: str | None,
@@ -68,7 +86,7 @@ async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_own
 ) -> None:
     ledger = Ledger()
     (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "clean.json").write_text(json.dumps(PLAN))
+    (tmp_path / "plans" / "clean.json").write_text(json.dumps(WIPE))
     async with warden(tools=[wipe(ledger)], settings=governed(tmp_path, **policy)) as w:
         began = None if starter is None else ev.Starter(principal=starter, channel="inbox")
         asked = await w.service.run_plan("clean", requester=Requester("local", starter=began))
@@ -85,7 +103,7 @@ async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_own
 async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_enough() -> None:
     ledger = Ledger()
     async with warden(tools=[wipe(ledger)], settings=governed(critical="second", quorum=2)) as w:
-        asked = await w.execute_plan(PLAN)
+        asked = await w.execute_plan(WIPE)
         [question] = asked.suspensions
         place = (asked.thread_id, question.suspension_id)
         await w.service.answer(*place, YES, by("bob"), principal="local")
@@ -99,10 +117,90 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
     assert rejected.status == "rejected" and ledger.lines == []
 
 
-@requirement("approval:critical")
-def test_the_operators_file_says_who_decides(tmp_path: Path) -> None:
-    file = tmp_path / "planwarden.toml"
-    file.write_text('[approvals]\ncritical = "second"\nquorum = 2\napprovers = ["bob", "carol"]\n')
-    policy = load_settings(home=tmp_path, environment={}).policy
-    assert (policy.critical, policy.quorum, policy.approvers) == ("second", 2, ("bob", "carol"))
-    assert policy.policy_digest != OperatorPolicy().policy_digest
+PAY = plan(tool_step("a", "pay", {"amount": 7}))
+NEVER = planwarden.Decision(content={"happened": False})
+HAPPENED = planwarden.Decision(content={"happened": True, "result": "paid"})
+
+
+def pay(ledger: Ledger, risk: Risk = "read", *, times: int = 1, text: str = "Pay.") -> object:
+    """A tool whose first calls get lost."""
+
+    @planwarden.tool(risk=risk, effect="effect", description=text)
+    async def pay(amount: int) -> str:
+        ledger.lines.append(f"pay {amount}")
+        if len(ledger.lines) <= times:
+            raise OutcomeUnknown("the connection was lost")
+        return "paid"
+
+    return pay
+
+
+def strict(**policy: object) -> Settings:
+    """The tool is critical now, and the policy says so."""
+    tools = {"pay": ToolSettings(risk="critical")}
+    return Settings(home=NOWHERE, tools=tools, policy=governed(facts={"tools": "critical"}, **policy).policy)
+
+
+@requirement("approval:reconcile")
+async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() -> None:
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(tools=[pay(ledger)], store=store) as w:
+        asked = await w.execute_plan(PAY)
+        [question] = asked.suspensions
+        assert (question.kind, question.needs, ledger.lines) == ("reconcile", "client", ["pay 7"])
+    async with warden(tools=[pay(ledger)], store=store, settings=strict(critical="second", quorum=2)) as w:
+        with pytest.raises(StaleDefinition, match=r"pay changed|policy changed"):
+            await decide(w, question, NEVER, by("local", "client"))
+        [now] = (await w.get_execution(asked.thread_id)).suspensions
+        assert (now.needs, now.quorum, now.revision, now.risk) == ("second", 2, 2, "critical")
+        for who in ("local", "bob"):
+            still = await decide(w, question, NEVER, by(who))
+            assert still.status == "suspended" and ledger.lines == ["pay 7"]
+        done = await decide(w, question, NEVER, by("carol"))
+    assert done.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
+
+
+@requirement("approval:reconcile", "approval:quorum")
+async def test_people_who_answer_differently_do_not_count_together() -> None:
+    ledger = Ledger()
+    async with warden(tools=[pay(ledger, "critical")], settings=governed(critical="second", quorum=2)) as w:
+        asked = await w.execute_plan(PAY)
+        for who in ("bob", "carol"):
+            asked = await decide(w, asked, authority=by(who))
+        [question] = asked.suspensions
+        assert question.kind == "reconcile" and ledger.lines == ["pay 7"]
+        await decide(w, question, HAPPENED, by("bob"))
+        still = await decide(w, question, NEVER, by("carol"))
+        votes = [(vote.principal, vote.content) for vote in still.suspensions[0].endorsements]
+        assert votes == [("bob", HAPPENED.content), ("carol", NEVER.content)] and ledger.lines == ["pay 7"]
+        changed = await decide(w, question, NEVER, by("bob"))
+    assert changed.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
+
+
+@requirement("approval:reconcile")
+@pytest.mark.parametrize("kind", ["approval", "reconcile"])
+@pytest.mark.parametrize("change", ["policy", "tool", "both"])
+async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_tool(kind: str, change: str) -> None:
+    ledger, store = Ledger(), MemoryStore()
+    lines = [] if kind == "approval" else ["pay 7"]
+    risk: Risk = "dangerous" if kind == "approval" else "read"
+    async with warden(tools=[pay(ledger, risk)], store=store) as w:
+        asked = await w.execute_plan(PAY)
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
+        tools, policy = w.service.engine.tools, w.service.engine.grants.policy
+    # The process that asked is gone, or it would continue under its own policy: this one only records.
+    async with Engine(store, tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
+        decision = YES if kind == "approval" else NEVER
+        recording = Service(recorder, ev.Options(), max_steps=0)
+        await recording.answer(*place, decision, by("local"), principal="local", wait_seconds=0)
+    assert ledger.lines == lines
+    changed = pay(ledger, risk, text="Pay twice." if change == "tool" else "Pay.")
+    settings = {"policy": governed(facts={"changed": True}), "both": strict()}.get(change)
+    async with warden(tools=[changed], store=store, settings=settings) as w:
+        await w.service.engine.tick()
+        await w.service.engine.wait(await w.service.engine.find(asked.execution_id), 60)
+        now = await w.get_execution(asked.thread_id)
+    assert ledger.lines == lines
+    [question] = now.suspensions
+    assert (question.kind, question.suspension_id != place[1]) == (kind, True)
+    assert change != "both" or question.needs == "signed"

@@ -9,9 +9,20 @@ from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.state import new_execution
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import YES, Decision, by, decide, requirement
-from tests.support.wardens import Ledger, confirm, model_step, plan, statuses, tool_step, warden
+from tests.kit import (
+    YES,
+    Decision,
+    Ledger,
+    MemoryStore,
+    by,
+    decide,
+    model_step,
+    plan,
+    requirement,
+    statuses,
+    tool_step,
+    warden,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -112,9 +123,9 @@ async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: J
 async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_runs() -> None:
     ledger = Ledger()
     edited = plan(
-        {**tool_step("note", "note", {"text": "changed"}), "dependencies": []},
-        {**tool_step("find", "find", {"topic": "x"}), "dependencies": ["note"]},
-        {**tool_step("known", "erase", {"ids": [8]}), "dependencies": ["find"]},
+        tool_step("note", "note", {"text": "changed"}, dependencies=[]),
+        tool_step("find", "find", {"topic": "x"}, dependencies=["note"]),
+        tool_step("known", "erase", {"ids": [8]}, dependencies=["find"]),
     )
     async with warden(ledger) as w:
         asked = await reviewed(w)
@@ -122,10 +133,9 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
         observed = await w.get_execution(done.thread_id, observations_after=0)
         assert await find_faults(w, done) == ()
     assert (done.status, ledger.lines) == ("completed", ["note changed", "erase [8]"])
-    assert list(statuses(done)) == ["note", "find", "known"]
     [revised] = [entry for entry in observed.observations or () if entry.type == "PLAN_REVISED"]
-    assert revised.step_id is None and revised.data["removed"] == ["bound"]
-    assert revised.data["moved"] == ["note", "find"] and revised.data["changed"] == ["note", "find", "known"]
+    assert (revised.step_id, revised.data["removed"], revised.data["moved"]) == (None, ["bound"], ["note", "find"])
+    assert revised.data["changed"] == ["note", "find", "known"]
     [edit] = [entry for entry in observed.observations or () if "edited" in entry.data]
     assert (edit.data["principal"], edit.data["assurance"]) == ("ann", "human")
 
@@ -136,12 +146,9 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
     [
         ({"plan": {"todoList": []}}, InvalidPlan),
         ({"plan": plan(tool_step("a", "eraze", {"ids": [1]}))}, InvalidPlan),
-        ({"plan": plan(tool_step("a", "erase", {"ids": "all"}))}, InvalidPlan),
         ({"plan": {**plan(tool_step("a", "note", {"text": "x"})), "inputs": {"type": "object"}}}, InvalidPlan),
         ({"plan": "todoList"}, InvalidArguments),
         ({"cover": "true"}, InvalidArguments),
-        ({"items": [0]}, InvalidArguments),
-        ([], InvalidArguments),
     ],
 )
 async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
@@ -162,89 +169,44 @@ async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
 async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -> None:
     store = MemoryStore()
 
-    def erase(says: str) -> object:
-        @planwarden.tool(name="erase", description=says)
-        async def tool(ids: list[int]) -> str:
-            return "done"
+    @planwarden.tool(name="erase")
+    async def changed(ids: list[int]) -> str:
+        """Erase everything."""
+        raise AssertionError("it ran")
 
-        return tool
-
-    async with warden(tools=[erase("Erase.")], store=store) as w:
+    async with warden(Ledger(), store=store) as w:
         asked = await reviewed(w, tool_step("a", "erase", {"ids": [1]}))
-    async with warden(tools=[erase("Erase everything.")], store=store) as w:
+    async with warden(tools=[changed], store=store) as w:
         with pytest.raises(StaleDefinition):
             await answer(w, asked, COVER)
         again = await w.get_execution(asked.thread_id)
         [question] = again.suspensions
         # What changed since the plan was accepted is asked about by itself, with the difference.
         assert (question.revision, question.confirms) == (2, ())
-        going = await answer(w, again, COVER)
-    assert [found.kind for found in going.suspensions] == ["approval"] and "changed" in going.suspensions[0].found[0]
+        [question] = (await answer(w, again, COVER)).suspensions
+    assert question.kind == "approval" and "changed" in question.found[0]
 
 
 @requirement("plan:review")
-async def test_an_edit_to_a_value_that_is_equal_only_in_python_is_an_edit() -> None:
-    lines = list[object]()
-
-    @planwarden.tool(name="write", risk="read", effect="effect")
-    async def write(value: object) -> str:
-        """Write a value of any type."""
-        lines.append(value)
-        return "written"
-
-    async with warden(tools=[write]) as w:
-        asked = await reviewed(w, tool_step("a", "write", {"value": 1}), tool_step("b", "write", {"value": 0}))
-        edited = plan(tool_step("a", "write", {"value": True}), tool_step("b", "write", {"value": 2}))
-        done = await answer(w, asked, Decision(approved=True, content={"plan": edited}))
-        asked = await reviewed(w, tool_step("a", "write", {"value": 1}))
-        await answer(w, asked, Decision(approved=True, content={"plan": plan(tool_step("a", "write", {"value": 1.0}))}))
-    assert done.status == "completed" and list(map(repr, lines)) == ["True", "2", "1.0"]
-
-
-@requirement("plan:review")
-async def test_a_plan_that_a_model_revises_is_reviewed_again() -> None:
+async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
     ledger = Ledger()
     patch: JsonValue = [{"op": "add", "step": tool_step("b", "note", {"text": "b"})}]
     called: JsonValue = [{"toolName": "note", "arguments": {"text": "a"}}]
-    script: list[JsonValue] = [{"when": {"purpose": "step"}, "reply": {"toolCalls": called, "revise": patch}}]
+    script: list[JsonValue] = [
+        {"when": {"purpose": "plan"}, "reply": {"plan": plan(model_step("a", "note"))}},
+        {"when": {"purpose": "step"}, "reply": {"toolCalls": called, "revise": patch}},
+    ]
     async with warden(ledger, script=script) as w:
-        asked = await reviewed(w, model_step("a", "note"))
+        asked = await w.run_goal("write", options={**REVIEW, "synthesize": False}, wait_seconds=60)
+        assert asked.suspensions[0].kind == "review" and ledger.lines == []
         again = await answer(w, asked, YES)
-        assert [found.kind for found in again.suspensions] == ["review"] and "b" not in " ".join(ledger.lines)
+        assert [found.kind for found in again.suspensions] == ["review"] and "note b" not in ledger.lines
         assert 'A model revised the plan after "a" began.' in again.suspensions[0].found
         edited = plan(tool_step("c", "note", {"text": "c"}))
         with pytest.raises(InvalidPlan, match="has begun"):
             await answer(w, again, Decision(approved=True, content={"plan": edited}))
         done = await answer(w, again, YES)
     assert (done.status, ledger.lines) == ("completed", ["note a", "note b"])
-
-
-@requirement("plan:review")
-async def test_the_option_holds_for_one_run_and_does_not_go_with_a_rehearsal() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
-        asked = await reviewed(w, tool_step("a", "note", {"text": "1"}))
-        done = await answer(w, asked, YES)
-        again = await w.execute_plan(plan(tool_step("a", "note", {"text": "2"})), thread_id=done.thread_id)
-        with pytest.raises(InvalidArguments, match="asks nobody"):
-            await w.execute_plan(plan(*STEPS), options={**REVIEW, "rehearse": True})
-        with pytest.raises(InvalidArguments, match="runs nothing"):
-            await w.create_plan("a goal", options=REVIEW)
-    assert (done.status, again.status, ledger.lines) == ("completed", "completed", ["note 1", "note 2"])
-
-
-@requirement("plan:review")
-async def test_a_goal_is_planned_first_and_its_plan_is_reviewed() -> None:
-    ledger = Ledger()
-    script: list[JsonValue] = [
-        {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "x"}), confirm("b"))}}
-    ]
-    async with warden(ledger, script=script) as w:
-        asked = await w.run_goal("write x", options={**REVIEW, "synthesize": False}, wait_seconds=60)
-        [question] = asked.suspensions
-        assert question.kind == "review" and question.message.startswith("write x\na: use note") and ledger.lines == []
-        going = await answer(w, asked, YES)
-    assert [found.kind for found in going.suspensions] == ["confirmation"] and ledger.lines == ["note x"]
 
 
 @requirement("plan:review")

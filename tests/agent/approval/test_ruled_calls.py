@@ -1,25 +1,32 @@
 """What rules do to calls: on every way to a tool, in the log, the audit and the forecast."""
 
-import threading
 import tomllib
 from pathlib import Path
 
-import anyio
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
-from planwarden.agent.runtime import real_paths
-from planwarden.agent.runtime.real_paths import MAX_THREADS, find_real_paths
-from planwarden.server.api.grants import GrantRequest
-from planwarden.server.mcp.elicitation.compact_message import build_compact_message
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.voices import build_voices
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import Decision, by, decide, governed, requirement
-from tests.support.wardens import Ledger, calls, confirm, model_step, plan, statuses, tool_step, warden
+from tests.kit import (
+    Decision,
+    Ledger,
+    MemoryStore,
+    Settings,
+    by,
+    calls,
+    confirm,
+    decide,
+    governed,
+    model_step,
+    plan,
+    requirement,
+    statuses,
+    tool_step,
+    warden,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -52,9 +59,7 @@ def erase(*ids: int) -> dict[str, JsonValue]:
 async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None:
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL)) as w:
-        passed = await w.execute_plan(erase(1))
-        asked = await w.execute_plan(erase(1, 2))
-        denied = await w.execute_plan(erase(100))
+        passed, asked, denied = [await w.execute_plan(erase(*ids)) for ids in ([1], [1, 2], [100])]
         # Nobody can edit a call into one that is denied.
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
             await decide(w, asked, Decision(approved=True, modified_args={"ids": [100]}))
@@ -67,9 +72,8 @@ async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None
     assert error is not None and error.code == "denied"
     assert error.message == "erase failed: rule 2 of the operator denies it: those are kept for the tax office"
     facts = {row.kind: row.facts for row in rows if row.kind != "policy"}
-    assert list(facts) == ["allowed", "asked", "denied"]
+    assert list(facts) == ["allowed", "asked", "denied"] and facts["denied"]["rule"] == 2
     assert facts["allowed"]["matched"] == ["ids/0 = 1", "ids = [1]"]
-    assert facts["denied"]["rule"] == 2 and "tax office" in str(facts["denied"]["says"])
 
 
 @requirement("rules:calls")
@@ -85,31 +89,16 @@ async def test_the_model_reads_why_its_call_was_denied_and_may_do_something_else
 
 @requirement("rules:calls")
 async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -> None:
-    found: list[str] = []
+    digests = set[str]()
     for because in ("a", "b"):
         text = f'[[rules]]\ntool = "note"\nwhen = {{ text = {{ prefix = "x" }} }}\nthen = "ask"\nbecause = "{because}"'
         async with warden(Ledger(), settings=ruled(text)) as w:
-            asked = await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})))
-            [question] = asked.suspensions
-            assert question.needs == "human" and question.rule is not None and question.rule.number == 1
-            says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
-            assert f'{says}; here text = "x\\u202ey".' in build_voices(question).found
-            assert says in (build_compact_message(question) or "").replace("\n| ", "")
-            rows = (await w.service.audit.read_page()).rows
-            assert [(row.kind, row.facts.get("rule")) for row in rows if row.kind != "policy"] == [("asked", 1)]
-            found.append(question.digest)
-    assert len({*found}) == 2
-
-
-@requirement("rules:calls")
-async def test_a_raised_risk_is_not_decided_by_a_client_and_a_lowered_one_is() -> None:
-    text = '[[rules]]\ntool="erase"\nrisk="confirm"\n[[rules]]\ntool="note"\nrisk="critical"'
-    async with warden(Ledger(), settings=ruled(text)) as w:
-        low = await w.execute_plan(erase(5))
-        high = await w.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
-        assert (low.suspensions[0].needs, high.suspensions[0].needs) == ("client", "signed")
-        done = await decide(w, low, authority=CLIENT)
-        assert done.status == "completed"
+            [question] = (await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})))).suspensions
+        assert question.needs == "human" and question.rule is not None and question.rule.number == 1
+        says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
+        assert f'{says}; here text = "x\\u202ey".' in build_voices(question).found
+        digests.add(question.digest)
+    assert len(digests) == 2
 
 
 @requirement("rules:calls")
@@ -129,26 +118,12 @@ async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_que
 
 
 @requirement("rules:calls")
-async def test_nobody_can_approve_or_allow_beforehand_what_a_rule_denies() -> None:
-    ledger = Ledger()
-    async with warden(ledger, settings=ruled(SMALL)) as w:
-        await w.service.grants.make(GrantRequest(tool_name="erase", arguments={}, uses=9, expires_in_s=3600), by())
-        denied = await w.execute_plan(erase(100))
-        covered = await w.execute_plan(
-            plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [100]})), wait_seconds=60
-        )
-        assert covered.suspensions[0].confirms == ()
-        done = await decide(w, covered)
-    assert denied.status == "failed" and statuses(done) == {"c": "completed", "a": "failed"} and ledger.lines == []
-
-
-@requirement("rules:calls")
-async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
+async def test_what_was_asked_about_before_a_rule_denied_it_does_not_run() -> None:
     ledger, store = Ledger(), MemoryStore()
     async with warden(ledger, store=store) as w:
         asked = await w.execute_plan(erase(100))
     async with warden(ledger, store=store, settings=ruled(SMALL)) as w:
-        with pytest.raises(planwarden.PlanwardenError):
+        with pytest.raises(StaleDefinition):
             await decide(w, asked)
         [again] = (await w.get_execution(asked.thread_id)).suspensions
         assert "does not run even if you approve it: rule 2 of the operator denies it" in again.found[-1]
@@ -157,39 +132,14 @@ async def test_what_was_approved_before_a_rule_denied_it_does_not_run() -> None:
 
 
 @requirement("rules:calls")
-async def test_a_tool_that_changed_since_the_plan_is_asked_about_whatever_a_rule_says() -> None:
-    ledger, store = Ledger(), MemoryStore()
-    async with warden(ledger, store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
-        accepted = await w.execute_plan(plan(confirm("c"), tool_step("a", "erase", {"ids": [1]})))
-
-    @planwarden.tool(name="erase")
-    async def changed(ids: list[int]) -> str:
-        """Delete records, and their backups."""
-        ledger.lines.append(f"erase {ids}")
-        return "erased"
-
-    async with warden(None, tools=[changed], store=store, settings=ruled('[[rules]]\ntool="erase"\nthen="allow"')) as w:
-        asked = await decide(w, accepted)
-        later = await w.execute_plan(erase(2))
-    [question] = asked.suspensions
-    assert (question.needs, question.rule) == ("human", None) and "changed since the plan" in question.found[0]
-    assert later.status == "completed" and ledger.lines == ["erase [2]"]
-
-
-@requirement("rules:calls")
-async def test_rules_never_answer_the_question_of_a_blocking_tool() -> None:
-    async with warden(Ledger(), settings=ruled('[[rules]]\ntool="*"\nthen="allow"')) as w:
-        asked = await w.execute_plan(
-            plan(confirm("c", confirms=["a"]), tool_step("a", "erase", {"ids": [1]})), wait_seconds=60
-        )
-        assert asked.status == "suspended" and asked.suspensions[0].needs == "client"
-
+@pytest.mark.parametrize("then", ["allow", "deny"])
+async def test_rules_never_answer_the_question_of_a_blocking_tool(then: str) -> None:
     @planwarden.tool(execution_mode="blocking", risk="confirm")
     async def consult() -> str:
         """Ask somebody."""
         return "Well?"
 
-    async with warden(tools=[consult], settings=ruled('[[rules]]\ntool="*"\nthen="deny"')) as w:
+    async with warden(tools=[consult], settings=ruled(f'[[rules]]\ntool="*"\nthen="{then}"')) as w:
         for step in (confirm("c"), tool_step("c", "consult")):
             assert (await w.execute_plan(plan(step))).status == "suspended"
 
@@ -225,11 +175,8 @@ async def test_a_confirmation_releases_no_call_that_a_rule_has_made_critical_sin
 
 @requirement("rules:forecast")
 async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
-    steps = plan(
-        tool_step("a", "erase", {"ids": [1]}),
-        tool_step("b", "erase", {"ids": [50]}),
-        tool_step("c", "erase", {"ids": [100]}),
-    )
+    ids = {"a": 1, "b": 50, "c": 100}
+    steps = plan(*(tool_step(name, "erase", {"ids": [number]}) for name, number in ids.items()))
     ledger = Ledger()
     async with warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
         found = await w.service.forecast_plan(steps, principal="local")
@@ -238,12 +185,8 @@ async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
     assert (passes.step_id, passes.rule.number) == ("a", 1)
     assert [(asking.step_id, asking.because) for asking in found.asks] == [("b", "rule 3 applies: ask * (by hand)")]
     assert [(fault.step_id, "rule 2" in fault.why) for fault in found.impossible] == [("c", True)]
-    numbers = {
-        step.id: call.rehearsal.rule.number
-        for step in done.steps
-        for call in step.actual_tool_calls
-        if call.rehearsal is not None and call.rehearsal.rule is not None
-    }
+    judged = {step.id: call.rehearsal for step in done.steps for call in step.actual_tool_calls if call.rehearsal}
+    numbers = {name: said.rule.number for name, said in judged.items() if said.rule is not None}
     assert numbers == {"a": 1, "b": 3} and statuses(done)["c"] == "failed" and ledger.lines == []
 
 
@@ -252,82 +195,32 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()
     outside.mkdir()
-    (inside / "link").symlink_to(outside)
-    (inside / "dangling").symlink_to(outside / "new")
-    ledger = Ledger()
+    links = {"link": outside, "dangling": outside / "new", "loop": inside / "loop"}
+    for name, target in links.items():
+        (inside / name).symlink_to(target)
+    (inside / "file").write_text("")
+    saved: list[str] = []
 
     @planwarden.tool(name="save")
     async def save(path: str) -> str:
         """Writes a file."""
-        ledger.lines.append(path.removeprefix(f"{tmp_path}/"))
+        saved.append(path)
         return "saved"
 
     text = f"[[rules]]\ntool='save'\nwhen={{ path = {{ under = '{inside}' }} }}\nthen='allow'"
     good = [f"{inside}/a", f"{inside}/x/../c"]
     bad = [f"{inside}/link/a", f"{inside}/dangling", f"{inside}/../out/a", str(inside), "in/a", f"{inside}/a\0"]
     # Where these lead cannot be known.
-    (inside / "loop").symlink_to(inside / "loop")
-    (inside / "file").write_text("")
     bad += [f"{inside}/loop/x", f"{inside}/file/x", f"{inside}/{'n' * 300}"]
-    async with warden(None, tools=[save], settings=ruled(text)) as w:
-        for path in (*good, *bad):
-            asked = await w.execute_plan(plan(tool_step("a", "save", {"path": path})))
-            assert asked.status == ("completed" if path in good else "suspended"), path
-        found = await w.service.forecast_plan(
-            plan(*(tool_step(f"s{n}", "save", {"path": path}) for n, path in enumerate((*good, *bad)))),
-            principal="local",
-        )
+    steps = plan(*(tool_step(f"s{n}", "save", {"path": path}, dependencies=[]) for n, path in enumerate(good + bad)))
+    async with warden(tools=[save], settings=ruled(text)) as w:
+        found = await w.service.forecast_plan(steps, principal="local")
         assert [passes.step_id for passes in found.by_rule] == ["s0", "s1"]
-        mixed: list[JsonValue] = [good[0], bad[0], good[1], bad[1]]
-        each = tool_step("all", "save", {"path": {"$from": "item"}}, forEach=mixed)
+        asked = await w.execute_plan(steps, wait_seconds=60)
+        assert len(asked.suspensions) == len(bad) and sorted(saved) == good
+        each = tool_step("all", "save", {"path": {"$from": "item"}}, forEach=[good[0], bad[0], good[1], bad[1]])
         rows = await w.execute_plan(plan(each))
         assert [call.arguments["path"] for call in rows.suspensions[0].calls] == [bad[0], bad[1]]
         asked = await w.execute_plan(plan(tool_step("a", "save", {"path": bad[0]})))
         edited = await decide(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
-        assert edited.status == "completed"
-    assert ledger.lines[:2] == ["in/a", "in/x/../c"] and "in/link/a" not in ledger.lines
-
-
-@requirement("rules:calls")
-@pytest.mark.parametrize("happened", [True, False])
-async def test_a_lost_call_is_asked_about_and_not_made_again_when_a_rule_denies_it_by_now(*, happened: bool) -> None:
-    ledger, store = Ledger(), MemoryStore()
-
-    @planwarden.tool(name="pay", risk="read", effect="effect")
-    async def pay(amount: int) -> str:
-        """Pay."""
-        ledger.lines.append(f"pay {amount}")
-        raise planwarden.OutcomeUnknown("the connection was lost")
-
-    async with warden(None, tools=[pay], store=store, settings=ruled('[[rules]]\ntool="pay"\nthen="allow"')) as w:
-        lost = await w.execute_plan(plan(tool_step("a", "pay", {"amount": 7})))
-        [question] = lost.suspensions
-        assert (question.kind, question.needs, question.rule) == ("reconcile", "client", None)
-    async with warden(None, tools=[pay], store=store, settings=ruled('[[rules]]\ntool="pay"\nthen="deny"')) as w:
-        content: JsonValue = {"happened": True, "result": "paid"} if happened else {"happened": False}
-        with pytest.raises(planwarden.PlanwardenError):
-            await decide(w, lost, Decision(content=content, approved=True))
-        done = await decide(w, lost, Decision(content=content, approved=True))
-    assert done.status == ("completed" if happened else "failed") and ledger.lines == ["pay 7"]
-    error = done.steps[0].error
-    assert happened or (error is not None and error.code == "denied")
-
-
-@requirement("rules:bounded")
-async def test_a_file_system_that_does_not_answer_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered = threading.Event()
-
-    def hang(path: str) -> str:
-        answered.wait(60)
-        return path
-
-    monkeypatch.setattr(real_paths, "LIMIT_S", 0.01)
-    monkeypatch.setattr(real_paths, "_follow", hang)
-    try:
-        async with anyio.create_task_group() as tasks:
-            # More than there are threads: the others wait for one no longer than these.
-            for _ in range(MAX_THREADS + 2):
-                tasks.start_soon(find_real_paths, ["/a"])
-        assert await find_real_paths(["/a", "/b"]) == {"/a": None, "/b": None}
-    finally:
-        answered.set()
+    assert edited.status == "completed" and not {*bad} & {*saved}

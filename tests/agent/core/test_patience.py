@@ -1,23 +1,38 @@
-"""How long an execution waits for a provider, as a pure function of its log."""
+"""How long an execution waits for a provider: as a pure function of its log, and durably in a running engine."""
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.decide import AskModel, RecordEvent, WaitForModel, decide
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.patience import (
-    LONGEST_ASKED_S,
-    bound_asked_s,
-    list_outages,
-)
+from planwarden.agent.core.patience import LONGEST_ASKED_S, bound_asked_s, list_outages
 from planwarden.agent.core.plan import Plan, PlanStep
 from planwarden.agent.core.replay import find_replay_fault
 from planwarden.agent.core.state import ExecutionState, new_execution
-from tests.requirements import requirement
+from planwarden.agent.models.scripted import ScriptedModel
+from tests.kit import (
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    Settings,
+    calls,
+    model_step,
+    plan,
+    requirement,
+    says,
+    tool_step,
+    warden,
+)
+from tests.support.fakes import UnreachableModel
+from tests.support.wardens import pass_time
 
 BEGAN = 1_000_000.0
 DAY_S = 86_400.0
@@ -48,11 +63,9 @@ class Life:
     """An execution whose decisions are carried out, and whose provider fails as often as it is told."""
 
     def __init__(self, execution: ExecutionState) -> None:
-        self.execution, self.now = execution, BEGAN
+        self.execution, self.begun, self.now = execution, execution, BEGAN
         self.written: list[ev.Recorded] = []
-        self.begun = execution
-        self.asked_at: dict[str | None, list[float]] = {}
-        self._questions = 0
+        self.asked_at: list[float] = []
 
     def record(self, event: ev.Event) -> None:
         self.execution = apply(self.execution, event, self.now)
@@ -65,21 +78,21 @@ class Life:
             prompts = [action for action in actions if isinstance(action, AskModel)]
             moved = False
             for action in actions:
-                if isinstance(action, RecordEvent) and not (
+                if isinstance(action, WaitForModel):
+                    self.record(ev.Suspended(question=self._wait(action)))
+                elif not isinstance(action, RecordEvent) or (
                     prompts and isinstance(action.event, ev.ExecutionSuspended)
                 ):
+                    continue
+                else:
                     self.record(action.event)
-                    moved = True
-                elif isinstance(action, WaitForModel):
-                    self._wait(action)
-                    moved = True
+                moved = True
             if not moved:
                 return prompts
 
-    def _wait(self, action: WaitForModel) -> None:
-        self._questions += 1
-        question = ev.Question(
-            suspension_id=f"q{self._questions}",
+    def _wait(self, action: WaitForModel) -> ev.Question:
+        return ev.Question(
+            suspension_id=f"q{len(self.written)}",
             kind="wait",
             addressee="clock",
             message="",
@@ -87,19 +100,11 @@ class Life:
             expires_at=action.until,
             on_timeout="approve",
         )
-        self.record(ev.Suspended(question=question))
 
     def fail(self, prompt: AskModel, *, retryable: bool = True, asked_s: float | None = None) -> None:
-        self.asked_at.setdefault(prompt.step_id, []).append(self.now)
-        failed = ev.ModelFailed(
-            purpose=prompt.purpose,
-            step_id=prompt.step_id,
-            code="model_error",
-            message="no",
-            retryable=retryable,
-            asked_s=asked_s,
-        )
-        self.record(failed)
+        self.asked_at.append(self.now)
+        failed = ev.ModelFailed(purpose=prompt.purpose, step_id=prompt.step_id, code="model_error", message="no")
+        self.record(replace(failed, retryable=retryable, asked_s=asked_s))
 
     def reply(self, prompt: AskModel) -> None:
         self.record(ev.ModelReplied(purpose=prompt.purpose, step_id=prompt.step_id, content="done"))
@@ -123,47 +128,26 @@ def test_the_waits_double_from_a_minute_to_half_an_hour_and_end_with_the_patienc
             life.fail(prompt)
         if life.execution.status == "suspended":
             life.wait_for_clock()
-    asked = [at - BEGAN for at in life.asked_at[None]]
-    waits = [later - earlier for earlier, later in pairwise(asked)]
+    waits = [later - earlier for earlier, later in pairwise(life.asked_at)]
     assert waits[:7] == [60, 120, 240, 480, 960, 1800, 1800] and set(waits[6:-1]) == {1800}
-    assert asked[-1] == DAY_S and 0 < waits[-1] <= 1800
+    assert life.asked_at[-1] == BEGAN + DAY_S and 0 < waits[-1] <= 1800
     assert life.execution.exhausted == "modelPatience" and life.execution.active_s == 0
+
+
+ASKED = {7_200.0: 7_200.0, None: 120.0, 5.0: 240.0, -1.0: 480.0, math.nan: 960.0, math.inf: LONGEST_ASKED_S}
+"""The wait after a provider asked for one, failure after failure."""
 
 
 @requirement("patience:asked")
 def test_what_the_provider_asks_for_is_the_least_wait_within_limits_and_lasts_for_one_failure() -> None:
     life = Life(created("plan", DAY_S))
-    for asked_s, wait_s in (
-        (7_200.0, 7_200.0),
-        (None, 120.0),
-        (5.0, 240.0),
-        (-1.0, 480.0),
-        (math.nan, 960.0),
-        (math.inf, LONGEST_ASKED_S),
-    ):
+    for asked_s, wait_s in ASKED.items():
         [prompt] = life.settle()
         before = life.now
         life.fail(prompt, asked_s=bound_asked_s(asked_s))
         life.settle()
         life.wait_for_clock()
         assert life.now - before == wait_s
-    life.settle()
-    assert life.execution.status == "running"
-
-
-@requirement("patience:at-once")
-@given(GOALS, st.booleans())
-def test_a_failure_that_no_wait_can_change_fails_at_once_also_after_a_wait(goal: str, has_waited: bool) -> None:
-    life = Life(created(goal, DAY_S))
-    if has_waited:
-        for prompt in life.settle():
-            life.fail(prompt)
-        life.settle()
-        while life.execution.open_suspensions:
-            life.wait_for_clock()
-    while prompts := life.settle():
-        life.fail(prompts[0], retryable=False)
-    assert (life.execution.status, life.execution.error_code) == ("failed", "model_error")
 
 
 @requirement("patience:waits", "state:total", "replay:real")
@@ -206,16 +190,71 @@ def test_whatever_fails_and_answers_the_execution_waits_goes_on_or_ends_and_neve
         assert all(state.status == "completed" for state in life.execution.steps.values())
 
 
-@requirement("patience:restart")
-def test_a_plan_that_was_only_asked_for_is_only_made_when_its_planning_is_started_again() -> None:
-    options = ev.Options(model_patience_s=0.0)
-    begun = apply(new_execution("e", "t", "ann"), ev.ExecutionCreated(goal="g", options=options, plan_only=True), BEGAN)
-    life = Life(begun)
-    life.fail(life.settle()[0])
-    life.settle()
-    life.record(ev.ExecutionStarted())
-    life.reply(life.settle()[0])
-    life.settle()
-    assert life.execution.status == "planned"
-    life.record(ev.ExecutionStarted())
-    assert life.settle() != []
+PLANNED: JsonValue = {
+    "when": {"purpose": "plan"},
+    "reply": {"plan": {"todoList": [{"id": "a", "description": "note", "requiredTools": ["note"]}]}},
+}
+SCRIPT: list[JsonValue] = [PLANNED, calls(("note", {"text": "now"})), says("Noted.", "synthesize")]
+
+
+def unreachable(failures: float, script: list[JsonValue] = SCRIPT) -> UnreachableModel:
+    return UnreachableModel(ScriptedModel({"replies": script}), failures=failures)
+
+
+def patience(seconds: float) -> Settings:
+    return Settings(home=Path("/nonexistent"), options=ev.Options(model_patience_s=seconds))
+
+
+@requirement("patience:waits", "patience:durable")
+@pytest.mark.anyio
+async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_it_was() -> None:
+    clock, ledger, model = ManualClock(), Ledger(), unreachable(2)
+    async with warden(ledger, store=(store := MemoryStore(clock)), model=model) as w:
+        waiting = await w.run_goal("write it down")
+        for _purpose in ("plan", "step", "synthesize"):
+            for wait_s in (60, 120):
+                assert waiting.status == "suspended" and waiting.suspensions == () and waiting.awaiting is None
+                header = await store.header(waiting.execution_id)
+                assert header is not None and header.owner is None
+                assert (await pass_time(w, clock, waiting, wait_s - 1)).status == "suspended"
+                waiting = await pass_time(w, clock, waiting, 1)
+    assert (waiting.status, waiting.output, ledger.lines) == ("completed", "Noted.", ["note now"])
+    assert waiting.usage.model_calls == 3 and set(model.attempts.values()) == {3}
+
+
+@requirement("patience:restart", "patience:said")
+@pytest.mark.parametrize("seconds", [0.0, 90.0])
+@pytest.mark.anyio
+async def test_after_its_patience_it_is_incomplete_and_execute_plan_goes_on_with_what_is_left(seconds: float) -> None:
+    clock, ledger = ManualClock(1_800_000_000.0), Ledger()
+    model = unreachable(math.inf, [calls(("note", {"text": "now"}))])
+    steps = plan(tool_step("a", "note", {"text": "first"}), model_step("b", "note"))
+    async with warden(ledger, store=MemoryStore(clock), model=model, settings=patience(seconds)) as w:
+        lost = await w.execute_plan(steps)
+        for wait_s, until, attempt in ((60, "08:01:00", 2), (30, "08:01:30", 3)) if seconds else ():
+            assert lost.status == "suspended" and lost.next_action == (
+                f"It waits for the provider until 2027-01-15T{until}Z, then attempt {attempt}; the last error was "
+                f'"the provider cannot be reached ({attempt - 1})". Call get_execution then.'
+            )
+            lost = await pass_time(w, clock, lost, wait_s)
+        assert lost.status == "incomplete" and lost.error is not None and lost.error.code == "model_error"
+        times = "3 times" if seconds else "once"
+        assert f"asked {times} without an answer" in lost.error.message and "execute_plan" in lost.next_action
+        model.failures = 0
+        done = await w.execute_plan(thread_id=lost.thread_id)
+    assert (done.status, done.execution_id, done.error) == ("completed", lost.execution_id, None)
+    assert ledger.lines == ["note first", "note now"]
+
+
+@requirement("patience:asked", "patience:durable")
+@pytest.mark.anyio
+async def test_any_process_wakes_what_waits_and_keeps_a_wait_that_the_provider_asked_for() -> None:
+    clock, ledger = ManualClock(), Ledger()
+    store, model = MemoryStore(clock), UnreachableModel(ScriptedModel({"replies": SCRIPT}), failures=1, asked_s=7_200.0)
+    async with warden(ledger, store=store, model=model) as w:
+        waiting = await w.run_goal("write it down")
+        assert waiting.status == "suspended"
+    async with warden(ledger, store=store, model=unreachable(0)) as w:
+        assert (await pass_time(w, clock, waiting, 7_199)).status == "suspended"
+        done = await pass_time(w, clock, waiting, 1)
+    assert (done.status, ledger.lines) == ("completed", ["note now"])

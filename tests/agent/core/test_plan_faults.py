@@ -1,5 +1,6 @@
-"""What a plan is refused for, in words that show the right form: one row for each fault of one step."""
+"""What a plan is refused for, in words that show the right form, and what is read as it was meant."""
 
+import json
 from typing import cast
 
 import pytest
@@ -11,7 +12,6 @@ from planwarden.agent.core.plan_parser import parse_plan
 from tests.kit import plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
-
 TOOLS = {
     "find": ToolFacts(is_blocking=False),
     "note": ToolFacts(is_blocking=False),
@@ -19,7 +19,6 @@ TOOLS = {
 }
 FIND = tool_step("find", "find", {"topic": "t"})
 LOOK_UP: Json = {"toolName": "find", "arguments": {"topic": {"$from": "item"}}}
-PATTERN_BOMB = "(a{1,999}){1,999}"
 
 
 def note(value: JsonValue) -> Json:
@@ -52,15 +51,12 @@ def refuse(document: JsonValue) -> InvalidPlan:
 
 IDS: list[tuple[Json, str]] = [
     ({"id": "a\0b"}, "U+0000"),
-    ({"id": "a\u202eb"}, "U+202E"),
     ({"id": "a\u2066b"}, "U+2066"),
-    ({"id": "a\u200bb"}, "U+200B"),
     ({"id": "\x7f"}, "U+007F"),
     ({"id": "item", "forEach": [1]}, "stands for something else"),
 ]
 BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "parse": "yaml"}), "'parse' is 'yaml', but the only value that it takes is \"json\""),
-    (text({"$from": "find", "parse": None}), "the only value that it takes"),
     (text({"$from": "find", "path": "/x"}), "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse', 'call'"),
     (text({"$from": ["find"]}), "'$from' must be the id of one step, in text"),
     (text({"$from": "find", "pointer": "x"}), "is not a JSON pointer"),
@@ -70,44 +66,34 @@ TEMPLATES: list[tuple[Json, str]] = [
     (text({"$text": "{a}"}), "'$text' takes 'a', which 'with' does not have"),
     (text({"$text": "x", "with": {"a": {"$from": "find"}}}), "'with' has 'a', which '$text' does not take"),
     (text({"$text": "{a", "with": {}}), "a brace without its partner"),
-    (text({"$text": "}", "with": {}}), "a brace without its partner"),
     (text({"$text": 3}), "'$text' must be text"),
     (text({"$text": "Dear {{name}}"}), "'$text' takes no value"),
     (text({"$text": "{a}", "with": []}), "'with' of a '$text' object must be an object"),
     (text({"$text": "{a}", "with": {"a": "literal"}}), "must be a binding"),
     (text({"$text": "{a}", "with": {"a": {"$from": "find", "path": 1}}}), "unknown key(s) 'path'"),
-    (text({"$text": "{a}", "wiht": {}}), "unknown key(s) 'wiht'"),
     (text({"$text": "x" * 20_001}), "the limit is 20000"),
 ]
 CONDITIONS: list[tuple[Json, str]] = [
     ({"when": "yes"}, "when"),
-    ({"when": {"value": 3, "matches": {}}}, "when"),
     ({"when": {"value": {"$from": "find"}}}, "matches"),
-    ({"when": {"value": {"text": "x"}, "matches": {}}}, "'value' must be a binding"),
     ({"when": {"value": {"$from": "nowhere"}, "matches": {}}}, "unknown step"),
     ({"when": {"value": {"$from": "find"}, "matches": {}, "is": 1}}, "has no key 'is'"),
     ({"when": [when({})["when"]] * 21}, "when"),
     (when({"type": "text"}), "'matches' is not a usable JSON Schema"),
     (when({"$ref": "file:///etc/passwd"}), "'matches' has no key '$ref'"),
-    (when({"pattern": PATTERN_BOMB}), "not a usable JSON Schema"),
     (when({"$gt": 5}), "when[0]: 'matches' has no key '$gt' (write 'exclusiveMinimum')"),
-    (when({">": 5}), "(write 'exclusiveMinimum')"),
     (when({"equals": "t"}), "(write 'const')"),
     (when({"contains": {"not": {"greaterThan": 5}}}), "'not' of 'contains' of 'matches' has no key"),
     (when({"anyOf": [{"minItems": 1}, {"oneOf": []}]}), "'anyOf' of 'matches' has no key 'oneOf'"),
     (when({"properties": {"ids": {"format": "date"}}}, ""), "property 'ids' of 'matches' has no key 'format'"),
     (when({"items": True}), "'items' of 'matches' must be a schema in an object, not true"),
-    (when({"minItems": 1, "minimum": 5}), "minItems is for lists and minimum is for numbers"),
     (when({"type": "array", "exclusiveMinimum": 5}), "exclusiveMinimum is for numbers, and its type is array"),
 ]
 LOOPS: list[tuple[Json, str]] = [
     ({"forEach": "many"}, "'forEach' must be a list"),
     ({"forEach": {"$from": "nowhere"}}, "unknown step"),
-    ({"forEach": {"$from": "find", "path": 1}}, "unknown key"),
     (loop(forEach=[1, *[2] * 100]), "'forEach' has 101 items, and 'maxItems' is 100"),
     (loop(maxItems=10_001), "maxItems"),
-    (loop(maxItems=0), "maxItems"),
-    (loop(maxConcurrent=33), "maxConcurrent"),
     (loop(onItemFailure="ignore"), "onItemFailure"),
     (loop(toolCalls=[]), "'forEach' needs 'toolCalls'"),
     (loop(requiredTools=["note", "find"]), "must be in its 'toolCalls'"),
@@ -125,10 +111,7 @@ ITEM_CALLS: list[tuple[Json, str]] = [
         '0 to 1, counted from 0: {"$from": "item"',
     ),
     (item(-1), "'call' is -1"),
-    (item(10**30), "'call' is 1000"),
-    (item("0"), "'call' must be the number of an earlier call"),
     (item(True), "'call' must be the number of an earlier call"),
-    (item(None), "'call' must be the number of an earlier call"),
     (loop(toolCalls=[note({"$from": "item", "call": 0}), LOOK_UP]), "no call comes before it"),
     (text({"$from": "find", "call": 0}), "'call' goes with \"item\""),
     (item(0, forEach=None), "has no 'forEach'"),
@@ -164,11 +147,10 @@ def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why
         ({"type": "array"}, "must be the JSON Schema of an object"),
         ({"type": "object", "properties": {"x": {"type": "text"}}}, "not a usable JSON Schema"),
         ({"$ref": "https://example.org/x"}, "not a usable JSON Schema"),
-        ({"properties": {"x": {"pattern": "(a" * 50}}}, "not a usable JSON Schema"),
         ({"description": "x" * 70_000}, "inputs is larger than"),
         ("no schema", "inputs"),
     ],
-    ids=["list", "type", "reference", "pattern", "size", "text"],
+    ids=["list", "type", "reference", "size", "text"],
 )
 def test_a_schema_of_inputs_that_cannot_be_used_is_a_fault_of_the_plan(schema: JsonValue, why: str) -> None:
     assert why in refuse({"inputs": schema, **plan(FIND)}).message
@@ -218,3 +200,143 @@ def test_inputs_is_a_reserved_id_only_in_plans_with_inputs() -> None:
     parsed, _ = parse_plan(old, author="caller", tools=TOOLS)
     assert parsed.steps[1].dependencies == ("inputs",)
     assert "step id 'inputs' stands for something else" in refuse({"inputs": {"type": "object"}, **old}).message
+
+
+CUSTOMER: Json = {"type": "object", "properties": {"name": {"type": "string"}, "debt": {"type": "number"}}}
+FOUND: Json = {
+    "type": "object",
+    "properties": {
+        "ids": {"type": "array", "items": {"type": "integer"}},
+        "customer": CUSTOMER,
+        "text": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
+TYPED = {
+    "find": ToolFacts(is_blocking=False, returns=FOUND),
+    "list": ToolFacts(
+        is_blocking=False, returns={"type": "array", "items": {**CUSTOMER, "additionalProperties": False}}
+    ),
+    "note": ToolFacts(is_blocking=False),
+}
+FINDS, LISTS = tool_step("find", "find"), tool_step("list", "list")
+ITEM: Json = {"$from": "item"}
+
+
+def noting(value: JsonValue = "x", **extra: JsonValue) -> Json:
+    return tool_step("b", "note", {"x": value}, **extra)
+
+
+def take(step_id: str, pointer: str, **extra: JsonValue) -> Json:
+    return {"$from": step_id, "pointer": pointer, **extra}
+
+
+def judge(step_id: str, pointer: str, matches: Json) -> Json:
+    return noting(when={"value": take(step_id, pointer), "matches": matches})
+
+
+LOOPED = tool_step("loop", "note", {"x": ITEM}, forEach=[1, 2])
+WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first")}}
+
+
+@requirement("references:never")
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (noting(take("loop", "/id")), '{"$from": "loop", "pointer": "/id"} leads into a list by the name \'id\''),
+        (noting(take("list", "/name", default="none")), "leads into a list by the name 'name'"),
+        (noting(take("find", "/idz")), "leads to nothing: there is no 'idz', only 'ids', 'customer', 'text'"),
+        (noting(WHOLE), "leads into string"),
+        (noting(take("item", "/id"), forEach=[{"ID": 1}, {"ID": 2}]), "there is no 'id', only 'ID'"),
+        (noting(take("item", "/id"), forEach=["a", "b"]), "leads into string, which has no parts"),
+        (noting(forEach=take("find", "/customer")), "'forEach' needs a list, and"),
+        (noting(ITEM, forEach=[1], when={"value": ITEM, "matches": {}}), "is known in 'toolCalls' only"),
+        (noting(take("b", "/x")), "in a circle: b -> b; step 'b' takes a value from itself"),
+        (noting(take("c", "/x")), "step 'b' takes a value from 'c', which runs only after it"),
+        (judge("find", "/ids", {"exclusiveMinimum": 5}), "when[0] never matches: the value is a list"),
+        (judge("find", "/text", {"anyOf": [{"minimum": 1}, {"minItems": 5}]}), "text, and minimum is for numbers"),
+        (judge("find", "", {"properties": {"idz": {}}}), "the value never has 'idz'; it has 'ids'"),
+        (judge("list", "", {"contains": {"required": ["dept"]}}), "'/0' never has 'dept'; it has 'name', 'debt'"),
+        (judge("loop", "", {"required": ["id"]}), "the value is a list, and required is for objects"),
+    ],
+)
+def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> None:
+    assert why in refuse_typed(plan(FINDS, LISTS, LOOPED, step, tool_step("c", "note", {"x": 1}, dependencies=["b"])))
+
+
+@requirement("references:never")
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [
+        ({"$from": "steps.find.result.ids[0]"}, take("find", "/ids/0")),
+        ({"$from": "find.customer", "pointer": "/name"}, take("find", "/customer/name")),
+        ({"$ref": "#/find/ids"}, take("find", "/ids")),
+        ({"from": "find", "pointer": "/ids"}, take("find", "/ids")),
+        ({"step": "find", "path": "$.ids"}, take("find", "/ids")),
+        ({"$item": "name"}, take("item", "/name")),
+        ({"$result": "find.ids"}, take("find", "/ids")),
+        ("{{steps.find.ids}}", take("find", "/ids")),
+        ("{{item.name}}", take("item", "/name")),
+        ("$find.ids", take("find", "/ids")),
+        (["{{inputs.who}}"], take("inputs", "/who")),
+    ],
+    ids=str,
+)
+def test_a_binding_of_another_language_is_refused_with_the_right_one(value: JsonValue, right: Json) -> None:
+
+    step = noting(value, forEach=[{"name": "a"}], dependencies=["find"])
+    inputs: Json = {"properties": {"who": {}}}
+    assert f"write {json.dumps(right)}" in refuse_typed({**plan(FINDS, step), "inputs": inputs})
+
+
+@requirement("references:never")
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"$ref": "#/definitions/order"},
+        {"from": "find"},
+        {"step": "find", "count": 3},
+        "{{name}}",
+        "$5.00",
+        "the find.ids of today",
+        take("find", "/customer/anything"),
+        take("find", "/idz", default=None),
+        take("find", "/text/a", parse="json"),
+        take("list", "/0/name"),
+        take("note", "/whatever/it/is"),
+    ],
+    ids=str,
+)
+def test_what_may_be_meant_as_it_is_written_is_not_refused(value: JsonValue) -> None:
+    parse_plan(plan(FINDS, LISTS, tool_step("note", "note"), noting(value)), author="caller", tools=TYPED)
+
+
+def refuse_typed(document: JsonValue) -> str:
+    with pytest.raises(InvalidPlan) as refused:
+        parse_plan(document, author="caller", tools=TYPED)
+    return refused.value.message
+
+
+def test_a_models_plan_loses_keys_that_mean_nothing_and_is_refused_for_those_that_mean_others() -> None:
+    step: Json = {"id": "a", "description": "find it"}
+    parsed, warnings = parse_plan(plan({**step, "title": "x", "note": "y"}), author="model", tools={})
+    assert len(parsed.steps) == 1 and len(warnings) == 1 and "'note', 'title'" in warnings[0]
+    with pytest.raises(InvalidPlan, match=r"'required_tools' \(write 'requiredTools'\)"):
+        parse_plan(plan({**step, "required_tools": ["find"]}), author="model", tools={})
+
+
+@pytest.mark.parametrize("space", ["", "\t \r\n"], ids=ascii)
+def test_json_that_was_sent_as_text_is_read_and_never_inside_arguments(space: str) -> None:
+    arguments: Json = {"topic": '{"a": 1}', "more": ["[1]", None]}
+    step: Json = {**tool_step("a", "find", arguments), "dependencies": []}
+    as_text: Json = {"toolName": "find", "arguments": space + json.dumps(arguments)}
+    expected, _ = parse_plan(plan(step), author="caller", tools=TOOLS)
+    assert expected.steps[0].tool_calls[0].arguments == arguments
+    sent: list[Json] = [
+        {"todoList": space + json.dumps([step])},
+        plan({**step, "dependencies": space + "[]"}),
+        plan({**step, "toolCalls": [as_text]}),
+        plan({**step, "onReject": None, "retry": None}),
+    ]
+    for document in sent:
+        assert parse_plan(document, author="caller", tools=TOOLS)[0] == expected

@@ -1,13 +1,79 @@
-"""Revising a plan while it runs: pending steps may change; steps that have begun or ask a person may not."""
+"""Revising a plan while it runs: which steps may change, and how models with tool calling send the change."""
 
 import pytest
 from pydantic import JsonValue
 
-from tests.support.wardens import Ledger, confirm, model_step, plan, run, statuses, tool_step, warden
+import planwarden
+from planwarden.agent.models.provider.endpoint import Mode
+from tests.kit import Ledger, confirm, model_step, plan, statuses, tool_step, warden
+from tests.support.doubles.manners import Manner, obedient
+from tests.support.doubles.messages import REVISE_TOOL, ModelReply, ModelRequest
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
+from tests.support.wardens import run
 
 pytestmark = pytest.mark.anyio
 
 THINK: dict[str, JsonValue] = {"id": "think", "description": "think about it", "stepType": "reasoning"}
+STEPS = plan(THINK, tool_step("a", "note", {"text": "old"}))
+CHANGE: list[JsonValue] = [
+    {"op": "change", "id": "a", "set": {"toolCalls": [{"toolName": "note", "arguments": {"text": "new"}}]}}
+]
+REVISES = ModelReply(text="The note was wrong.", calls=((REVISE_TOOL, {"operations": CHANGE}),))
+
+
+async def run_doubled(
+    *answers: ModelReply, wire: str = "openai-chat", steps: dict[str, JsonValue] = STEPS, mode: Mode = "tools"
+) -> tuple[planwarden.Execution, Ledger, ProviderDouble]:
+    """The execution with all observations; the answers come in turn, the last one again and again."""
+    left, ledger = list(answers), Ledger()
+
+    def answer(asked: ModelRequest) -> ModelReply:
+        return obedient(asked) if asked.forced else left.pop(0) if len(left) > 1 else left[0]
+
+    async with (
+        serve_double(wire, Manner("test", "x", answer)) as double,
+        warden(ledger, model=build_provider_model(double, mode=mode)) as w,
+    ):
+        execution = await w.execute_plan(steps)
+        return await w.get_execution(execution.thread_id, observations_after=0), ledger, double
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_call_of_the_revision_is_a_patch_and_no_call_of_the_plan(wire: str) -> None:
+    execution, ledger, double = await run_doubled(REVISES, wire=wire)
+    assert (execution.status, ledger.lines) == ("completed", ["note new"])
+    assert execution.steps[0].result == "The note was wrong." and execution.steps[0].actual_tool_calls == ()
+    assert double.requests[0].may_revise and "revise" not in double.requests[0].system
+
+
+async def test_revising_is_offered_only_if_a_step_has_not_begun_and_no_call_is_due() -> None:
+    steps = plan(THINK, model_step("a", "note"), {**THINK, "id": "z"})
+    _, _, double = await run_doubled(ModelReply(text="I thought."), steps=steps)
+    assert [asked.may_revise for asked in double.requests] == [True, False, False]
+
+
+async def test_a_revision_without_an_answer_is_kept_and_the_answer_asked_for() -> None:
+    silent = ModelReply(calls=((REVISE_TOOL, {"operations": CHANGE}),))
+    execution, ledger, double = await run_doubled(silent, ModelReply(text="Now I thought."))
+    assert (execution.status, ledger.lines, len(double.requests)) == ("completed", ["note new"], 2)
+    assert "did not answer the step in text" in double.requests[1].text
+    assert execution.steps[0].result == "Now I thought."
+
+
+@pytest.mark.parametrize("arguments", ['{"operations": [{"op"', {"operations": "all"}, {}])
+async def test_after_a_broken_revision_the_model_is_asked_once_more(arguments: object) -> None:
+    broken = ModelReply(text="I thought.", calls=((REVISE_TOOL, arguments),))
+    execution, ledger, double = await run_doubled(broken, REVISES)
+    assert (execution.status, ledger.lines, len(double.requests)) == ("completed", ["note new"], 2)
+    assert "the arguments of revise_plan" in double.requests[1].text
+
+
+async def test_in_text_mode_a_revision_is_json() -> None:
+    text = 'The note was wrong. {"revise": [{"op": "remove", "id": "a"}]}'
+    execution, ledger, double = await run_doubled(ModelReply(text=text), mode="text")
+    assert not double.requests[0].may_revise and '"revise"' in double.requests[0].system
+    assert (execution.status, ledger.lines) == ("completed", [])
 
 
 def revising(*operations: JsonValue, content: str | None = "I thought about it.") -> JsonValue:
@@ -16,21 +82,15 @@ def revising(*operations: JsonValue, content: str | None = "I thought about it."
 
 
 async def test_pending_steps_are_added_changed_removed_and_moved_and_the_difference_is_shown() -> None:
-    added: JsonValue = tool_step("new", "note", {"text": "new"}, dependencies=["think"])
-    changed: JsonValue = {"toolCalls": [{"toolName": "note", "arguments": {"text": "changed"}}]}
     patch = revising(
-        {"op": "add", "step": added, "after": "think"},
-        {"op": "change", "id": "a", "set": changed},
+        {"op": "add", "step": tool_step("new", "note", {"text": "new"}, dependencies=["think"]), "after": "think"},
+        *CHANGE,
         {"op": "remove", "id": "b"},
         {"op": "move", "id": "a"},
     )
-    steps = (
-        THINK,
-        tool_step("a", "note", {"text": "a"}),
-        tool_step("b", "note", {"text": "b"}, dependencies=["think"]),
-    )
-    execution, lines = await run(*steps, script=[patch])
-    assert execution.status == "completed" and set(lines) == {"note new", "note changed"}
+    last = tool_step("b", "note", {"text": "b"}, dependencies=["think"])
+    execution, lines = await run(THINK, tool_step("a", "note", {"text": "old"}), last, script=[patch])
+    assert execution.status == "completed" and sorted(lines) == ["note new", "note new"]
     assert [step.id for step in execution.steps] == ["think", "new", "a"]
     [revised] = [o for o in execution.observations or () if o.type == "PLAN_REVISED"]
     assert revised.data == {"added": ["new"], "changed": ["a"], "removed": ["b"], "moved": ["a"]}
@@ -68,18 +128,7 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
     assert len(refused) == 1 and why in str(refused[0].data["message"])
 
 
-async def test_the_model_that_wrote_a_refused_patch_learns_why() -> None:
-    async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(model_step("a", "find", "note")))
-        patch: JsonValue = {
-            "toolCalls": [{"toolName": "find", "arguments": {"topic": "t"}}],
-            "revise": [{"op": "remove", "id": "a"}],
-        }
-        again = await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, patch)
-    assert "'a' has begun" in (again.suspensions[0].prompt or "")
-
-
-async def test_a_patch_cannot_add_a_dangerous_step_without_approval_and_one_in_a_tool_step_is_checked_too() -> None:
+async def test_a_patch_cannot_add_a_dangerous_step_without_approval_and_comes_with_the_calls_of_a_tool_step() -> None:
     script = revising({"op": "add", "step": tool_step("n", "erase", {"ids": [1]})})
     execution, lines = await run(THINK, script=[script])
     assert execution.status == "suspended" and execution.suspensions[0].kind == "approval" and lines == []

@@ -126,19 +126,6 @@ async def test_a_model_that_refuses_to_be_forced_is_asked_without_force_from_the
     assert [tuple(asked.tools) for asked in double.requests] == [("find", "note"), ("find",), ("note",)]
 
 
-@every_wire
-async def test_text_mode_describes_tools_in_the_text_and_asks_for_json_between_markers(wire: str) -> None:
-    async with serve_double(wire, MANNERS["obedient"]) as double:
-        definition = tool("note", text={"type": "string"})
-        reply = await build_provider_model(double, mode="text").reply(
-            step("note", text="REQUIRED TOOLS that still have to answer: note."), (definition,)
-        )
-    [asked] = double.requests
-    assert [(call.tool_name, call.arguments) for call in reply.calls] == [("note", {"text": "the text"})]
-    assert asked.in_text and not asked.body.get("tools") and not asked.body.get("tool_choice")
-    assert all(marker in asked.system for marker in MARKERS) and '"toolName":"note"' in asked.text
-
-
 async def test_text_mode_asks_for_plain_text_where_that_is_enough_and_no_description_ends_its_data_block() -> None:
     prompt = Prompt(purpose="synthesize", system="Instructions.", task="The record.", form='Answer with {"content"}.')
     evil = ToolDefinition(

@@ -7,15 +7,13 @@ import pytest
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.models.provider.endpoint import read_endpoint
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.models import LazyModel, build_model
-from tests.support.doubles.manners import MANNERS
-from tests.support.doubles.server import serve_double
+from planwarden.server.settings.models import build_model
+from tests.kit import Settings
 
 KEY = "sk-secret-0123456789abcdefghijklmnopqrstuv"
 OPENAI = {"OPENAI_API_KEY": KEY}
+OPENAI_URL = "https://api.openai.com/v1"
 LOCAL = "http://127.0.0.1:8000/v1"
 
 
@@ -23,29 +21,16 @@ LOCAL = "http://127.0.0.1:8000/v1"
     ("name", "environment", "wire", "url"),
     [
         ("anthropic:m", {"ANTHROPIC_API_KEY": KEY}, "anthropic", "https://api.anthropic.com"),
-        ("openai:m", OPENAI, "openai-responses", "https://api.openai.com/v1"),
-        ("openai-responses:m", OPENAI, "openai-responses", "https://api.openai.com/v1"),
-        ("openai-chat:m", OPENAI, "openai-chat", "https://api.openai.com/v1"),
-        ("google:m", {"GOOGLE_API_KEY": KEY}, "google", "https://generativelanguage.googleapis.com"),
+        ("openai:m", OPENAI, "openai-responses", OPENAI_URL),
+        ("openai-chat:m", OPENAI, "openai-chat", OPENAI_URL),
         ("google:m", {"GEMINI_API_KEY": KEY}, "google", "https://generativelanguage.googleapis.com"),
         ("ollama:llama3.2:3b", {}, "openai-chat", "http://localhost:11434/v1"),
-        ("vllm:m", {}, "openai-chat", "http://localhost:8000/v1"),
         ("openai:m", {"OPENAI_BASE_URL": LOCAL}, "openai-chat", LOCAL),
         ("openai:m", {"PLANWARDEN_MODEL_URL": LOCAL, "OPENAI_BASE_URL": "http://other"}, "openai-chat", LOCAL),
         ("openai-responses:m", {"PLANWARDEN_MODEL_URL": LOCAL}, "openai-responses", LOCAL),
-        (
-            "openai:m",
-            {**OPENAI, "OPENAI_BASE_URL": "https://api.openai.com/v1/"},
-            "openai-responses",
-            "https://api.openai.com/v1",
-        ),
+        ("openai:m", {**OPENAI, "OPENAI_BASE_URL": f"{OPENAI_URL}/"}, "openai-responses", OPENAI_URL),
         ("ollama:m", {"OLLAMA_BASE_URL": "http://box:11434"}, "openai-chat", "http://box:11434/v1"),
-        (
-            "anthropic:m",
-            {"PLANWARDEN_MODEL_URL": "https://gateway.internal/a/"},
-            "anthropic",
-            "https://gateway.internal/a",
-        ),
+        ("anthropic:m", {"PLANWARDEN_MODEL_URL": "https://gateway/a/"}, "anthropic", "https://gateway/a"),
     ],
 )
 def test_a_name_and_the_environment_describe_an_endpoint(
@@ -64,24 +49,15 @@ def test_a_name_and_the_environment_describe_an_endpoint(
     ("name", "environment", "expected"),
     [
         ("gpt-5", {}, "unknown model 'gpt-5'; use 'caller', 'scripted:FILE', or one of 'anthropic:MODEL'"),
-        ("acme:m", {}, "unknown model 'acme:m'"),
-        ("scripted:", {}, "unknown model 'scripted:'"),
         ("anthropic:", {"ANTHROPIC_API_KEY": KEY}, "names no model"),
-        ("anthropic:two words", {"ANTHROPIC_API_KEY": KEY}, "names no model"),
         ("anthropic:m", {}, "needs a key; set ANTHROPIC_API_KEY"),
-        ("anthropic:m", {"ANTHROPIC_API_KEY": "   "}, "needs a key; set ANTHROPIC_API_KEY"),
-        ("openai:m", {}, "needs a key; set OPENAI_API_KEY"),
         ("google:m", {}, "needs a key; set GOOGLE_API_KEY or GEMINI_API_KEY"),
         ("openai:m", {"OPENAI_API_KEY": f"{KEY}\n{KEY}"}, "OPENAI_API_KEY holds no key"),
-        ("openai:m", {"OPENAI_API_KEY": f"{KEY}é"}, "OPENAI_API_KEY holds no key"),
-        ("openai:m", {**OPENAI, "OPENAI_BASE_URL": "localhost:8000"}, "OPENAI_BASE_URL is not an address"),
         ("openai:m", {**OPENAI, "OPENAI_BASE_URL": "file:///etc/passwd"}, "OPENAI_BASE_URL is not an address"),
         ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_URL": "http://h:port/"}, "PLANWARDEN_MODEL_URL is not an address"),
         ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_URL": f"https://u:{KEY}@h/v1"}, "must hold neither a password"),
         ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_URL": f"https://h/v1?key={KEY}"}, "must hold neither a password"),
         ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_MODE": "prose"}, "PLANWARDEN_MODEL_MODE is 'prose'"),
-        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_TIMEOUT_S": "soon"}, "PLANWARDEN_MODEL_TIMEOUT_S is 'soon'"),
-        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_TIMEOUT_S": "0"}, "PLANWARDEN_MODEL_TIMEOUT_S is '0'"),
         ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_TIMEOUT_S": "nan"}, "PLANWARDEN_MODEL_TIMEOUT_S is 'nan'"),
     ],
 )
@@ -94,31 +70,11 @@ def test_a_setting_that_cannot_work_is_refused_at_the_start_in_one_sentence(
     assert KEY not in caught.value.message
 
 
-def test_a_warden_with_a_wrong_model_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
-    monkeypatch.delenv("PLANWARDEN_MODEL_URL", raising=False)
-    with pytest.raises(InvalidArguments, match="ANTHROPIC_API_KEY"):
-        planwarden.Warden(home=tmp_path, model="anthropic:m")
-
-
 @pytest.mark.parametrize("missing", ["pydantic_ai", "anthropic"])
 def test_a_missing_extra_is_named_at_the_start(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(InvalidArguments, match=r"'anthropic:m' needs an extra: pip install 'planwarden\[anthropic\]'"):
         build_model("anthropic:m", {"ANTHROPIC_API_KEY": KEY})
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("provider", ["ollama", "vllm"])
-async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
-    async with serve_double("openai-chat", MANNERS["obedient"]) as double:
-        environment = {"PLANWARDEN_MODEL_URL": double.url}
-        model = build_model(f"{provider}:double-1", environment)
-        double.expected_key = None
-        assert isinstance(model, LazyModel) and double.key not in repr(model)
-        reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", task="The record."), ())
-    assert reply.content and "double-0123" not in str(double.requests[0].headers)
 
 
 def test_a_warden_takes_its_key_from_its_settings_and_not_from_the_process(

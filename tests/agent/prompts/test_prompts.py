@@ -1,9 +1,134 @@
-"""What prompts say: every word of the fixed ones is in a file, and a few properties hold for all."""
+"""The fixed prompts, every word of which is reviewed: `python -m tests.agent.prompts.test_prompts` writes their files.
+
+A file has what a provider's model is told (instructions, then the user part, then the form of the answer), and after a
+line of equals signs what a caller reads instead of the user part.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
+from benchmarks.catalogue import catalogue
+from pydantic import JsonValue
 
-from tests.agent.prompts.corpus import CORPUS, FOLDER, plan_over, write
-from tests.requirements import requirement
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt, build_synthesis_prompt
+from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.runtime.transaction import choose_tools
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT
+from planwarden.tools.registry import Registry
+from tests.kit import model_step, plan, requirement, tool_step
+
+FOLDER = Path(__file__).parent
+GOAL = "Remind every customer whose invoice is overdue.\nAsk me once."
+Json = dict[str, JsonValue]
+_TEXT: JsonValue = {"type": "string"}
+SEND = ToolDefinition(
+    name="send_email",
+    description="Send an e-mail.",
+    input_schema={
+        "type": "object",
+        "properties": {"to": _TEXT, "body": _TEXT, "cc": _TEXT},
+        "required": ["to", "body"],
+    },
+    risk="dangerous",
+)
+INVOICE: Json = {"to": "ann@alder.test", "body": "Invoice 7 is due."}
+THOUGHT: Json = {"stepType": "reasoning", "expectedOutcome": "A text of two sentences"}
+FIRST: Json = {"expectedOutcome": "Every overdue invoice is known", "dependencies": []}
+PLAN = plan(
+    {**model_step("find", "list_invoices"), "description": "Find overdue invoices", **FIRST},
+    {"id": "write", "description": "Write the text of the reminder", **THOUGHT},
+    model_step("ask", "displayConfirmation", description="Ask once before the mails", confirms=["mail", "log"]),
+    {**tool_step("mail", "send_email", INVOICE), "description": "Mail the customer"},
+    {**model_step("log", "send_email"), "description": "Note what was sent"},
+)
+INVOICES: JsonValue = {"invoices": [{"number": "7", "customer": "Alder", "amount": 1200}]}
+
+
+def plan_over(count: int, *, refused: bool = False) -> Prompt:
+    """Return the planning prompt over so many tools."""
+    few = [DISPLAY_CONFIRMATION, REQUEST_INPUT]
+    registry = Registry([*few, *catalogue(count - len(few))])
+    execution = _start()
+    if refused:
+        execution = apply(execution, ev.PlanRefused(code="invalid_plan", message="step 'a' has no description"), 2.0)
+    return build_planning_prompt(execution, choose_tools(registry, GOAL), count)
+
+
+def at_step(step_id: str, *events: ev.Event, others: tuple[ToolDefinition, ...] = ()) -> Prompt:
+    """Return the prompt of a step after these events."""
+    execution = _run(*events)
+    return build_step_prompt(execution, execution.steps[step_id], others)
+
+
+def _start() -> ExecutionState:
+    return apply(new_execution("e", "t", "local"), ev.ExecutionCreated(goal=GOAL), 1.0)
+
+
+def _run(*events: ev.Event) -> ExecutionState:
+    names = ("list_invoices", "send_email", "displayConfirmation")
+    facts = {name: ToolFacts(is_blocking=name == "displayConfirmation") for name in names}
+    plan, _ = parse_plan(PLAN, author="caller", tools=facts)
+    execution = _start()
+    for event in (ev.PlanAccepted(plan=plan), *events):
+        execution = apply(execution, event, 2.0)
+    return execution
+
+
+def _reply(step_id: str, content: str | None = None, **arguments: JsonValue) -> ev.ModelReplied:
+    tool = "list_invoices" if step_id == "find" else "send_email"
+    calls = (ev.ProposedCall(tool_name=tool, arguments=arguments),) if content is None else ()
+    return ev.ModelReplied(purpose="step", step_id=step_id, content=content, calls=calls)
+
+
+_FIND = ev.StepStarted(step_id="find")
+_ASKED = (_FIND, _reply("find", status="overdue"))
+_CALLED = (
+    *_ASKED,
+    ev.ToolCallIntended(call_id="find:1", arguments={"status": "overdue"}, effect="read"),
+)
+_FOUND = (
+    *_CALLED,
+    ev.ToolReturned(call_id="find:1", value=INVOICES),
+    ev.StepCompleted(step_id="find", validation="passed"),
+)
+_WRITTEN = (
+    *_FOUND,
+    ev.StepStarted(step_id="write"),
+    _reply("write", "Your invoice is overdue. Please pay it."),
+    ev.StepCompleted(step_id="write", validation="skipped"),
+)
+_ENFORCED = (
+    _FIND,
+    _reply("find", "I have looked up the invoices."),
+    ev.ValidationFailed(step_id="find", missing=("list_invoices",), mode="strict", enforced=True),
+)
+_FAILED = (*_CALLED, ev.ToolFailed(call_id="find:1", code="tool_error", message="the ledger is closed"))
+CORPUS: Mapping[str, Callable[[], Prompt]] = {
+    "planning-3-tools": lambda: plan_over(3),
+    "planning-50-tools": lambda: plan_over(50),
+    "planning-200-tools": lambda: plan_over(200),
+    "planning-last-attempt": lambda: plan_over(3, refused=True),
+    "tool-step": lambda: at_step("find", _FIND),
+    "tool-step-flexible": lambda: at_step("find", _FIND, others=(SEND,)),
+    "confirmation-step": lambda: at_step("ask", *_WRITTEN, ev.StepStarted(step_id="ask")),
+    "enforcement": lambda: at_step("find", *_ENFORCED),
+    "failed-call": lambda: at_step("find", *_FAILED),
+    "reasoning-step": lambda: at_step("write", *_FOUND, ev.StepStarted(step_id="write")),
+    "synthesis": lambda: build_synthesis_prompt(_run(*_WRITTEN)),
+}
+
+
+def write(prompt: Prompt) -> str:
+    """Return the file of a prompt."""
+    caller = f"{prompt.instructions}\n\n{prompt.question}"
+    provider = "\n\n".join(filter(None, (prompt.system, prompt.revision, prompt.text, prompt.form)))
+    return f"{provider}\n{'=' * 120}\n{caller}\n"
 
 
 @pytest.mark.parametrize("name", CORPUS)
@@ -16,3 +141,8 @@ def test_every_prompt_says_what_its_reviewed_file_says(name: str) -> None:
 def test_planning_over_200_tools_takes_at_most_3000_tokens() -> None:
     prompt = plan_over(200)
     assert (len(prompt.instructions) + len(prompt.text)) // 4 <= 3_000
+
+
+if __name__ == "__main__":
+    for name, build in CORPUS.items():
+        (FOLDER / f"{name}.txt").write_text(write(build()), encoding="utf-8")

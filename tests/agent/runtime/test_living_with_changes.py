@@ -1,6 +1,7 @@
 """What docs/living-with-changes.md promises: everything around a suspended execution changes, then it is answered.
 
-Each test asks a question in one process (a `Warden` on a home), changes something, and decides in another one.
+Most tests ask a question in one process (a `Warden` on a home), change something, and decide in another one; tools also
+change within one, between plan, question, decision and call.
 """
 
 import json
@@ -10,22 +11,26 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import StaleDefinition, StoreError, ThreadBusy
+from planwarden.agent.common.errors import StaleDefinition, StoreError
+from planwarden.agent.core.pins import DIFFERENCE_CHARS, describe_difference
+from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sqlite import database
-from tests.kit import ManualClock, MemoryStore, plan, requirement, tool_step, warden
+from planwarden.tools.base import Tool, define
+from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, plan, requirement, tool_step
 from tests.support.paths import DOCS
+from tests.tools.downstream.support import Place, approve, build_entry, run_call
 
 pytestmark = pytest.mark.anyio
 
 PAGE = DOCS / "living-with-changes.md"
-YES = planwarden.Decision(approved=True)
-NO = planwarden.Decision(approved=False)
 TOOL = '''
 from pathlib import Path
 
@@ -132,8 +137,7 @@ async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
     with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection:
         connection.executescript("PRAGMA user_version = 900; PRAGMA wal_checkpoint(TRUNCATE)")
     with pytest.raises(StoreError, match=says("was written by a newer planwarden")):
-        async with home.opened():
-            pass
+        await home.asked()
 
 
 POLICY = "The operator's policy changed after it was asked."
@@ -145,14 +149,11 @@ ARGUMENTS = "changed after it was approved and does not take its arguments any m
     ("tool", "settings", "outcome", "sentence"),
     [
         ({"mark": "differently"}, "", "runs", ""),
-        ({}, "[execution]\nmaxIterations = 1\n", "runs", ""),
         ({}, "[approvals]\nremind_after_s = [5]\n", "runs", ""),
-        ({}, "[retention]\ndays = 1\n", "runs", ""),
         ({"says": "Send it to everybody."}, "", "asked again", "send changed after it was shown: "),
         ({"says": "Send it to everybody."}, "", "asked again", "the earlier definition is no longer known here"),
         ({}, "[tools.send]\ntimeout_s = 5\n", "asked again", POLICY),
         ({}, "[approvals]\nquorum = 2\n", "asked again", POLICY),
-        ({}, "[approvals]\ntrust_caller = true\n", "asked again", POLICY),
         ({"parameters": "text: str, to: str"}, "", "stale_definition", ARGUMENTS),
         ({"name": "post"}, "", "unknown_tool", "there is no tool 'send'; available: "),
     ],
@@ -184,16 +185,6 @@ async def test_a_new_risk_holds_for_what_waits_and_a_question_about_a_tool_that_
     home.settings()
     home.tool(name="post")
     assert (await home.decided(execution.thread_id, NO)).status == "rejected" and home.ledger == []
-
-
-@requirement("docs:changes")
-async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call(home: Home) -> None:
-    execution = await home.asked(tool_step("ask", "displayConfirmation", {"action": "go on?"}))
-    home.tool(parameters='text: str, to: str = "all"')
-    execution = await home.decided(execution.thread_id)
-    [question] = execution.suspensions
-    assert question.found[0].startswith(says("send changed since the plan was accepted: "))
-    assert (await home.decided(execution.thread_id)).status == "completed"
 
 
 @requirement("docs:changes")
@@ -236,28 +227,93 @@ async def test_a_home_goes_on_where_it_is_moved_to_and_a_restored_backup_asks_ag
         shutil.copy(backup, database_file)
 
 
-@requirement("docs:changes")
-async def test_a_clock_that_is_set_forward_ends_questions_and_one_set_back_lengthens_them() -> None:
-    clock = ManualClock()
-    asking = plan(tool_step("ask", "displayConfirmation", {"action": "go on?", "timeoutSeconds": 60}))
-    async with warden(store=MemoryStore(clock)) as opened:
-        first = await opened.execute_plan(asking)
-        clock.advance(-3_600)
-        clock.advance(3_500)
-        await opened.service.engine.tick()
-        assert (await opened.get_execution(first.thread_id)).status == "suspended"
-        clock.advance(3_600)
-        await opened.service.engine.tick()
-        assert (await opened.get_execution(first.thread_id)).status == "rejected"
+TEXT: dict[str, JsonValue] = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
-@requirement("docs:changes")
-async def test_a_waiting_plan_is_replaced_by_cancelling_it(home: Home) -> None:
-    execution = await home.asked()
-    other = plan(tool_step("sum", "calculator", {"expression": "1 + 1"}))
-    async with home.opened() as warden:
-        with pytest.raises(ThreadBusy, match=says("has an unfinished execution that waits for an answer")):
-            await warden.execute_plan(other, thread_id=execution.thread_id)
-        assert (await warden.cancel_execution(execution.thread_id)).status == "cancelled"
-        assert (await warden.execute_plan(other, thread_id=execution.thread_id)).status == "completed"
-    assert home.ledger == []
+class Changing:
+    """A warden with one tool that can become another one at any moment."""
+
+    def __init__(self, risk: Risk = "read") -> None:
+        self.ran: list[str] = []
+        self.warden = planwarden.Warden(settings=Settings(home=NOWHERE), store=MemoryStore())
+        self.definition = ToolDefinition(name="g_t", description="First.", input_schema=TEXT, risk=risk)
+        self.become()
+
+    def become(self, **changes: Any) -> None:
+        made = define(replace(self.definition, **changes, digest=""))
+        self.definition = made
+
+        async def call(arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
+            self.ran.append(made.description)
+            return arguments
+
+        self.warden.tools.replace_group("g", [Tool(made, call)])
+
+
+@requirement("downstream:pins")
+async def test_a_tool_that_changed_since_the_plan_is_asked_about_once_even_if_it_needs_no_approval() -> None:
+    changing = Changing("read")
+    async with changing.warden as warden:
+        calls = [tool_step(name, "g_t", {"text": name}) for name in ("one", "two")]
+        execution = await warden.execute_plan(plan(confirm("ask"), *calls))
+        changing.become(description="Second.", input_schema={**TEXT, "required": ["text"]})
+        execution = await approve(warden, execution)
+        [question] = execution.suspensions
+        assert (question.kind, question.risk) == ("approval", "confirm") and changing.ran == []
+        [found] = question.found
+        assert found.startswith(says("send changed since the plan was accepted: ").replace("send", "g_t"))
+        assert 'arguments now required: "text"; description "First." is now "Second.".' in found
+        execution = await approve(warden, execution)
+    assert execution.status == "completed" and changing.ran == ["Second."] * 2
+
+
+@requirement("downstream:pins")
+async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
+    changing = Changing("dangerous")
+    async with changing.warden as warden:
+        execution = await warden.execute_plan(
+            plan(confirm("ask", confirms=["do"]), tool_step("do", "g_t", {"text": "x"}))
+        )
+        changing.become(description="Second.")
+        with pytest.raises(StaleDefinition, match="a tool that it covers changed"):
+            await approve(warden, execution)
+        execution = await warden.get_execution(execution.thread_id)
+        assert execution.status == "suspended" and changing.ran == []
+        execution = await approve(warden, execution)
+        assert execution.status == "completed" and changing.ran == ["Second."]
+
+
+@requirement("downstream:pins")
+@pytest.mark.parametrize("settings", ["[servers.d]\ntrusted = true\n", ""], ids=["in the call", "before the decision"])
+async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_asked_about(
+    tmp_path: Path, settings: str
+) -> None:
+    place, store = Place(tmp_path, settings), MemoryStore()
+    place.serve(d="good")
+    note = build_entry("note", annotations={"readOnlyHint": True}) | {"inputSchema": TEXT}
+    place.offer(note)
+    async with place.warden(store) as warden:
+        await warden.search_tools()
+        asked = None if settings else await run_call(warden, "d_note", {"text": "x"})
+    place.offer(note | {"description": "Sends it away."})
+    async with place.warden(store) as warden:
+        asked = await approve(warden, asked) if asked else await run_call(warden, "d_note", {"text": "x"})
+        [question] = asked.suspensions
+        assert "d_note changed" in question.found[0] and "note x" not in place.ledger
+        assert (await approve(warden, asked)).status == "completed"
+    assert place.ledger.count("note x") == 1
+
+
+def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:
+    before = ToolDefinition(name="t", description="Same start, then good.", input_schema=TEXT)
+    after = replace(
+        before,
+        description="Same start, then\n\x1b[2J\u202eevil." + "x" * 5_000,
+        risk="read",
+        input_schema={"type": "object", "properties": {f"p{n}": {} for n in range(50)}},
+        output_schema={"type": "object"},
+        annotations={"readOnlyHint": True},
+    )
+    found = describe_difference(before, after)
+    assert found.startswith("risk dangerous is now read; arguments added: ") and "and 45 more" in found
+    assert found.isprintable() and found.isascii() and len(found) <= DIFFERENCE_CHARS

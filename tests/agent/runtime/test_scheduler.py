@@ -1,12 +1,14 @@
-"""What the scheduler does when more is due than one turn takes care of, or than this process can continue."""
+"""Which executions this process works on: what it owns, in which turn, and what it keeps in memory."""
 
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from typing import get_args
 
 import anyio
-import anyio.lowlevel
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.struct import JsonValue
@@ -14,14 +16,20 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.peers import Peers
-from planwarden.agent.ports.store import Guard, Lease, Store, SuspensionRow
-from planwarden.agent.runtime import adoption, scheduler
-from planwarden.agent.runtime.adoption import SKIPPED_S, Adoption, StartRun
+from planwarden.agent.ports.store import Guard, Lease, SuspensionRow
+from planwarden.agent.runtime import scheduler
+from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import MAX_IDLE, MAX_IDLE_BYTES, ExecutionCache
-from planwarden.agent.runtime.scheduler import AT_ONCE, CLAIMED_AT_ONCE, MAX_ROWS, Scheduler
+from planwarden.agent.runtime.ownership import (
+    RIGHTS,
+    TRANSITIONS,
+    IllegalOwnershipEvent,
+    Ownership,
+    OwnershipEvent,
+    State,
+)
+from planwarden.agent.runtime.scheduler import AT_ONCE, MAX_ROWS, Scheduler
 from planwarden.tools.registry import Registry
 from tests.kit import ManualClock, MemoryStore, requirement
 from tests.storage.suite import Scribe
@@ -29,26 +37,6 @@ from tests.storage.suite import Scribe
 pytestmark = pytest.mark.anyio
 
 COUNT = 2 * MAX_ROWS + 50
-
-
-def build_scheduler(
-    store: Store,
-    wake: Callable[[SuspensionRow], Awaitable[None]],
-    start: StartRun,
-    *,
-    concurrency: int,
-    peers: Peers | None,
-) -> Scheduler:
-    async def nothing(_: object = None) -> None:
-        """These tests have no grants."""
-
-    known = ExecutionCache()
-    found = Adoption(
-        store, "p1", Registry(), known, follows=peers is not None, concurrency=concurrency, peers=peers, start=start
-    )
-    return Scheduler(
-        store, "p1", known, ChangeNotifier(), adopts=True, refresh_grants=nothing, wake=wake, adoption=found
-    )
 
 
 class Waits:
@@ -82,15 +70,22 @@ class Waits:
         if len(self.woken) == COUNT:
             self.is_over.set()
 
-    def start(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
-        raise AssertionError("these tests have no abandoned executions")
-
     async def fail(self, row: SuspensionRow) -> None:
         self.woken.append(row.suspension_id)
         raise PlanwardenError("the row is damaged")
 
-    def scheduler(self, *, fails: bool = False) -> Scheduler:
-        return build_scheduler(self.store, self.fail if fails else self.wake, self.start, concurrency=0, peers=None)
+    def scheduler(self, wake: Callable[[SuspensionRow], Awaitable[None]]) -> Scheduler:
+        def start(execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
+            raise AssertionError("these tests have no abandoned executions")
+
+        async def nothing(_: object = None) -> None:
+            """These tests have no grants."""
+
+        known = ExecutionCache()
+        found = Adoption(self.store, "p1", Registry(), known, follows=False, concurrency=0, peers=None, start=start)
+        return Scheduler(
+            self.store, "p1", known, ChangeNotifier(), adopts=True, refresh_grants=nothing, wake=wake, adoption=found
+        )
 
 
 @requirement("scheduler:fair")
@@ -103,7 +98,7 @@ async def test_what_is_due_at_once_is_worked_through_without_a_pause_and_in_turn
     await waits.begin()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(waits.scheduler().run)
+            tasks.start_soon(waits.scheduler(waits.wake).run)
             await waits.is_over.wait()
             tasks.cancel_scope.cancel()
     assert sorted(waits.woken) == sorted(waits.scribes)
@@ -111,101 +106,13 @@ async def test_what_is_due_at_once_is_worked_through_without_a_pause_and_in_turn
     assert 1 < waits.most_awake <= AT_ONCE
 
 
-async def test_a_turn_that_is_asked_for_begins_when_the_one_before_has_ended() -> None:
-    waits, is_held, may_end = Waits(), anyio.Event(), anyio.Event()
-    await waits.begin()
-
-    async def hold(row: SuspensionRow) -> None:
-        is_held.set()
-        await may_end.wait()
-        waits.woken.append(row.suspension_id)
-
-    waits.wake = hold
-    turns = waits.scheduler()
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(turns.tick)
-            await is_held.wait()
-            tasks.start_soon(turns.tick)
-            await anyio.wait_all_tasks_blocked()
-            may_end.set()
-    assert waits.woken[:MAX_ROWS] == waits.woken[MAX_ROWS:]
-
-
 @requirement("scheduler:fair")
 async def test_rows_that_cannot_be_woken_are_tried_again_only_at_the_usual_pace() -> None:
     waits = Waits()
     await waits.begin()
-    turns = waits.scheduler(fails=True)
+    turns = waits.scheduler(waits.fail)
     assert [await turns.tick() for _ in range(3)] == [True, False, False]
     assert len(waits.woken) == 3 * MAX_ROWS
-
-
-FOREIGN = 4 * CLAIMED_AT_ONCE
-REMEMBERED = 2 * CLAIMED_AT_ONCE
-TURNS = 3 * FOREIGN // CLAIMED_AT_ONCE
-
-
-class Others:
-    """Other processes that may have the tools which this one has not."""
-
-    generation = 0
-    is_outdated = False
-
-    def is_current(self, definition: ToolDefinition) -> bool:
-        return True
-
-
-class Office:
-    """Executions that nobody owns: many whose tool is not here, and the newest one, which anybody can continue."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
-        self.taken: list[str] = []
-
-    async def begin(self) -> None:
-        for number in range(FOREIGN):
-            await self._abandon(Scribe.on(self.store, f"e{number}", owner="gone"))
-        scribe = Scribe.on(self.store, "mine", owner="gone")
-        await scribe.start()
-        await scribe.write(ev.ToolCallIntended(call_id="a:1", arguments={}), ev.ToolReturned(call_id="a:1"))
-        await self._abandon(scribe, ev.StepCompleted(step_id="a", validation="passed"))
-
-    async def _abandon(self, scribe: Scribe, *events: ev.Event) -> None:
-        await (scribe.write(*events) if events else scribe.start())
-        assert scribe.lease is not None
-        await self.store.release(scribe.lease)
-
-    def start(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
-        self.taken.append(execution.execution_id)
-
-    def scheduler(self) -> Scheduler:
-        async def wake(row: SuspensionRow) -> None:
-            raise AssertionError("these tests have no questions")
-
-        return build_scheduler(self.store, wake, self.start, concurrency=100, peers=Others())
-
-    async def count_claims(self) -> int:
-        """How often an execution changed its owner since it was abandoned."""
-        headers = await self.store.walk("", FOREIGN + 1)
-        return sum(header.fence - 1 for header in headers)
-
-
-@requirement("scheduler:fair")
-async def test_more_executions_than_a_process_remembers_and_cannot_continue_do_not_keep_it_busy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(adoption, "MAX_SKIPPED", REMEMBERED)
-    office = Office()
-    await office.begin()
-    turns = office.scheduler()
-    has_more = [await turns.tick() for _ in range(TURNS)]
-    assert has_more == [True] + [False] * (TURNS - 1)
-    assert office.taken == ["mine"]
-    assert await office.count_claims() == CLAIMED_AT_ONCE + 1
-    office.clock.advance(SKIPPED_S)
-    assert await turns.tick(), "it looks again after a while"
 
 
 def make_state(name: str, argument: JsonValue) -> ExecutionState:
@@ -232,6 +139,59 @@ def test_idle_executions_with_large_plans_are_dropped_by_their_bytes(beside: Jso
     for number in range(MAX_IDLE + 1):
         known.cache_idle(make_state(f"e{number}", 1))
     assert len(known.idle) == MAX_IDLE and "large" not in known.idle
+
+
+STATES: tuple[State, ...] = get_args(State)
+EVENTS: tuple[OwnershipEvent, ...] = get_args(OwnershipEvent)
+LEASE = Lease("e", "p", 1)
+
+
+def move(ownership: Ownership, event: OwnershipEvent) -> None:
+    """Let the event happen as a run lets it happen: what the store says of the lease comes with the lease."""
+    if event == "acquired":
+        ownership.settle(LEASE, 7.0)
+    elif event == "released":
+        ownership.settle(None)
+    else:
+        ownership.apply(event)
+
+
+@given(st.sampled_from(["unowned", "owned", "unproven"]), st.lists(st.sampled_from(EVENTS), max_size=12))
+def test_on_every_way_only_what_the_store_confirmed_is_owned_and_an_illegal_event_changes_nothing(
+    start: str, walk: list[OwnershipEvent]
+) -> None:
+    ownership = Ownership(LEASE if start == "owned" else None, seems_foreign=start == "unproven")
+    for event in walk:
+        before, lease = ownership.state, ownership.lease
+        if event not in TRANSITIONS[before]:
+            with pytest.raises(IllegalOwnershipEvent, match=f"{event} cannot happen to an execution that is {before}"):
+                move(ownership, event)
+            assert (ownership.state, ownership.lease) == (before, lease)
+            continue
+        move(ownership, event)
+        assert ownership.state == TRANSITIONS[before][event]
+        if ownership.state == "owned":
+            assert ownership.lease is not None and (before == "owned" or event == "acquired")
+        assert ownership.lease is None or ownership.state in ("owned", "in_doubt")
+        assert ownership.lease is not None or not ownership.is_certain(7.0)
+        assert ownership.is_elsewhere == (ownership.state in ("foreign", "unproven", "lost"))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_nothing_but_commands_is_appended_and_no_job_starts_where_another_process_may_own_the_execution(
+    state: State,
+) -> None:
+    rights, row = RIGHTS[state], TRANSITIONS[state]
+    assert rights.starts_jobs == (rights.appends == "everything") == (state in ("unowned", "owned"))
+    # Without a lease, an append has to acquire one, or it is refused.
+    assert rights.acquires == (state == "unowned")
+    # Nothing is appended before it is settled what became of a commit, and the log is not read in another way.
+    assert (rights.appends == "nothing") == (state == "in_doubt") == ("advanced" not in row)
+    # What was lost comes back only by reading what its owner appended, once nothing of this process runs any more.
+    assert "acquired" not in row or state not in ("lost", "foreign")
+    assert row.get("advanced", state) == ("unowned" if state in ("foreign", "unproven") else state)
+    assert rights.cancels_jobs == ("jobs_ended" in row and rights.appends == "commands")
+    assert row.get("left") in ("lost", "foreign")
 
 
 FORK = """

@@ -1,14 +1,14 @@
-"""What a plan seems to promise and does not, told as a warning when it is accepted."""
+"""What a plan is warned about: placeholders for values that nobody knew, and what it seems to promise and does not."""
 
 import pytest
 from pydantic import JsonValue
 
+from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
-from tests.requirements import requirement
+from tests.kit import requirement
 
 Json = dict[str, JsonValue]
-
 FACTS = {
     "find_orders": ToolFacts(is_blocking=False, may_ask=False),
     "send_email": ToolFacts(is_blocking=False),
@@ -26,31 +26,20 @@ def warn(*steps: Json) -> tuple[str, ...]:
     ("description", "said"),
     [
         ("Send an e-mail to Ann", "speaks of sending, but promises no tool; nothing will be sent"),
-        ("Write the reminder and send it", "sending"),
         ("Compare both. Then delete the smaller one", "nothing will be deleted"),
-        ("Please pay the invoice", "nothing will be paid"),
         ("Check the total; refund the customer if it is too high", "nothing will be refunded"),
-        ("If it is free, book the room", "nothing will be booked"),
         ("transfer 200 EUR to Bob", "nothing will be transferred"),
         ("E-mail the report", "nothing will be e-mailed"),
-        ("PUBLISH the page", "nothing will be published"),
         ("Call send_email for each customer", "speaks of send_email, but promises no tool; it will not be called"),
         ("Tell Ann with `send_email`", "speaks of send_email"),
-        ("send_email to Ann", "speaks of send_email"),
         ("Summarise what was sent", None),
         ("Decide whether to send a reminder or to pay at once", None),
         ("List the invoices to pay, refund and cancel", None),
-        ("Write the text of a mail", None),
         ("Do not send anything; explain why", None),
-        ("Never delete or change a record", None),
         ("Draft an e-mail, a post and a book review", None),
-        ("Refund amount: compute it", None),
         ("Post-process the list", None),
         ("Say which payments were refunded and sent back", None),
         ("Use the result of find_orders", None),
-        ("Find the largest order", None),
-        ("Read the book and the mail that was sent, then compare them", None),
-        ("Explain how paying works", None),
     ],
 )
 def test_a_step_that_speaks_of_an_effect_and_has_no_tools_is_warned_about(description: str, said: str | None) -> None:
@@ -59,13 +48,6 @@ def test_a_step_that_speaks_of_an_effect_and_has_no_tools_is_warned_about(descri
         assert warnings == ()
     else:
         assert len(warnings) == 1 and warnings[0].startswith("step 'a' speaks of ") and said in warnings[0]
-
-
-@requirement("plan:promises")
-def test_hundreds_of_such_steps_are_a_few_warnings_and_one_that_names_its_tool_is_none() -> None:
-    steps: list[Json] = [{"id": f"s{number}", "description": "Send it"} for number in range(40)]
-    assert len(warn(*steps)) == 10
-    assert warn({"id": "a", "description": "Send it", "requiredTools": ["send_email"]}) == ()
 
 
 ASK: Json = {
@@ -92,39 +74,91 @@ ITEM: Json = {"$from": "item"}
     ("steps", "said"),
     [
         ((ASK, mail()), None),
-        ((FIND, ASK, mail(FROM_FIND)), None),
-        ((FIND, ASK, mail(ITEM, forEach=FROM_FIND)), None),
-        ((ASK, mail(ITEM, forEach=["a", "b"])), None),
         ((ASK, FIND, mail(FROM_FIND)), "let step 'ask' come after step 'find', from which its calls take values"),
-        (({**ASK, "dependencies": []}, {**FIND, "dependencies": []}, mail(FROM_FIND)), "come after step 'find'"),
         ((ASK, mail({"$from": "ask", "pointer": "/to"})), "give step 'mail' its toolCalls, with arguments that are"),
         ((ASK, FIND, mail(ITEM, forEach=FROM_FIND)), LOOP_ADVICE),
-        (
-            (
-                ASK,
-                mail(
-                    forEach=["a"],
-                    toolCalls=[
-                        {"toolName": "find_orders", "arguments": {}},
-                        {"toolName": "send_email", "arguments": {"to": {"$from": "item", "call": 0}}},
-                    ],
-                ),
-            ),
-            LOOP_ADVICE,
-        ),
         ((ASK, {"id": "mail", "description": "x", "requiredTools": ["send_email"]}), "give step 'mail' its toolCalls"),
-        ((ASK, mail(requiredTools=["send_email", "find"])), "give step 'mail' its toolCalls"),
         # Nobody is asked about these anyway.
         ((ASK, {"id": "mail", "description": "x", "requiredTools": ["find_orders"]}), None),
-        ((ASK, {"id": "mail", "description": "Think about it"}), None),
     ],
 )
 def test_a_confirmation_of_calls_that_are_not_known_when_it_asks_is_warned_about(
     steps: tuple[Json, ...], said: str | None
 ) -> None:
     warnings = warn(*steps)
-    if said is None:
-        assert warnings == ()
-    else:
-        [warning] = warnings
-        assert "each call that needs a person will still be asked about; to ask once, " in warning and said in warning
+    assert len(warnings) == (said is not None)
+    for warning in warnings:
+        assert "each call that needs a person will still be asked about; to ask once, " in warning
+        assert said is not None and said in warning
+
+
+PLACEHOLDERS = (
+    "{{ customer.name }}",
+    "${x}",
+    "{name}",
+    "<customer id from step 1>",
+    "<your-email@domain>",
+    "[AMOUNT]",
+    "[insert date here]",
+    "TODO",
+    "TBD: ask Ann",
+    "CHANGE_ME",
+    "YOUR_API_KEY_HERE",
+    "Lorem ipsum dolor sit amet",
+    "the result of step 1",
+    "example.com",
+    "ann@example.com",
+    "your-email@company.com",
+    "Dear {{name}},\n\nyour invoice 7 is overdue.",
+    "Hi {first_name}, you owe {amount} EUR.",
+    "Please pay <total from step 2> EUR.",
+)
+TEXTS = (
+    "Dear Ann, you owe 5 EUR.",
+    "Write to us at example.com if you have questions.",
+    "We are at your place on Friday; bring the [A-Z] folder.",
+    '{"name": "Ann", "tags": ["{x}"]}',
+    "body { color: red } .a{margin:0}",
+    "name = 'Ann'\nprint(f\"Dear {name}, you owe {amount}\")\n",
+    "const greet = (name) => `Dear ${name},`;",
+    r"\frac{a}{b} + \textbf{Name}",
+    "${HOME}",
+    "{% for x in xs %}{{ x }}{% endfor %}",
+    "<p>Dear {{ name }},</p>",
+    "<https://acme.io/x>",
+    "<ann@acme.io>",
+    "https://api.acme.io/customers/{id}",
+    "${{ secrets.TOKEN }}",
+    "[URGENT] Server down",
+    "See [your account](https://acme.io/account).",
+    "SELECT name FROM t WHERE id = {id}",
+    "^[A-Z]{3}[0-9]{2}$",
+    "2 < 3 and 5 > 4",
+    "x" * 5000,
+    "yours@acme.io",
+    "The result of step changes is good.",
+)
+NAMED_AS_CODE = (
+    ("template", "Dear {name}"),
+    ("email_template", "Dear {{name}},"),
+    ("html", "<name>"),
+)
+
+
+@requirement("plan:placeholders")
+@pytest.mark.parametrize("text", PLACEHOLDERS)
+def test_a_placeholder_is_found_with_its_path(text: str) -> None:
+    [sentence] = find_placeholders({"to": [{"body": text}]})
+    assert sentence.startswith("/to/0/body ")
+
+
+@requirement("plan:placeholders")
+@pytest.mark.parametrize(("name", "text"), [*(("content", text) for text in TEXTS), *NAMED_AS_CODE])
+def test_text_code_and_markup_are_no_placeholders(name: str, text: str) -> None:
+    assert list(find_placeholders({name: text})) == []
+
+
+@requirement("plan:placeholders")
+def test_values_of_bindings_and_templates_are_no_placeholders() -> None:
+    bound: JsonValue = {"$from": "find", "pointer": "/{name}"}
+    assert list(find_placeholders({"to": bound, "body": {"$text": "Dear {n}", "with": {"n": bound}}})) == []

@@ -1,0 +1,335 @@
+"""What time does to a question: silence means what the operator says, reminders fire once, an answer ends both."""
+
+from dataclasses import dataclass
+from math import inf, nan
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.alarms import Schedule
+from planwarden.agent.core.thread_effects import list_thread_effects
+from planwarden.server.settings.configuration import load_settings
+from planwarden.server.settings.tables import ToolSettings
+from tests.kit import (
+    NOWHERE,
+    YES,
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    OperatorPolicy,
+    Settings,
+    by,
+    decide,
+    governed,
+    plan,
+    requirement,
+    tool_step,
+    warden,
+)
+from tests.storage.suite import BackEnd
+from tests.support.fakes import StoreCall, WatchedStore
+from tests.support.wardens import pass_time
+
+pytestmark = pytest.mark.anyio
+
+
+def settings(name: str, /, **given: object) -> Settings:
+    """The operator lets silence approve calls of this tool."""
+    tools = {name: ToolSettings.model_validate({"on_timeout": "approve", **given})}
+    return Settings(home=NOWHERE, tools=tools)
+
+
+@requirement("approval:silence")
+@pytest.mark.parametrize(
+    ("asked_s", "limit_s", "until_s", "on_timeout"),
+    [
+        (0.001, 600.0, 600.0, "approve"),
+        (None, 600.0, 600.0, "approve"),
+        (900, 600.0, 900.0, "reject"),
+        (0.001, None, 0.001, "reject"),
+        (None, None, None, "approve"),
+    ],
+)
+async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_never_approves(
+    asked_s: float | None, limit_s: float | None, until_s: float | None, on_timeout: str
+) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    limits = {} if limit_s is None else {"answer_within_s": limit_s}
+    arguments: dict[str, JsonValue] = {"action": "Pay everybody?"}
+    if asked_s is not None:
+        arguments["timeoutSeconds"] = asked_s
+    given = settings("displayConfirmation", **limits)
+    steps = plan(
+        tool_step("ask", "displayConfirmation", arguments, confirms=["pay"]), tool_step("pay", "note", {"text": "paid"})
+    )
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        began = clock.now()
+        asked = await w.execute_plan(steps)
+        [question] = asked.suspensions
+        assert question.on_timeout == on_timeout
+        until = None if question.expires_at is None else round(question.expires_at.timestamp() - began, 3)
+        assert until == until_s
+        for seconds, is_over in ((1, False), (1_000, True)):
+            assert ledger.lines == []
+            await pass_time(w, clock, asked, seconds)
+            assert is_over or ledger.lines == []
+    assert ledger.lines == (["note paid"] if until_s is not None and on_timeout == "approve" else [])
+
+
+@requirement("approval:silence")
+async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -> None:
+    @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm", timeout_s=600)
+    async def ask(seconds: float) -> planwarden.Suspend:
+        """Ask."""
+        return planwarden.Suspend(message="Pay?", timeout_s=seconds, on_timeout="approve")
+
+    clock = ManualClock()
+    async with warden(tools=[ask], store=MemoryStore(clock)) as w:
+        for seconds, until_s in ((0.001, 600), (900.0, 900)):
+            began = clock.now()
+            asked = await w.execute_plan(plan(tool_step("a", "ask", {"seconds": seconds})))
+            [question] = asked.suspensions
+            assert question.expires_at is not None and question.on_timeout == "reject"
+            assert round(question.expires_at.timestamp() - began) == until_s
+
+
+@requirement("approval:silence", "thread:effects")
+async def test_what_silence_let_run_does_not_count_as_approved_by_a_person() -> None:
+    ledger, clock = Ledger(), ManualClock()
+    given = settings("erase", answer_within_s=60, risk="confirm")
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        clock.advance(61)
+        await w.service.engine.tick()
+        done = await w.service.engine.find(asked.execution_id)
+    assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
+    assert [effect.is_approved for effect in list_thread_effects(done)] == [False]
+
+
+@requirement("approval:silence")
+@pytest.mark.parametrize("why", ["dangerous", "critical", "another policy"])
+async def test_silence_approves_no_call_above_confirm_and_none_under_another_policy(why: str) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    store, risk = MemoryStore(clock), "confirm" if why == "another policy" else why
+    given = settings("erase", answer_within_s=60, risk=risk)
+    async with warden(ledger, store=store, settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        assert asked.suspensions[0].on_timeout == ("approve" if risk == "confirm" else "reject")
+    changed = governed(facts={"changed": True}).policy if risk == "confirm" else given.policy
+    async with warden(ledger, store=store, settings=msgspec.structs.replace(given, policy=changed)) as w:
+        clock.advance(61)
+        await w.service.engine.tick()
+        done = await w.get_execution(asked.thread_id)
+    assert (done.status, ledger.lines) == ("rejected", [])
+
+
+@requirement("approval:silence")
+@pytest.mark.parametrize("seconds", [0, -1, inf, nan])
+async def test_a_tool_whose_question_has_no_usable_limit_fails_with_a_sentence(seconds: float) -> None:
+    @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")
+    async def ask() -> planwarden.Suspend:
+        """Ask."""
+        return planwarden.Suspend(message="Pay?", timeout_s=seconds)
+
+    async with warden(tools=[ask]) as w:
+        done = await w.execute_plan(plan(tool_step("a", "ask")))
+    error = done.steps[0].error
+    assert done.status == "failed" and error is not None and "a limit is more than 0 and at most" in error.message
+
+
+@requirement("approval:silence")
+async def test_what_was_revised_is_never_approved_by_silence() -> None:
+    ledger, clock = Ledger(), ManualClock()
+    given = settings("erase", answer_within_s=60, risk="confirm")
+    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        edit = planwarden.Decision(approved=True, modified_args={"ids": [2]})
+        edited = await decide(w, asked, edit, by("local", "claimed"))
+        assert [view.suspensions[0].on_timeout for view in (asked, edited)] == ["approve", "reject"]
+        done = await pass_time(w, clock, asked, 61)
+    assert (done.status, ledger.lines) == ("rejected", [])
+
+
+def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tuple[str, ...] = ("bob",)) -> Settings:
+    schedule = Schedule(
+        remind_after_s=remind_after_s,
+        escalate_after_s=escalate_after_s,
+        escalate_to=() if escalate_after_s is None else to,
+    )
+    return governed(default_schedule=schedule)
+
+
+@dataclass
+class Asked:
+    """One open question in a warden, and how its time goes by."""
+
+    warden: planwarden.Warden
+    clock: ManualClock
+    thread_id: str
+    suspension_id: str
+
+    @classmethod
+    async def by(cls, warden: planwarden.Warden, clock: ManualClock, *steps: dict[str, JsonValue]) -> "Asked":
+        execution = await warden.execute_plan(plan(*(steps or (tool_step("a", "erase", {"ids": [1]}),))))
+        return cls(warden, clock, execution.thread_id, execution.suspensions[0].suspension_id)
+
+    async def after(self, seconds: float) -> list[tuple[int, str]]:
+        """Everything that fired when so much more time has passed."""
+        self.clock.advance(seconds)
+        await self.warden.service.engine.tick()
+        return await self.fired()
+
+    async def fired(self) -> list[tuple[int, str]]:
+        store = self.warden.service.engine.store
+        [header] = await store.thread(self.thread_id)
+        events = [entry.event for entry in await store.read(header.execution_id)]
+        return [(event.number, event.kind) for event in events if isinstance(event, ev.SuspensionReminded)]
+
+    async def approve(self) -> planwarden.Execution:
+        return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, by(), principal="local")
+
+
+@requirement("alarm:once")
+async def test_reminders_and_the_escalation_fire_once_each_and_change_nothing_of_the_question() -> None:
+    clock = ManualClock()
+    settings = policy(300, 1200, escalate_after_s=1800)
+    async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
+        asked = await Asked.by(w, clock)
+        [shown] = (await w.get_execution(asked.thread_id)).suspensions
+        assert await asked.after(299) == []
+        assert await asked.after(1) == await asked.after(0) == [(1, "remind")]
+        assert await asked.after(900) == [(1, "remind"), (2, "remind")]
+        assert await asked.after(600) == [(1, "remind"), (2, "remind"), (3, "escalate")]
+        assert len(await asked.after(1e6)) == 3
+        view = await w.get_execution(asked.thread_id, observations_after=0)
+        rows = (await w.service.audit.read_page(thread_id=asked.thread_id)).rows
+        done = await asked.approve()
+    reminders = [seen for seen in view.observations or () if seen.type == "AGENT_SUSPENDED" and "reminder" in seen.data]
+    assert [seen.data["reminder"] for seen in reminders] == [
+        {"number": 1, "kind": "remind", "to": []},
+        {"number": 2, "kind": "remind", "to": []},
+        {"number": 3, "kind": "escalate", "to": ["bob"]},
+    ]
+    assert [row.kind for row in rows] == ["asked", "reminded", "reminded", "escalated"]
+    assert rows[-1].facts["to"] == ["bob"] and view.suspensions[0].digest == shown.digest
+    assert done.status == "completed"
+
+
+@requirement("alarm:once")
+@pytest.mark.parametrize(
+    ("remind", "escalate", "down_s", "fired"),
+    [
+        ((60, 120, 180), None, 150, [(2, "remind")]),
+        ((60, 120, 180), None, 500, [(3, "remind")]),
+        ((60, 120), 180, 500, [(3, "escalate")]),
+        ((60, 180), 120, 500, [(3, "escalate")]),
+        ((60, 180), 120, 130, [(2, "escalate")]),
+    ],
+)
+async def test_what_was_missed_while_nobody_was_there_fires_as_one(
+    remind: tuple[float, ...], escalate: float | None, down_s: float, fired: list[tuple[int, str]]
+) -> None:
+    clock, settings = ManualClock(), policy(*remind, escalate_after_s=escalate)
+    store = MemoryStore(clock)
+    async with warden(Ledger(), store=store, settings=settings) as w:
+        before = await Asked.by(w, clock)
+    async with warden(Ledger(), store=store, settings=settings) as w:
+        asked = Asked(w, clock, before.thread_id, before.suspension_id)
+        assert await asked.after(down_s) == await asked.after(0) == fired
+        assert len(await asked.after(1000)) == (2 if fired[0][0] < len(remind) + (escalate is not None) else 1)
+
+
+@requirement("alarm:once")
+async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> None:
+    clock, settings = ManualClock(), policy(60, 120)
+    async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
+        answered = await Asked.by(w, clock)
+        assert await answered.after(60) == [(1, "remind")]
+        await answered.approve()
+        assert await answered.after(60) == [(1, "remind")]
+        cancelled = await Asked.by(w, clock)
+        await w.cancel_execution(cancelled.thread_id)
+        assert await cancelled.after(200) == []
+        late = await Asked.by(w, clock, tool_step("a", "displayConfirmation", {"action": "?", "timeoutSeconds": 100}))
+        assert await late.after(101) == []
+        assert (await w.get_execution(late.thread_id)).status == "rejected"
+
+
+@requirement("alarm:once", "race:decision")
+@pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("first", "second"), [("decision", "reminder"), ("reminder", "decision"), ("reminder", "reminder")]
+)
+async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_turns_no_decision_away(
+    back_end: BackEnd, first: str, second: str
+) -> None:
+    clock, settings, ledger = back_end.clock, policy(60), Ledger()
+    held, go = anyio.Event(), anyio.Event()
+
+    def store_of(what: str, *, is_second: bool) -> WatchedStore:
+        async def hook(moment: StoreCall) -> None:
+            if what == "decision" and moment.call == "due":
+                # The person's process never gets to look for what is due.
+                await anyio.sleep_forever()
+            is_late = (moment.call, moment.when) == ("append", "before") and clock.now() > began
+            if is_second and is_late and not held.is_set():
+                held.set()
+                await go.wait()
+
+        return WatchedStore(back_end.connect(), hook)
+
+    async def act(w: planwarden.Warden, what: str) -> None:
+        own = Asked(w, clock, asked.thread_id, asked.suspension_id)
+        await (own.approve() if what == "decision" else w.service.engine.tick())
+
+    began = clock.now()
+    async with (
+        warden(ledger, store=store_of(first, is_second=False), settings=settings) as winner,
+        warden(ledger, store=store_of(second, is_second=True), settings=settings) as loser,
+    ):
+        asked = await Asked.by(winner, clock)
+        clock.advance(60)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(act, loser, second)
+            await held.wait()
+            await act(winner, first)
+            go.set()
+        assert await asked.fired() == ([] if first == "decision" else [(1, "remind")])
+        done = await winner.get_execution(asked.thread_id)
+    is_decided = "decision" in (first, second)
+    assert done.status == ("completed" if is_decided else "suspended")
+    assert ledger.lines == (["erase [1]"] if is_decided else [])
+
+
+FILE = """
+[approvals]
+remind_after_s = [600]
+escalate_after_s = 3600
+escalate_to = ["ops"]
+[tools.wipe]
+risk = "critical"
+remind_after_s = [60, 300]
+[tools.quiet]
+remind_after_s = []
+escalate_after_s = 0
+"""
+
+
+def test_a_tool_may_differ_in_when_to_remind_which_nobody_has_to_look_at_again(tmp_path: Path) -> None:
+    def load(text: str) -> OperatorPolicy:
+        (tmp_path / "planwarden.toml").write_text(text)
+        return load_settings(home=tmp_path, environment={}).policy
+
+    found = load(FILE)
+    default = Schedule(remind_after_s=(600,), escalate_after_s=3600, escalate_to=("ops",))
+    assert found.schedule("anything") == default
+    assert found.schedule("wipe") == replace(default, remind_after_s=(60, 300))
+    assert found.schedule("quiet").remind_after_s == () and found.schedule("quiet").escalate_after_s is None
+    assert load(FILE.replace("[60, 300]", "[61]").replace("3600", "4000")).policy_digest == found.policy_digest
+    assert load(FILE.replace('"critical"', '"dangerous"')).policy_digest != found.policy_digest

@@ -1,0 +1,255 @@
+"""What becomes of calls that end oddly, do not stop, or whose tool is not known here yet; no execution gets stuck."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.model import AskCaller
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.base import Tool, define
+from tests.kit import YES, Ledger, calls, confirm, decide, model_step, plan, requirement, says, tool_step, warden
+from tests.support.loop_time import pass_time as pass_loop_time
+from tests.support.wardens import end_at_once
+
+pytestmark = pytest.mark.anyio
+
+NAN = math.nan
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    """A test that hangs for a minute hangs until it is killed."""
+    with anyio.fail_after(60):
+        yield
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """A store that really encodes."""
+    opened = SqliteStore.open(tmp_path / "home" / "planwarden.db")
+    yield opened
+    await opened.close()
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize("value", [NAN, -math.inf, [10**5000]], ids=["nan", "infinity", "endless"])
+async def test_a_plan_or_an_answer_with_a_number_that_json_cannot_hold_is_refused_and_the_question_stays(
+    store: SqliteStore, value: JsonValue
+) -> None:
+    ledger = Ledger()
+
+    def note(text: JsonValue) -> JsonValue:
+        return {"toolCalls": [{"toolName": "note", "arguments": {"text": text}}]}
+
+    async with warden(ledger, store=store) as w:
+        with pytest.raises(InvalidPlan):
+            await w.execute_plan(plan(tool_step("a", "note", {"text": value})))
+        assert await store.executions(None, 10) == ()
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), model_step("b", "note")))
+        with pytest.raises(InvalidArguments):
+            await decide(w, asked, planwarden.Decision(approved=True, modified_args={"ids": [1], "x": value}))
+        asked = await decide(w, asked)
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
+        with pytest.raises(InvalidArguments):
+            await w.submit_answer(*place, note(value))
+        done = await w.submit_answer(*place, note("now"))
+    assert (done.status, ledger.lines) == ("completed", ["erase [1]", "note now"])
+
+
+@planwarden.tool(name="odd", risk="read", effect="effect")
+async def odd(kind: str) -> Any:
+    """Return something that is no JSON."""
+    deep: object = 1
+    for _ in range(500):
+        deep = [deep]
+    made: dict[str, object] = {"nan": NAN, "endless": 10**5000, "object": {"a": object()}, "deep": deep}
+    return made[kind]
+
+
+@planwarden.tool(name="hard", risk="read", execution_mode="blocking", effect="read")
+async def hard(kind: str) -> planwarden.Suspend:
+    """Ask with something that is no JSON."""
+    if kind == "payload":
+        return planwarden.Suspend(message="?", resume_payload=cast("JsonValue", {"a": object()}))
+    return planwarden.Suspend(message="?", form=cast("dict[str, JsonValue]", {"type": object()}))
+
+
+@planwarden.tool(risk="read", effect="effect")
+async def impatient() -> str:
+    """Wait for something that was given up."""
+    given_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    given_up.cancel()
+    return await given_up
+
+
+@planwarden.tool(risk="read", effect="read", timeout_s=5.0)
+async def look() -> str:
+    """Never ends."""
+    pass_loop_time(5.0)
+    await anyio.sleep_forever()
+    return "never"
+
+
+@planwarden.tool(name="mistaken", risk="read", effect="effect")
+async def mistaken() -> None:
+    """Raise an error that is not meant for tools."""
+    raise UsageError("not like this")
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize(
+    ("tool", "kind", "code"),
+    [
+        ("odd", "nan", "tool_error"),
+        ("odd", "endless", "tool_error"),
+        ("odd", "object", "tool_error"),
+        ("odd", "deep", "tool_error"),
+        ("hard", "payload", "tool_error"),
+        ("hard", "form", "tool_error"),
+        ("mistaken", None, "tool_error"),
+        ("impatient", None, "tool_error"),
+        ("look", None, "timeout"),
+    ],
+)
+async def test_a_tool_that_ends_oddly_fails_its_step_and_nobody_is_asked(
+    store: SqliteStore, tool: str, kind: str | None, code: str
+) -> None:
+    step = tool_step("a", tool, {"kind": kind} if kind else {})
+    async with warden(tools=[odd, hard, mistaken, impatient, look], store=store) as w:
+        done = await w.execute_plan(plan(step), wait_seconds=60)
+    error = done.steps[0].error
+    assert done.status == "failed" and error is not None and error.code == code and error.message
+
+
+class RaisingModel:
+    """A provider with a fault of its own."""
+
+    async def reply(self, prompt: Prompt, tools: object) -> Reply | AskCaller:
+        raise ZeroDivisionError("a fault of the provider")
+
+
+@requirement("engine:foreign-values")
+async def test_a_model_that_raises_fails_the_prompt_and_is_not_asked_again_without_end() -> None:
+    async with warden(model=RaisingModel()) as w:
+        done = await w.run_goal("anything", wait_seconds=60)
+    assert done.status == "failed" and done.error is not None and done.error.code == "model_error"
+    assert "ZeroDivisionError" in done.error.message
+
+
+@dataclass
+class StubbornTool:
+    """A tool that survives three cancellations, then waits on, or waits for what nobody will finish."""
+
+    end: Literal["waits on", "cancels itself"]
+    has_begun: anyio.Event = field(default_factory=anyio.Event)
+    survived: int = 0
+
+    def tool(self, timeout_s: float | None) -> object:
+        @planwarden.tool(risk="read", effect="read", timeout_s=timeout_s)
+        async def go_on() -> str:
+            """Go on although it is cancelled."""
+            self.has_begun.set()
+            while self.survived < 3:
+                with suppress(anyio.get_cancelled_exc_class()):
+                    await anyio.sleep_forever()
+                self.survived += 1
+            abandoned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            if self.end == "cancels itself":
+                abandoned.cancel()
+            return await abandoned
+
+        return go_on
+
+
+@pytest.mark.parametrize("end", ["waits on", "cancels itself"])
+@pytest.mark.parametrize(("reason", "status"), [("timeout", "failed"), ("cancelled", "cancelled"), ("closed", "")])
+async def test_a_tool_that_goes_on_although_it_was_cancelled_holds_up_neither_its_execution_nor_the_close(
+    reason: str, status: str, end: Literal["waits on", "cancels itself"]
+) -> None:
+    stubborn = StubbornTool(end)
+    async with warden(tools=[stubborn.tool(0.001 if reason == "timeout" else None)]) as w:
+        execution = await w.execute_plan(plan(tool_step("a", "go_on")), wait_seconds=0)
+        await stubborn.has_begun.wait()
+        if reason == "closed":
+            end_at_once(w)
+        else:
+            if reason == "cancelled":
+                await w.cancel_execution(execution.thread_id)
+            await w.service.engine.wait(await w.service.engine.find(execution.execution_id), 60)
+            execution = await w.get_execution(execution.thread_id)
+            error = execution.steps[0].error
+            assert execution.status == status and (error is None or error.code == reason)
+    assert stubborn.survived == 3
+
+
+class LateListings:
+    """One server whose listing comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+        self.answered = anyio.Event()
+
+    def is_unlisted(self, name: str) -> bool:
+        return name.startswith("late_") and not self.answered.is_set()
+
+    async def wait_until_listed(self, names: Iterable[str]) -> None:
+        assert list(names) == ["late_note"]
+        self.asked.set()
+        await self.answered.wait()
+
+
+def list_tools(w: planwarden.Warden, ledger: Ledger) -> None:
+    async def note(arguments: dict[str, JsonValue], _: object) -> object:
+        ledger.lines.append(f"late {arguments}")
+        return None
+
+    definition = ToolDefinition(name="late_note", description="Write.", input_schema={}, effect="effect", risk="read")
+    w.tools.replace_group("late", [Tool(define(definition), note)])
+
+
+@requirement("downstream:adopted")
+@pytest.mark.parametrize(
+    ("by_whom", "then", "status"),
+    [
+        ("plan", "listed", "completed"),
+        ("model", "listed", "completed"),
+        ("plan", "gone", "failed"),
+        ("plan", "cancelled", "cancelled"),
+    ],
+)
+async def test_a_call_and_a_prompt_wait_for_the_listing_of_their_tools(by_whom: str, then: str, status: str) -> None:
+    ledger, listings = Ledger(), LateListings()
+    step = tool_step("a", "late_note") if by_whom == "plan" else model_step("a", "late_note")
+    script: list[JsonValue] | None = None if by_whom == "plan" else [calls(("late_note", {})), says("done")]
+    async with warden(ledger, script=script) as w:
+        list_tools(w, ledger)
+        asked = await w.execute_plan(plan(confirm("ask"), step))
+        w.tools.replace_group("late", [])
+        w.tools.listings = listings
+        await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES, wait_seconds=0)
+        await listings.asked.wait()
+        assert ledger.lines == []
+        if then == "cancelled":
+            await w.cancel_execution(asked.thread_id)
+        else:
+            if then == "listed":
+                list_tools(w, ledger)
+            listings.answered.set()
+        await w.service.engine.wait(await w.service.engine.find(asked.execution_id), 60)
+        ended = await w.get_execution(asked.thread_id)
+    assert (ended.status, ledger.lines) == (status, ["late {}"] if then == "listed" else [])
+    error = ended.steps[1].error
+    assert then != "gone" or (error is not None and "there is no tool 'late_note'" in error.message)

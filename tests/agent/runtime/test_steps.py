@@ -1,0 +1,323 @@
+"""When a step runs, how often its calls are tried, and what completes it: TAEF, only recorded, successful calls."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.core.tool import Effect, Risk
+from tests.kit import (
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    calls,
+    decide,
+    model_step,
+    plan,
+    requirement,
+    says,
+    statuses,
+    tool_step,
+    warden,
+)
+from tests.support.wardens import pass_time, run
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, JsonValue]
+NOTE = calls(("note", {"text": "x"}))
+FIND = calls(("find", {"topic": "t"}))
+MARKED = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}\n'
+
+
+@pytest.mark.parametrize(
+    ("tools", "script", "options", "status", "retries", "code"),
+    [
+        (["note"], [says("I have written the note.")] * 3, {}, "failed", 2, "tools_not_called"),
+        (["note"], [says("I will write it."), NOTE], {}, "completed", 1, None),
+        (["note"], [says(MARKED + "---JSON_OUTPUT_END---")], {}, "completed", 0, None),
+        (["find", "note"], [FIND, NOTE], {}, "completed", 0, None),
+        (["find", "note"], [FIND, *[says("done")] * 3], {}, "failed", 2, "tools_not_called"),
+        (["broken"], [calls(("broken", {}))] * 5, {}, "failed", 0, "iterations_exhausted"),
+        # Enforcement prompts are counted apart from iterations.
+        (["note"], [says("soon"), says("soon"), NOTE], {"maxIterations": 1}, "completed", 2, None),
+        (["note"], [says("no")], {"taefMaxRetries": 0}, "failed", 0, "tools_not_called"),
+        (["note"], [], {}, "failed", 0, "model_error"),
+    ],
+    ids=["prose", "prose first", "in text", "in turn", "half", "failed", "counted apart", "no retry", "no reply"],
+)
+async def test_a_step_is_completed_by_calls_and_never_by_words(
+    tools: list[str], script: list[JsonValue], options: Json, status: str, retries: int, code: str | None
+) -> None:
+    done, lines = await run(model_step("a", *tools), script=script, options=options)
+    [step] = done.steps
+    assert (done.status, step.status, step.retries) == (status, status, retries)
+    assert (step.validation_status == "passed") is (code is None)
+    assert (step.error.code if step.error else None) == code and done.usage.model_calls == len(script)
+    assert lines == (["note x"] if code is None else [])
+    if code == "tools_not_called":
+        proven = {call.tool_name for call in step.actual_tool_calls if call.status == "succeeded"}
+        missing = ", ".join(tool for tool in tools if tool not in proven)
+        assert step.error is not None and missing in step.error.message and step.validation_status == "failed"
+    kinds = [seen.type for seen in done.observations or ()]
+    if retries and code is None:
+        assert kinds.index("VALIDATION_FAILED") < kinds.index("ENFORCEMENT_SENT") < kinds.index("TOOL_CALLED")
+
+
+async def test_an_advisory_step_goes_on_with_a_warning() -> None:
+    steps = (model_step("a", "note", toolValidationMode="advisory"), model_step("b", "note"))
+    done, lines = await run(*steps, script=[says("I would write it."), NOTE])
+    found = [(step.status, step.validation_status) for step in done.steps]
+    assert found == [("completed", "failed"), ("completed", "passed")] and lines == ["note x"]
+    assert "VALIDATION_FAILED" in [seen.type for seen in done.observations or ()]
+    assert "without the required calls" in (done.output or "")
+
+
+async def test_required_tools_make_a_tool_step_and_without_tools_it_is_reasoning_whatever_the_plan_says() -> None:
+    bare: Json = {"id": "b", "description": "y"}
+    forged = tool_step("c", "note", {"text": "c"}, status="completed", result="done", validationStatus="passed")
+    script = [says("thinking"), NOTE, says("second")]
+    done, lines = await run(model_step("a", "note", stepType="reasoning"), bare, forged, script=script)
+    first, second, _ = done.steps
+    assert (first.step_type, first.retries) == ("tool", 1)
+    assert (second.result, second.validation_status) == ("second", "skipped")
+    # Fields of the engine in a plan complete nothing.
+    assert done.status == "completed" and lines == ["note x", "note c"]
+
+
+async def test_a_failed_step_skips_its_dependents_and_the_execution_claims_no_success() -> None:
+    done, lines = await run(
+        tool_step("a", "broken", dependencies=[]),
+        tool_step("b", "note", {"text": "b"}, dependencies=["a"]),
+        tool_step("c", "note", {"text": "c"}, dependencies=[]),
+    )
+    assert statuses(done) == {"a": "failed", "b": "skipped", "c": "completed"}
+    assert done.status == "failed" and lines == ["note c"]
+    assert done.error is not None and "broken" in done.error.message
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "why", "right"),
+    [
+        ("note", {"text": "<the id>"}, "/text", {"text": "x"}),
+        ("erase", {"ids": []}, "empty", None),
+        ("find", {"topic": 7, "extra": 1}, "extra", {"topic": "t"}),
+    ],
+    ids=["placeholder", "empty list while an earlier step has data", "schema"],
+)
+async def test_a_call_with_wrong_arguments_never_reaches_the_tool(
+    tool: str, arguments: Json, why: str, right: Json | None
+) -> None:
+    rest = [says("cannot")] * 3 if right is None else [calls((tool, right))]
+    script = [calls((tool, arguments)), *rest]
+    done, lines = await run(tool_step("a", "find", {"topic": "t"}), model_step("b", tool), script=script)
+    first, *more = done.steps[1].actual_tool_calls
+    assert first.status == "failed" and first.error is not None and why in first.error.message
+    assert [call.status for call in more] == ([] if right is None else ["succeeded"])
+    assert lines == (["note x"] if tool == "note" else [])
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("strict", []), ("flexible", ["note aside"])])
+async def test_strict_mode_refuses_tools_that_the_step_does_not_name_and_flexible_mode_runs_them(
+    mode: str, expected: list[str]
+) -> None:
+    script = [calls(("note", {"text": "aside"}), ("find", {"topic": "t"}))]
+    done, lines = await run(model_step("a", "find"), script=script, options={"toolMode": mode})
+    assert done.status == "completed" and lines == expected
+
+
+async def test_a_goal_is_planned_executed_and_synthesized() -> None:
+    script = [plans(model_step("a", "find")), FIND, says("Found three.", "synthesize")]
+    async with warden(Ledger(), script=script) as w:
+        done = await w.run_goal("find things")
+    assert (done.status, done.output, done.usage.model_calls) == ("completed", "Found three.", 3)
+
+
+def plans(*steps: Json) -> Json:
+    """A scripted reply that is a plan."""
+    return {"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}}
+
+
+async def test_a_bad_plan_of_the_model_gets_one_precise_repair_prompt() -> None:
+    good, broken = plans(tool_step("a", "note", {"text": "x"})), plans(model_step("a", "teleport"))
+    async with warden(Ledger(), script=[broken, good, broken, broken]) as w:
+        rescued = await w.run_goal("write", options={"synthesize": False})
+        refused = await w.run_goal("write")
+    assert rescued.status == "completed"
+    assert refused.status == "failed" and refused.error is not None and refused.error.code == "invalid_plan"
+    assert "teleport" in refused.error.message
+
+
+async def test_an_exhausted_budget_is_incomplete_and_goes_on_with_a_larger_one() -> None:
+    steps = plan(*(tool_step(name, "note", {"text": name}) for name in "abc"))
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        execution = await w.execute_plan(steps, options={"budgets": {"toolCalls": 2}})
+        assert (execution.status, ledger.lines) == ("incomplete", ["note a", "note b"])
+        assert statuses(execution) == {"a": "completed", "b": "completed", "c": "pending"}
+        with pytest.raises(InvalidArguments, match="toolCalls is used up"):
+            await w.execute_plan(thread_id=execution.thread_id)
+        more = await w.execute_plan(thread_id=execution.thread_id, options={"budgets": {"toolCalls": 3}})
+    assert (more.status, ledger.lines) == ("completed", ["note a", "note b", "note c"])
+
+
+FLAKY_STEPS = plan(tool_step("a", "flaky", retry={"attempts": 3, "delayS": 10, "factor": 3}))
+
+
+@dataclass
+class Flaky:
+    """A tool that fails for its first calls."""
+
+    failures: int
+    effect: Effect = "read"
+    risk: Risk = "read"
+    retryable: bool = False
+    error: Exception | None = None
+    keys: list[str] = field(default_factory=list[str])
+
+    def tool(self) -> object:
+        @planwarden.tool(name="flaky", risk=self.risk, effect=self.effect)
+        async def flaky(context: planwarden.CallContext, number: int = 0) -> int:
+            """Fails for a while."""
+            self.keys.append(context.idempotency_key)
+            if len(self.keys) <= self.failures:
+                raise self.error or ToolError("come back later", retryable=self.retryable)
+            return number
+
+        return flaky
+
+
+@requirement("attempts:wait")
+async def test_a_call_that_failed_is_made_again_after_longer_and_longer_waits() -> None:
+    clock, flaky = ManualClock(), Flaky(failures=2)
+    async with warden(tools=[flaky.tool()], store=MemoryStore(clock)) as w:
+        now = await w.execute_plan(FLAKY_STEPS)
+        assert now.suspensions == () and now.next_action.startswith("Waiting until")
+        for seconds, made in ((9, 1), (1, 2), (29, 2), (1, 3)):
+            assert now.status == "suspended"
+            now = await pass_time(w, clock, now, seconds)
+            assert len(flaky.keys) == made
+        seen = await w.get_execution(now.thread_id, observations_after=0)
+    assert (now.status, now.usage.tool_calls) == ("completed", 3)
+    # The tool sees the same key, so that a server can tell an attempt from another call.
+    assert len({*flaky.keys}) == 1
+    failed = [found.data for found in seen.observations or () if found.data.get("status") == "attempt_failed"]
+    assert [found["message"] for found in failed] == ["come back later"] * 2
+
+
+@requirement("attempts:wait", "attempts:harmless")
+@pytest.mark.parametrize(
+    ("flaky", "attempts"),
+    [
+        (Flaky(9), 3),
+        (Flaky(9, effect="effect"), 1),
+        (Flaky(9, effect="effect", retryable=True), 3),
+        (Flaky(9, effect="idempotent"), 3),
+        (Flaky(9, error=RuntimeError("bug")), 3),
+        (Flaky(9, effect="effect", error=RuntimeError("bug")), 1),
+    ],
+    ids=["read", "effect", "nothing happened", "idempotent", "any error of a read", "any error of an effect"],
+)
+async def test_an_effect_is_tried_again_only_if_the_tool_says_that_nothing_happened(
+    flaky: Flaky, attempts: int
+) -> None:
+    clock = ManualClock()
+    async with warden(tools=[flaky.tool()], store=MemoryStore(clock)) as w:
+        now = await w.execute_plan(FLAKY_STEPS)
+        for _ in range(3):
+            now = await pass_time(w, clock, now, 100)
+    assert (now.status, len(flaky.keys)) == ("failed", attempts)
+
+
+@requirement("attempts:covered")
+async def test_an_approval_shows_and_covers_the_attempts() -> None:
+    clock, flaky = ManualClock(), Flaky(failures=2, effect="effect", risk="dangerous", retryable=True)
+    async with warden(tools=[flaky.tool()], store=MemoryStore(clock)) as w:
+        now = await w.execute_plan(FLAKY_STEPS)
+        assert any("3 times at most in all" in sentence for sentence in now.suspensions[0].found)
+        now = await decide(w, now)
+        for _ in range(2):
+            now = await pass_time(w, clock, now, 100)
+    assert (now.status, len(flaky.keys)) == ("completed", 3)
+
+
+FOUND = tool_step("find", "find", {"topic": "t"})
+ORDERS: list[JsonValue] = [{"amount": 70, "status": "open"}, {"amount": 9000, "status": "paid"}]
+
+
+def when(pointer: str, matches: Json) -> Json:
+    return {"value": {"$from": "find", "pointer": pointer}, "matches": matches}
+
+
+def given(value: JsonValue, matches: Json) -> Json:
+    return {"value": {"$from": "find", "pointer": "/nothing", "default": value}, "matches": matches}
+
+
+def note(text: str, **extra: JsonValue) -> Json:
+    return tool_step(text, "note", {"text": text}, **extra)
+
+
+MISSPELT: Json = {"contains": {"properties": {"amuont": {"minimum": 1}}}}
+
+
+@requirement("conditions:judged", "conditions:closed")
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        (when("/ids", {"minItems": 4}), "the value is a list of 3, and minItems asks for 4"),
+        ([when("/ids", {"minItems": 1}), when("/topic", {"const": "u"})], "when[1]: "),
+        (
+            [when("/ids", {"minItems": 1}), when("/idz", {"minItems": 1})],
+            "when[1]: the pointer '/idz' into the result of step 'find' has nothing there",
+        ),
+        (when("", {"minItems": 5, "type": "array"}), 'the value is an object, and type asks for "array"'),
+        (given(5, {"minimum": 3}), None),
+        (given("7000", {"minimum": 5000}), 'the value is the text "7000", and minimum is for numbers'),
+        (
+            given({}, {"not": {"properties": {"status": {"const": "paid"}}}}),
+            "the value has no 'status'; it has nothing",
+        ),
+        (given("7000", {"not": {"maximum": 5000}}), 'the value is the text "7000", and maximum is for numbers'),
+        (given(ORDERS, MISSPELT), "has no 'amuont'; it has 'amount', 'status'"),
+        (given(ORDERS, {"items": {"properties": {"status": {"const": "paid"}}}}), "'/0/status' is the text \"open\""),
+        (given(ORDERS, {"contains": {"properties": {"amount": {"exclusiveMinimum": 5000}}}}), None),
+        (given(ORDERS, {"not": {"contains": {"required": ["due"]}}}), None),
+    ],
+)
+async def test_a_step_runs_only_if_its_conditions_hold_and_what_cannot_be_judged_does_not(
+    conditions: JsonValue, reason: str | None
+) -> None:
+    done, lines = await run(FOUND, note("a", when=conditions), note("b"))
+    step = done.steps[1]
+    skipped = [seen.data for seen in done.observations or () if seen.type == "STEP_SKIPPED"]
+    if reason is None:
+        assert (step.status, lines, skipped) == ("completed", ["note a", "note b"], [])
+    else:
+        assert (step.status, step.skipped_because, step.error) == ("skipped", "when", None)
+        assert reason in (step.skipped_reason or "") and lines == ["note b"]
+        assert skipped == [{"because": "when", "reason": step.skipped_reason}]
+    assert done.status == "completed"
+
+
+@requirement("conditions:dependents")
+async def test_what_binds_from_a_skipped_step_is_skipped_unless_it_has_a_default() -> None:
+    bound: Json = {"$from": "a", "pointer": "/topic"}
+    done, lines = await run(
+        FOUND,
+        tool_step("a", "find", {"topic": "u"}, when=when("/ids", {"maxItems": 0})),
+        tool_step("bound", "note", {"text": bound}),
+        note("after", dependencies=["bound"]),
+        tool_step("default", "note", {"text": {**bound, "default": "none"}}, dependencies=[]),
+        note("judged", when={"value": bound, "matches": {}}, dependencies=[]),
+    )
+    skipped = {name for name, status in statuses(done).items() if status == "skipped"}
+    assert (done.status, skipped) == ("completed", {"a", "bound", "judged"})
+    assert sorted(lines) == ["note after", "note none"]
+
+
+@requirement("conditions:dependents")
+async def test_a_step_that_was_skipped_for_want_of_a_failed_one_still_stops_its_dependents() -> None:
+    done, lines = await run(tool_step("broken", "broken"), note("b"), note("c"))
+    assert (statuses(done)["c"], done.status, lines) == ("skipped", "failed", [])
