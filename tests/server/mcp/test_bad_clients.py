@@ -21,9 +21,9 @@ from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
 from tests.kit import Client, PausingTool, confirm, plan, requirement, tool_step
+from tests.server.mcp.http_support import FORMS, LINKS, TAKES, Wire, wired
 from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, ok, open_desk
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, run, start, take_tasks
-from tests.server.mcp.wire_support import FORMS, LINKS, TAKES, Wire, wired
 
 pytestmark = pytest.mark.anyio
 

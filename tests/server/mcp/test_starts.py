@@ -1,16 +1,27 @@
-"""Starting and retrying over MCP: a key finds the first start, with waiting, progress and task; refusals say why."""
+"""Starting, asking without a plan and retrying over MCP: a key finds what was begun, and refusals say why."""
 
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp.types import CallToolResult
+from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, InputResponses
 from pydantic import JsonValue
 
 import planwarden
 from tests.kit import PausingTool, confirm, plan, requirement, tool_step
-from tests.server.mcp.support import Desk, Era, ids_of, open_desk, question_of, text_of
+from tests.server.mcp.support import (
+    Desk,
+    Document,
+    Era,
+    approving,
+    decide_on_page,
+    ids_of,
+    nobody,
+    open_desk,
+    question_of,
+    text_of,
+)
 from tests.server.mcp.tasks_support import TakesTasks, start
 
 pytestmark = pytest.mark.anyio
@@ -76,12 +87,71 @@ async def test_another_request_with_a_key_is_refused_with_what_it_started(desk: 
 
 @requirement("key:warning")
 async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(desk: Desk) -> None:
-    steps = plan(confirm("ask"))
-    first = await desk.ok("execute_plan", plan=steps)
-    again = await desk.call("execute_plan", plan=steps)
+    first = await desk.ok("execute_plan", plan=plan(confirm("ask")))
+    again = await desk.call("execute_plan", plan=plan(confirm("ask")))
     [warning] = again.structured_content["warnings"]
     assert "warnings" not in first and first["executionId"] in warning
     assert "Warning: " in text_of(again) and first["executionId"] in text_of(again)
+
+
+@requirement("ask_person:answer")
+async def test_a_form_of_the_host_answers_a_question_without_a_plan_in_the_same_call(tmp_path: Path, era: Era) -> None:
+    person, form = approving(seat="7A"), {"type": "object", "properties": {"seat": {"type": "string"}}}
+    async with open_desk(tmp_path, era, asks=person) as desk:
+        done = await desk.ok("ask_person", message="Which seat?", form=form, addressee="Ann", details={"row": 7})
+        [step] = done["steps"]
+        assert done["status"] == "completed" and step["result"]["content"] == {"seat": "7A"}
+    [shown] = person.shown
+    assert "Which seat?" in shown.message and '"Ann"' in shown.message and '{"row": 7}' in shown.message
+
+
+@requirement("ask_person:answer")
+async def test_a_client_without_forms_waits_for_the_answer_of_another_channel(desk: Desk) -> None:
+    results = list[Document]()
+
+    async def ask() -> None:
+        results.append(await desk.ok("ask_person", message="Send it?", waitSeconds=300))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            while not (await desk.ok("list_suspensions"))["total"]:
+                pass
+            await decide_on_page(desk)
+    assert results[0]["status"] == "completed"
+
+
+@requirement("ask_person:once")
+async def test_a_question_survives_the_server_and_its_key_finds_it_again(tmp_path: Path, era: Era) -> None:
+    asking: Document = {"message": "Send it?", "key": "k"}
+    async with open_desk(tmp_path, era, on_disk=True) as desk:
+        first = await desk.ok("ask_person", **asking, waitSeconds=0)
+        error = await desk.refused("ask_person", message="Send another?", key="k")
+        assert (first["awaiting"], error["code"]) == ("human", "key_conflict")
+    async with open_desk(tmp_path, era, on_disk=True) as desk:
+        assert ids_of(await desk.ok("ask_person", **asking, waitSeconds=0)) == ids_of(first)
+        await decide_on_page(desk)
+        done = await desk.ok("ask_person", **asking)
+        assert (done["status"], done["steps"][0]["result"]["approved"]) == ("completed", True)
+
+
+@requirement("ask_person:once")
+async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is_repeated(tmp_path: Path) -> None:
+    asking: Document = {"message": "Send it?"}
+    yes: InputResponses = {"decision": ElicitResult(action="accept", content={"decision": "approve"})}
+    async with open_desk(tmp_path, asks=nobody, on_disk=True) as desk:
+        question = await desk.client.session.call_tool("ask_person", asking, allow_input_required=True)
+        assert isinstance(question, InputRequiredResult)
+        state = question.request_state
+        silent = await desk.client.session.call_tool("ask_person", asking, request_state=state)
+        assert silent.structured_content["status"] == "suspended"
+    async with open_desk(tmp_path, asks=nobody, on_disk=True) as desk:
+        call = desk.client.session.call_tool
+        for _ in range(5):
+            result = await call("ask_person", asking, input_responses=yes, request_state=state)
+            assert result.structured_content["status"] == "completed"
+        assert (await desk.ok("list_suspensions"))["total"] == 0
+        assert len(await desk.warden.service.engine.store.executions(None, 10)) == 1
 
 
 @requirement("key:once", "retry:once")
