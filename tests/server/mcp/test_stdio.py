@@ -182,19 +182,3 @@ def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, b"")
     assert all(word.encode() in done.stderr for word in said) and b"Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-@requirement("start:failure")
-def test_a_database_that_cannot_be_opened_is_the_answer_to_each_call_and_ends_no_process(home: Path) -> None:
-    (home / "planwarden.db").mkdir()
-    with _spawn(forked_command_line("--home", str(home))) as process:
-        _initialize(process)
-        call: dict[str, Any] = {"name": "list_suspensions", "arguments": {}}
-        for number in (2, 3):
-            _send(process, {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
-        assert _read(process)["id"] == 1
-        codes = [_read(process)["result"]["structuredContent"]["error"]["code"] for _ in range(2)]
-        _, err = process.communicate(timeout=60)
-    assert (codes, process.returncode) == (["storage_error"] * 2, 0)
-    assert b"cannot open the store" in err and b"Traceback" not in err
