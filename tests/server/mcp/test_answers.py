@@ -184,13 +184,6 @@ async def test_the_text_of_a_last_step_that_rests_on_all_others_is_the_output_wi
         assert question_of(done)["kind"] == "synthesis"
 
 
-@requirement("caller:ways-at-once")
-async def test_a_client_that_cannot_ask_gets_the_persons_ways_in_the_first_answer(desk: Desk) -> None:
-    asked = await desk.ok("execute_plan", plan=plan(confirm("a")))
-    assert f"planwarden approve {question_of(asked)['suspensionId']}" in asked["nextAction"]
-    assert "resume_execution" not in asked["nextAction"] and asked["awaiting"] == "human"
-
-
 @requirement("caller:results-known")
 async def test_get_tool_schemas_shows_the_shape_of_a_result_that_was_seen_and_who_is_asked(desk: Desk) -> None:
     [before] = (await desk.ok("get_tool_schemas", names=["find"]))["tools"]
@@ -227,42 +220,15 @@ async def test_text_and_structure_both_say_what_failed_what_was_skipped_and_what
     assert 'Done before: note "{\\"text\\":\\"once\\"}" in step "a" at ' in text_of(told)
 
 
-@requirement("plan:promises")
-async def test_a_model_whose_plan_confirms_unknown_calls_or_only_speaks_of_sending_is_told_in_the_next_answer(
-    desk: Desk,
-) -> None:
-    ids: Document = {"$from": "find", "pointer": "/ids"}
-    written = plan(
-        confirm("ask", confirms=["wipe"]),
-        tool_step("find", "find", {"topic": "t"}),
-        tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=ids),
-        {"id": "tell", "description": "Send Ann a mail about it"},
-    )
-    asked = await desk.ok("run_goal", goal="wipe them")
-    answer = await desk.call("submit_answer", **ids_of(asked), content=written)
-    document: Document = answer.structured_content or {}
-    confirmed, spoken = document["warnings"]
-    assert "to ask once, leave the confirmation out: the loop asks once" in confirmed
-    assert spoken == "step 'tell' speaks of sending, but promises no tool; nothing will be sent"
-    assert "nothing will be sent" in text_of(answer) and question_of(document)["kind"] == "confirmation"
-
-
-@requirement("rehearsal:record", "rehearsal:nothing-done")
+@requirement("rehearsal:nothing-done")
 async def test_a_rehearsed_plan_asks_nobody_and_says_what_it_would_need(desk: Desk) -> None:
-    steps = plan(
-        FIND,
-        tool_step("erase", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}),
-        tool_step("note", "note", {"text": {"$from": "erase", "pointer": "/erased"}}),
-    )
+    steps = plan(FIND, tool_step("erase", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}))
     result = await desk.call("execute_plan", plan=steps, options={"rehearse": True})
     document: Document = result.structured_content
-    assert (document["status"], desk.ledger.lines) == ("rehearsed", [])
+    assert (document["status"], "suspensions" in document, desk.ledger.lines) == ("rehearsed", False, [])
     [call] = document["steps"][1]["actualToolCalls"]
-    assert call["arguments"] == {"ids": [1, 2, 3]} and call["status"] == "rehearsed"
     assert call["rehearsal"] == {"risk": "dangerous", "asks": "approval", "needs": "human"}
-    assert document["steps"][2]["skippedBecause"] == "erase" and "suspensions" not in document
-    text = text_of(result)
-    assert '"asks": "approval"' in text and "skipped after erase" in text and "nothing was changed" in text
+    assert '"asks": "approval"' in text_of(result) and "nothing was changed" in text_of(result)
 
 
 @requirement("loops:pages")

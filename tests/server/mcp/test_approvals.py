@@ -213,7 +213,7 @@ async def test_a_claimed_edit_never_voids_a_persons_vote(tmp_path: Path, trusts:
     assert wiped == ["all"]
 
 
-@requirement("resume:table")
+@requirement("resume:table", "caller:ways-at-once")
 @both
 @pytest.mark.parametrize("inbox", [None, INBOX])
 async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
@@ -222,10 +222,12 @@ async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
     settings = Settings(home=tmp_path, tools={"erase": ToolSettings(answer_within_s=600)})
     async with open_desk(tmp_path, era, settings=settings, inbox_url=inbox) as desk:
         asked = await desk.ok("execute_plan", plan=DANGEROUS)
+        at_once = asked["nextAction"]
         still = await desk.ok("resume_execution", **ids_of(asked), **NOW)
         question, said = question_of(still), still["nextAction"]
         assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
         command = f"planwarden approve {question['suspensionId']}"
+        assert command in at_once and "resume_execution" not in at_once
         url = f"{inbox}/suspensions/{question['suspensionId']}" if inbox else None
         assert question["howToAnswer"] == {**({"inboxUrl": url} if url else {}), "command": command}
         assert "person must decide; do not retry" in said and command in said and (url is None or url in said)

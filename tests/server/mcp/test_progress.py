@@ -11,7 +11,7 @@ from planwarden.agent.runtime import run
 from planwarden.server.mcp import progress as mcp_watch
 from tests.kit import Client, Ledger, PausingTool, model_step, plan, requirement, tool_step
 from tests.server.cli.support import Cli, make_home, start_on_terminal
-from tests.server.mcp.support import Document, Era, ids_of, open_desk, served, text_of
+from tests.server.mcp.support import Document, Era, ids_of, open_desk, served
 from tests.support.doubles.manners import Manner, obedient
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
@@ -138,20 +138,3 @@ async def test_progress_is_reported_to_who_asked_for_it_until_the_execution_ends
             count = len(seen)
             await desk.ok("submit_answer", **ids_of(result.structured_content), content={"content": "no"})
         assert len(seen) == count
-
-
-async def test_many_calls_share_one_connection(tmp_path: Path, era: Era) -> None:
-    async with open_desk(tmp_path, era) as desk:
-        texts: list[str] = []
-
-        async def call(number: int) -> None:
-            texts.append(
-                text_of(await desk.call("execute_plan", plan=plan(tool_step("a", "note", {"text": str(number)}))))
-            )
-
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                for number in range(20):
-                    tasks.start_soon(call, number)
-        assert len(texts) == 20 and all(text.startswith("completed") for text in texts)
-        assert sorted(desk.ledger.lines) == sorted(f"note {number}" for number in range(20))

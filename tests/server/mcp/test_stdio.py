@@ -169,7 +169,6 @@ def test_a_tools_file_that_prints_does_not_get_into_a_document(home: Path) -> No
     first_only(
         ("tools.py", "raise RuntimeError('no such machine')\n", ("tools.py", "no such machine")),
         ("planwarden.toml", '[tools]\npython = ["gone.py"]\n', ("gone.py",)),
-        ("planwarden.toml", '[tools."no_such"]\nrisk = "read"\n', ("no_such",)),
         ("planwarden.toml", 'model = "scripted:gone.json"\n', ("gone.json",)),
         ("planwarden.json", "not JSON", ("planwarden.json",)),
     ),

@@ -90,14 +90,6 @@ async def test_a_goal_runs_with_the_caller_as_its_model(desk: Desk) -> None:
     assert (whole["output"], whole["steps"][0]["validationStatus"]) == ("They are 1, 2, 3.", "passed")
 
 
-async def test_text_alone_is_enough_to_answer_a_question(desk: Desk) -> None:
-    result = await desk.call("execute_plan", plan=plan(model_step("a", "find")))
-    text, question = text_of(result), question_of(result.structured_content)
-    schema = json.dumps(question["tools"][0]["inputSchema"])
-    for needed in (question["instructions"], question["prompt"], question["suspensionId"], schema, "submit_answer"):
-        assert needed in text
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_plan_runs_and_its_results_and_history_are_in_both_twins(desk: Desk) -> None:
     steps = plan(FIND, tool_step("b", "note", {"text": {"$from": "a", "pointer": "/topic"}}))
@@ -116,15 +108,6 @@ async def test_a_plan_runs_and_its_results_and_history_are_in_both_twins(desk: D
     after = history[2]["sequence"]
     later = await desk.ok("get_execution", threadId=document["threadId"], observationsAfter=after)
     assert [entry["type"] for entry in later["observations"]] == types[3:]
-
-
-async def test_a_plan_is_made_first_and_run_later(tmp_path: Path) -> None:
-    reply: JsonValue = {"reply": {"plan": plan(tool_step("a", "note", {"text": "x"}))}}
-    async with open_desk(tmp_path, script=[reply]) as desk:
-        planned = await desk.ok("create_plan", goal="note x")
-        assert (planned["status"], desk.ledger.lines) == ("planned", [])
-        done = await desk.ok("execute_plan", threadId=planned["threadId"])
-        assert (done["status"], desk.ledger.lines) == ("completed", ["note x"])
 
 
 async def test_open_questions_are_listed_by_addressee_until_their_execution_is_cancelled(desk: Desk) -> None:
