@@ -104,12 +104,8 @@ def _list_plans(table: Table) -> None:
     for plan in (
         json.dumps(PLAN),
         {"todoList": json.dumps([STEP])},
-        {"todoList": [json.dumps(STEP)]},
         {"todoList": [{**STEP, "toolCalls": json.dumps([CALL])}]},
-        {"todoList": [{**STEP, "toolCalls": [json.dumps(CALL)]}]},
         {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]}]},
-        {"todoList": [{**STEP, "requiredTools": '["note"]'}]},
-        {"todoList": [{**STEP, "dependencies": "[]"}]},
         json.dumps({"todoList": json.dumps([{**STEP, "toolCalls": json.dumps([CALL])}])}),
         {"todoList": [{**STEP, **dict.fromkeys(optional.split())}]},
         {"steps": [STEP]},
@@ -117,7 +113,6 @@ def _list_plans(table: Table) -> None:
     ):
         table.meant(plan)
     table.meant(PLAN, options='{"waitSeconds": 20, "budgets": "{\\"toolCalls\\": 5}"}')
-    table.meant(PLAN, goal=None, threadId=None, key=None, options=None)
     right = '{"todoList": ['
     table.plan("find the order, then note it", "not an object", right)
     table.plan('{"todoList": [{"id": "a"', right)
@@ -125,8 +120,6 @@ def _list_plans(table: Table) -> None:
     table.plan({}, right)
     table.plan({"todoList": []}, "no steps", right)
     table.plan({"todoList": [STEP], "steps": [STEP]}, "both")
-    table.plan({"plan": PLAN}, "'plan' (write 'todoList')", right)
-    table.plan({"todo_list": [STEP]}, "'todo_list' (write 'todoList')")
     table.plan({"tasks": [STEP]}, "'tasks' (write 'todoList')")
     table.plan({"todoList": {"a": STEP}}, "'todoList' is an object, not a list", '[{"id"')
     table.plan({"todoList": ["note it"]}, "todoList[0] must be an object", '{"id"')
@@ -139,7 +132,6 @@ def _list_plans(table: Table) -> None:
     table.plan({"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": {"text": deep}}]}]}, code="limit_exceeded")
     table.answer("plan", {"content": deep}, Refused((), "limit_exceeded"))
     # A refusal quotes little of what was sent.
-    table.literals({"text": {"$from": "a", "pointer": LONG}}, "pointer")
     table.step({**STEP, "dependencies": [f"z{number}" for number in range(5_000)]}, "'z0'")
     table.options({LONG: 1, "budgets": {LONG: 2}}, "xxx")
     table.call("execute_plan", {"plan": PLAN, "threadId": LONG}, code="unknown_thread")
@@ -153,13 +145,10 @@ def _list_fences(table: Table) -> None:
     for plan in (
         _fence(PLAN),
         f"\n```\n{json.dumps(PLAN)}\n```\n",
-        {"todoList": _fence([STEP])},
-        {"todoList": [{**STEP, "toolCalls": _fence([CALL])}]},
         {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": _fence({"text": "x"})}]}]},
     ):
         table.meant(plan)
     table.answer("step", _fence({"toolCalls": [CALL]}), Understood())
-    table.answer("plan", _fence(PLAN), Understood())
     table.plan(f"Here it is:\n{_fence(PLAN)}\nDone.", "not an object, but the text", '{"id"')
     for text in ("todoList:\n- id: a", "{'todoList': []}"):
         table.plan(text, "not an object, but the text", '{"todoList": [')
@@ -176,37 +165,29 @@ def _list_steps(table: Table) -> None:
     ):
         table.step({**STEP, wrong: ["note"]}, f"'{wrong}' (write '{right}')")
     table.step({"name": "a", "description": "x"}, "1 fault(s): todoList[0] has no key 'name' (write 'id')")
-    table.step({"id": "a", "title": "x"}, "'title' (write 'description')")
     table.step({**STEP, "colour": "red"}, "'colour'", "it takes id, description")
     table.step({**STEP, "use": "remind"}, "todoList[0] has no key 'use'", "it takes id", "by itself with run_plan")
-    table.step({"description": "x"}, "todoList[0] has no 'id'")
     table.step({"id": "a"}, "todoList[0] has no 'description'")
     table.step({"id": "find it", "description": "x"}, "todoList[0].id", "'find_order'")
     table.step({"id": 7.5, "description": None}, "todoList[0].id must be text, not 7.5")
     table.plan({"todoList": [STEP, STEP]}, "duplicate", "'a'")
     table.step({**STEP, "dependencies": ["a"]}, "circle", "a -> a")
-    table.step({**STEP, "dependencies": ["b"]}, "'b'")
     table.step({**THOUGHT, "requiredTools": "note"}, "requiredTools must be a list", '["find_order"]')
-    table.step({**STEP, "dependencies": "b"}, "dependencies must be a list", '["find"]')
     table.step({**THOUGHT, "stepType": "tool"}, "requiredTools", "toolCalls")
     table.step({**STEP, "stepType": "action"}, "stepType must be 'tool' or 'reasoning'", "action")
     for name, arguments in (("name", "args"), ("tool", "input")):
         call = {name: "note", arguments: {"text": "x"}}
         words = (f"'{name}' (write 'toolName')", f"'{arguments}' (write 'arguments')")
         table.step({**STEP, "toolCalls": [call]}, *words)
-    table.step({**STEP, "toolCalls": ["note"]}, "toolCalls[0] must be an object", "toolName")
     table.step({**STEP, "toolCalls": CALL}, "toolCalls must be a list", '[{"toolName"')
     for written, right in (
-        ("web-extract", "webExtract"),
         ("calculater", "calculator"),
         ("planwarden_calculator", "calculator"),
         ("mcp__planwarden__note", "note"),
-        ("functions.note", "note"),
     ):
         table.step({**THOUGHT, "requiredTools": [written]}, repr(written), f"did you mean '{right}'")
     table.step({**THOUGHT, "requiredTools": ["teleport"]}, "'teleport'", "available: ", "calculator")
     table.literals({"text": 5}, "nothing of the plan has run", "step 'a', note: /text: 5 is not of type \"string\"")
-    table.literals({}, '"text" is a required property', "get_tool_schemas")
     table.literals({"text": "x", "words": "x"}, "'words' was unexpected", "it takes 'text'")
     many = {**STEP, "toolCalls": [{"toolName": "find", "arguments": {"topic": 5, "limits": 2}}]}
     table.step(many, "/topic: 5 is not", "'limits' was unexpected", "it takes 'topic', 'limit'")
@@ -217,7 +198,6 @@ def _list_calls(table: Table) -> None:
     calls: tuple[Arguments, ...] = (
         {"type": "function", "function": function},
         {"type": "tool_use", "id": "toolu_1", "name": "note", "input": {"text": "x"}},
-        {"functionCall": {"name": "note", "args": {"text": "x"}}},
         {"recipient_name": "functions.note", "parameters": {"text": "x"}},
     )
     for call in calls:
@@ -225,7 +205,6 @@ def _list_calls(table: Table) -> None:
         words = ("toolCalls[0] is a call in the form of another API", right)
         table.step({**STEP, "toolCalls": [call]}, *words)
         table.answer("step", {"toolCalls": [call]}, Refused((f"content.{words[0]}", right)))
-    table.step({**STEP, "toolCalls": {"note": {"text": "x"}}}, "must be a list, not an object")
     table.step({**THOUGHT, "requiredTools": [1]}, "requiredTools[0] must be text, not 1")
     table.literals(None, '"text" is a required property')
 
@@ -236,11 +215,9 @@ def _list_fields(table: Table) -> None:
     both: Arguments = {**THOUGHT, "colour": "red", "requiredTools": ["calculater"]}
     table.step(both, "2 fault(s)", "no key 'colour'", "there is no tool 'calculater' (did you mean 'calculator'?)")
     table.step({**STEP, "onReject": "abort"}, "'skip', 'stop' or 'continue'", '"abort"')
-    table.step({**STEP, "toolValidationMode": "lenient"}, "'strict' or 'advisory'")
     table.step({**STEP, "confirms": True}, "confirms must be a list, not true", '["send"]')
     for given, words in ((3, "not 3"), ("3", 'not the text "3"')):
         table.step({**STEP, "retry": given}, f"retry must be an object, {words}", '{"attempts": 3}')
-    table.step({**STEP, "retry": {"attempts": 1}}, "attempts must be at least 2, not 1")
     retry: Arguments = {"maxAttempts": 3, "delay": 1}
     table.step({**STEP, "retry": retry}, "'delay' (write 'delayS')", "'maxAttempts' (write 'attempts')")
     table.step({**STEP, "id": "a/b"}, "todoList[0].id has a space, a colon or a slash")
@@ -270,22 +247,12 @@ def _list_other_languages(table: Table) -> None:
         step: Arguments = {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": written}}]}
         table.plan({"todoList": [FIND, step]}, right, "step 'a'")
     condition = '[{"value": {"$from": "find", "pointer": "/amount"}, "matches": {"exclusiveMinimum": 5000}}]'
-    conditions: tuple[tuple[JsonValue, str], ...] = (
-        ("amount > 5000", condition),
-        (ids, "has no 'matches'; send"),
-        ({"value": ids, "matches": 5}, "matches must be an object, not 5"),
-        ({"value": ids, "equals": 5}, "'equals' (write 'matches')"),
-        ({"left": ids, "op": ">", "right": 5}, "'left' (write 'value')"),
-        ({"value": "find.ids", "matches": {"minItems": 1}}, 'not the text "find.ids"; send {"$from": "find"'),
-    )
-    for when, words in conditions:
-        table.plan({"todoList": [FIND, {**STEP, "when": when}]}, words)
-    for items in ("find.ids", {"in": "find"}, 3):
+    table.plan({"todoList": [FIND, {**STEP, "when": "amount > 5000"}]}, condition)
+    table.plan({"todoList": [FIND, {**STEP, "when": {"value": ids, "equals": 5}}]}, "'equals' (write 'matches')")
+    for items in ("find.ids", {"in": "find"}):
         table.plan({"todoList": [FIND, {**STEP, "forEach": items}]}, "'forEach' must be a list, or a binding to one")
-    table.step({**STEP, "forEach": [1], "maxItems": "3"}, "maxItems must be a whole number")
     right = 'such as {"type": "object", "properties": {"customer": {"type": "string"}}}'
     table.plan({**PLAN, "inputs": {"customer": {"type": "string"}}}, "must be the JSON Schema of an object", right)
-    table.plan({**PLAN, "inputs": ["customer"]}, "inputs must be an object, not a list", '"properties"')
     for form, example in (("date", "2026-07-31"), ("date-time", "2026-07-31T09:00:00Z")):
         plan: Arguments = {**PLAN, "inputs": {"properties": {"due": {"type": "string", "format": form}}}}
         given: Arguments = {"plan": plan, "inputs": {"due": "tomorrow"}}
@@ -294,10 +261,8 @@ def _list_other_languages(table: Table) -> None:
 
 def _list_arguments(table: Table) -> None:
     table.call("get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "has no 'threadId'")
-    table.call("execute_plan", {"todoList": [STEP]}, "'todoList' (write 'plan.todoList')")
     table.call("run_goal", {"goal": "x", "mode": None, "thread_id": "y"}, "'mode', 'thread_id'", "threadId")
     table.call("run_goal", {"task": "x"}, "'task' (write 'goal')", "run_goal has no 'goal'")
-    table.call("run_goal", {"goal": None}, "run_goal has no 'goal'")
     table.call("run_goal", {"goal": "  "}, "'goal' is empty")
     table.call("run_goal", {"goal": {"text": "x"}}, "goal must be text, not an object")
     table.call("get_tool_schemas", {"names": "note"}, "names must be a list", '["find_order"]')
@@ -305,7 +270,6 @@ def _list_arguments(table: Table) -> None:
         table.call("search_tools", {"limit": limit}, "limit must be at least 1 and at most 100")
     table.call("search_tools", {"limit": "5"}, 'limit must be a whole number, not the text "5"')
     table.call("search_tools", {"cursor": "-1"}, "cursor")
-    table.call("list_suspensions", {"addressee": "clock"}, "addressee")
     table.call("get_execution", {"threadId": "t", "observationsAfter": -1}, "observationsAfter")
     table.call("submit_answer", {"threadId": "t", "suspensionId": "s", "content": {}, "waitSeconds": -1}, "waitSeconds")
     table.call("execute_plan", {}, "'plan'", "'threadId'")
@@ -329,24 +293,17 @@ def _list_options(table: Table) -> None:
     table.options({"maxIterations": "3"}, "options.maxIterations must be a whole number")
     table.options({"waitSeconds": "10"}, "options.waitSeconds must be a number")
     table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
-    table.options({"toolMode": "loose"}, "'strict' or 'flexible'", "loose")
     table.options({"synthesize": "yes"}, "options.synthesize must be true or false")
     table.options({"budgets": 5}, "options.budgets must be an object", '{"toolCalls": 20}')
     table.options({"budgets": {"tokens": 5}}, "'tokens' (write 'modelTokens')")
-    table.options({"prompts": ["x"]}, "options.prompts must be an object")
 
 
 def _list_questions(table: Table) -> None:
     refusals: list[tuple[Arguments, str]] = [
         ({"message": ""}, "'message' is empty"),
-        ({"message": " \n"}, "'message' is empty"),
         ({"message": "?", "details": {"a": {"$from": "b"}}}, "'$from'"),
         ({"message": "?", "form": {"type": "string"}}, "type 'object'"),
-        ({"message": "?", "form": {"type": "object", "properties": 7}}, "not a usable"),
         ({"message": "?", "form": {"type": "object", "$ref": "http://x/y"}}, "not a usable"),
-        ({"message": "?", "key": ""}, "'key' is empty"),
-        ({"message": "?", "waitSeconds": 301}, "at most 300"),
-        ({"message": "?", "to": "Ann"}, "to"),
         ({"details": {}}, "message"),
     ]
     for given, words in refusals:
@@ -355,7 +312,6 @@ def _list_questions(table: Table) -> None:
         ({"message": "x" * 4_001}, "the limit is 4000"),
         ({"message": "?", "addressee": "x" * 201}, "the limit is 200"),
         ({"message": "?", "details": {"a": "x" * 70_000}}, "'details' has more than"),
-        ({"message": "?", "form": {"type": "object", "title": "x" * 70_000}}, "'form' has more"),
     ):
         table.call("ask_person", given, words, code="limit_exceeded")
 
@@ -374,8 +330,6 @@ def _list_ids(table: Table) -> None:
         (THREAD, EXECUTION, "executionId", "not a suspensionId"),
         (EXECUTION, SUSPENSION, "executionId", THREAD),
         (THREAD, "nope", "'nope'"),
-        (THREAD, "", "'suspensionId' is empty"),
-        (THREAD, BEGINNING, "threadId"),
     ):
         given = {"threadId": thread, "suspensionId": suspension, "content": PLAN}
         table.call("submit_answer", given, *words, code=code, stage="plan")
@@ -392,7 +346,6 @@ def _list_answers(table: Table) -> None:
     note: Arguments = {"toolCalls": [CALL]}
     for content in (
         json.dumps(note),
-        {"toolCalls": json.dumps([CALL])},
         {"toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]},
         {**note, "content": None, "revise": None},
     ):
@@ -401,9 +354,7 @@ def _list_answers(table: Table) -> None:
     refusals: list[tuple[Any, tuple[str, ...]]] = [
         ("noted", ("content must be an object", '{"toolCalls": [')),
         (None, ("content",)),
-        ({"tool_calls": [CALL]}, ("(write 'toolCalls')",)),
         ({"toolCalls": [{"name": "note", "args": {}}]}, ("'name' (write 'toolName')", "'args' (write 'arguments')")),
-        ({"toolCalls": "x"}, ("toolCalls",)),
         ({}, ("'toolCalls'", "'content'", '"toolName"')),
         ({"content": 3}, ("content.content must be text, not 3",)),
     ]
@@ -411,7 +362,6 @@ def _list_answers(table: Table) -> None:
         table.answer("step", content, Refused(words))
     unknown: Arguments = {"todoList": [{**THOUGHT, "required_tools": ["note"]}]}
     used: Arguments = {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]}
-    table.answer("plan", {"plan": PLAN}, AskedAgain(("'plan' (write 'todoList')",)))
     table.answer("plan", unknown, AskedAgain(("'required_tools' (write 'requiredTools')",)))
     table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
     table.answer("human", {"approved": True}, Refused(("resume_execution",)))
@@ -425,7 +375,6 @@ def _list_decisions(table: Table) -> None:
     table.decide({"approved": 1}, f"{wrong}, not 1")
     table.decide('{"approved": "true"}', wrong)
     table.decide("approve", "decision must be an object", 'not the text "approve"', "send {}, and the person")
-    table.decide(True, "decision must be an object, not true")
     table.decide({"approve": True}, "'approve' (write 'approved')", "reason")
     table.decide({"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object")
     for given in ({**IDS, "approved": True}, {**IDS, "approved": True, **APPROVED}):

@@ -19,8 +19,6 @@ from planwarden.server.mcp.app.view import META_KEY, URI, build_page
 from planwarden.server.mcp.tools import TOOLS
 from tests.kit import (
     Client,
-    ManualClock,
-    MemoryStore,
     Settings,
     confirm,
     ok,
@@ -69,19 +67,6 @@ async def _show(host: Desk, asked: Document) -> Document:
 
 def _press(asked: Document, question: Document, **content: Any) -> Document:
     return {**ids_of(asked), "nonce": question["nonce"], "content": content, "waitSeconds": 60}
-
-
-@requirement("app:assurance")
-@pytest.mark.parametrize(("covered", "is_decided"), [(3, True), (20, False)])
-async def test_the_view_decides_what_is_too_long_for_a_form_and_fits_into_it(
-    host: Desk, covered: int, is_decided: bool
-) -> None:
-    names = [f"s{n}" for n in range(covered)]
-    steps = [tool_step(name, "note", {"text": "y" * 300}) for name in names]
-    asked = await host.ok("execute_plan", plan=plan(confirm("ask", confirms=names), *steps))
-    question = await _show(host, asked)
-    assert (question["schema"] is not None, question["nonce"] is not None) == (is_decided, is_decided)
-    assert len(question["facts"]) > 2 * covered
 
 
 @requirement("app:nonce")
@@ -195,19 +180,6 @@ async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home
         assert nonces.read("ann", first.suspension_id, forged, now) is None
     assert Nonces(b"k" * 32).read("ann", first.suspension_id, issued, now) == first.digest
     assert nonces.read("ann", first.suspension_id, issued, now + NONCE_TTL_S) is None
-
-
-@requirement("app:nonce")
-async def test_an_old_view_has_to_be_shown_again(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with open_desk(tmp_path, extensions=APPS, store=MemoryStore(clock)) as host:
-        asked = await host.ok("execute_plan", plan=ASKED)
-        question = await _show(host, asked)
-        clock.advance(NONCE_TTL_S)
-        error = await host.refused("app_decide", **_press(asked, question, **YES))
-        assert "get_execution" in error["message"] and host.ledger.lines == []
-        await host.ok("app_decide", **_press(asked, await _show(host, asked), **YES))
-        assert host.ledger.lines == ["note x"]
 
 
 @requirement("app:nonce")

@@ -4,38 +4,31 @@ What each channel does with each answer, `tests/channels` shows.
 """
 
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 from mcp.client import ClientRequestContext
-from mcp.client.stdio import StdioServerParameters
 from mcp.types import INTERNAL_ERROR, ElicitRequestParams, ElicitResult, ErrorData
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.tables import ToolSettings
 from tests.kit import (
-    Client,
     Settings,
     by,
     confirm,
     decide,
     governed,
-    ok,
     open_desk,
     open_inbox,
     plan,
-    refused,
     requirement,
     tool_step,
 )
-from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import (
     ERAS,
     INBOX,
-    Browser,
     Document,
     Era,
     Person,
@@ -45,7 +38,6 @@ from tests.server.mcp.support import (
     nobody,
     question_of,
 )
-from tests.support.forking.command import forked_command_line
 
 pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("era", ERAS)
@@ -154,20 +146,6 @@ async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_mode
     assert set(form.requested_schema["properties"]) == {"decision", "reason"}
 
 
-@requirement("approval:edit-labelled")
-@both
-async def test_each_argument_names_its_last_editor_and_a_persons_edit_stays_a_persons(tmp_path: Path, era: Era) -> None:
-    edit: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "bob", "copies": 3}}
-    async with open_desk(tmp_path, era, asks=approving(arg_to="cy")) as desk:
-        asked = await desk.ok("execute_plan", plan=SEND)
-        await desk.ok("resume_execution", **ids_of(asked), decision=edit)
-        execution = await desk.warden.service.engine.find(asked["executionId"])
-        [suspension] = execution.suspensions.values()
-        assert desk.ledger.lines == ["send cy 3 False"]
-    edits = [(edit.revision, edit.assurance, edit.arguments) for edit in suspension.question.edits]
-    assert edits == [(2, "claimed", ("copies",)), (3, "client", ("to",))]
-
-
 @both
 async def test_a_decision_that_names_a_digest_is_only_about_the_question_that_was_shown(
     tmp_path: Path, era: Era
@@ -232,52 +210,3 @@ async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
         assert question["howToAnswer"] == {**({"inboxUrl": url} if url else {}), "command": command}
         assert "person must decide; do not retry" in said and command in said and (url is None or url in said)
         assert question["expiresAt"][:16] in said and "reject" in said
-
-
-@requirement("resume:table")
-@pytest.mark.parametrize("word", ["false", "true", 1, [], {}], ids=str)
-async def test_only_a_boolean_is_the_word_of_a_caller_that_is_trusted(tmp_path: Path, word: Any) -> None:
-    async with open_desk(tmp_path, settings=governed(tmp_path, trust_caller=True)) as desk:
-        asked = await desk.ok("execute_plan", plan=DANGEROUS)
-        error = await desk.refused("resume_execution", **ids_of(asked), decision={"approved": word})
-        assert (error["code"], desk.ledger.lines) == ("invalid_arguments", [])
-
-
-TOOLS = """
-from pathlib import Path
-
-import planwarden
-
-
-@planwarden.tool
-def erase(ids: list[int]) -> str:
-    \"\"\"Delete records.\"\"\"
-    with Path(__file__).with_name("ledger").open("a") as ledger:
-        ledger.write("erase\\n")
-    return "gone"
-"""
-
-
-@requirement("resume:table")
-@pytest.mark.slow
-async def test_a_dangerous_call_waits_over_stdio_and_http_whatever_the_client_answers(tmp_path: Path) -> None:
-    file = tmp_path / "danger.py"
-    file.write_text(TOOLS)
-    (tmp_path / "planwarden.toml").write_text(f'[tools]\npython = ["{file.name}"]\n')
-    command, *words = forked_command_line("--home", str(tmp_path), "serve")
-    process = StdioServerParameters(command=command, args=words)
-
-    async def tried(server: StdioServerParameters | str, era: Era) -> None:
-        opens = Browser(content={"decision": "approve"})
-        async with Client(server, mode=era, elicitation_callback=opens) as client:
-            asked = await ok(client, "execute_plan", plan=DANGEROUS)
-            for _ in range(5):
-                still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
-                assert (still["status"], still["awaiting"]) == ("suspended", "human")
-            assert (await refused(client, "resume_execution", **ids_of(asked), **NOW))["code"] == "rate_limited"
-
-    await tried(process, "legacy")
-    async with serving(Settings(home=tmp_path, python_files=(file,))) as url:
-        for era in ERAS:
-            await tried(url, era)
-    assert not (tmp_path / "ledger").exists()

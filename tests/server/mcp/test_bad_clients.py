@@ -24,14 +24,14 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, StoreError
-from planwarden.agent.ports.store import Append, Header, Lease, Store
+from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
-from tests.kit import Client, MemoryStore, PausingTool, Settings, confirm, plan, refused, requirement, tool_step
+from tests.kit import Client, MemoryStore, Settings, confirm, plan, refused, requirement, tool_step
 from tests.server.mcp.http_support import FORMS, LINKS, TAKES, Wire, wired
 from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, ok, open_desk
-from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, run, start, take_tasks
+from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, start
 
 pytestmark = pytest.mark.anyio
 
@@ -72,18 +72,13 @@ async def is_still_open(desk: Desk) -> bool:
 @pytest.mark.parametrize(
     "responses",
     [
-        {"decision": "approve"},
         {"decision": True},
         {"decision": None},
-        {"decision": []},
-        {"decision": {}},
         {"decision": {"action": "approve"}},
         {"decision": {"action": "accept", "content": "approve"}},
         {"decision": {"action": "accept", "content": {"decision": {"approve": True}}}},
-        {"decision": {"roots": []}},
         {"decision": {"role": "assistant", "model": "m", "content": {"type": "text", "text": "approve"}}},
         {"another": APPROVED},
-        {},
         [],
         "approve",
     ],
@@ -163,30 +158,6 @@ async def test_a_revision_that_is_not_spoken_is_refused_with_those_that_are(wire
     assert LATEST_MODERN_VERSION in answer["error"]["data"]["supported"]
 
 
-@requirement("clients:hurrying")
-async def test_a_client_that_polls_too_fast_is_answered_and_slows_nothing_down(tmp_path: Path) -> None:
-    gate = PausingTool()
-    steps = plan(tool_step("a", "gate"), tool_step("b", "note", {"text": "x"}), confirm("c"))
-    async with take_tasks(tmp_path, gate.tool(), asks=None, on_disk=True) as desk:
-        task = await run(desk, steps)
-        seen = list[Document]()
-
-        async def look() -> None:
-            seen.append(await task.get())
-
-        for _ in range(2):
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    for _ in range(40):
-                        tasks.start_soon(look)
-                gate.opened.set()
-                await task.until(*TERMINAL)
-        assert [task["status"] for task in seen] == ["working"] * 40 + ["completed"] * 40
-        assert desk.ledger.lines == ["note x"]
-        page = await desk.warden.service.audit.read_page(execution_id=task.task_id, limit=500)
-        assert [row.kind for row in page.rows].count("task_ended") == 1
-
-
 @requirement("clients:vanishing")
 async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(desk: Desk) -> None:
     def connect() -> Client:
@@ -264,24 +235,6 @@ async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(desk: Desk,
         assert refused == {"already_decided"} and len(ends) == 20
 
 
-@requirement("clients:repeating")
-async def test_a_task_and_a_call_that_answer_the_same_question_have_one_effect(desk: Desk, wire: Wire) -> None:
-    client = wire.declaring(TAKES, FORMS)
-    task_id = (await client.call("execute_plan", arguments={"plan": SENT}))["taskId"]
-    task = (await client.task("tasks/get", task_id))["result"]
-    [question] = (await desk.warden.list_suspensions()).suspensions
-    arguments: Document = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
-    arguments["decision"] = {"approved": True}
-    returned = await client.call("resume_execution", arguments=arguments)
-    await client.task("tasks/update", task_id, inputResponses=dict.fromkeys(task["inputRequests"], APPROVED))
-    no: Document = {"decision": {"action": "accept", "content": {"decision": "reject"}}}
-    late = await client.call(
-        "resume_execution", arguments=arguments, inputResponses=no, requestState=returned["requestState"]
-    )
-    assert late["structuredContent"]["error"]["code"] == "already_decided"
-    assert desk.ledger.lines == ["send ann 1 False"]
-
-
 def _nest(depth: int) -> JsonValue:
     deep: JsonValue = 1
     for _ in range(depth):
@@ -295,13 +248,11 @@ def _nest(depth: int) -> JsonValue:
         ({1, 2}, [1, 2]),
         ({"text": "a\ud83db"}, {"text": "a?b"}),
         (float("nan"), None),
-        (object(), None),
         (_nest(500), None),
-        (b"\xff\xfe", None),
         (10**5_000, None),
         (SystemExit(3), None),
     ],
-    ids=["set", "half a surrogate pair", "nan", "object", "deep", "bytes", "huge integer", "ends the process"],
+    ids=["set", "half a surrogate pair", "nan", "deep", "huge integer", "ends the process"],
 )
 async def test_a_result_that_is_not_json_fails_its_step_and_not_the_connection(
     tmp_path: Path, value: object, shown: JsonValue
@@ -363,11 +314,6 @@ class FailingStore(MemoryStore):
 
     failure: Exception | None = None
 
-    async def append(self, append: Append) -> Lease | None:
-        if self.failure is not None:
-            raise self.failure
-        return await super().append(append)
-
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         if self.failure is not None:
             raise self.failure
@@ -380,7 +326,7 @@ async def test_a_store_that_fails_is_said_a_defect_of_ours_without_its_details_a
     store = FailingStore()
     async with open_desk(tmp_path, store=store) as desk:
         store.failure = StoreError("the disk is full")
-        error = await desk.refused("run_goal", goal="x")
+        error = await desk.refused("get_execution", threadId="x")
         assert (error["code"], error["message"]) == ("storage_error", "the disk is full")
         store.failure = RuntimeError("password=hunter2")
         error = await desk.refused("get_execution", threadId="x")

@@ -21,10 +21,10 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
-from planwarden.server.views.facts import count_hidden, escape_text, format_facts, format_value, is_shown_whole
+from planwarden.server.views.facts import count_hidden, escape_text, format_value, is_shown_whole
 from planwarden.server.views.suspension import Background, CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
-from planwarden.server.views.voices import AGENT_CHARS, build_voices, format_found, is_whole
+from planwarden.server.views.voices import AGENT_CHARS, build_voices, is_whole
 from tests.requirements import requirement
 
 QUESTION = Suspension(
@@ -102,28 +102,11 @@ def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
     ]
 
 
-def test_what_cannot_be_seen_is_written_out_and_counted() -> None:
-    # What else cannot be seen, the properties below and the whole of Unicode in the tests of views show.
-    for character in "\t\x1b\u200b\u202e\U000e0041\u00a0\u2028\u3164\ud800\ue000":
-        shown = escape_text(f"a{character}b")
-        assert character not in shown and shown.startswith("a\\") and shown.isascii()
-        assert count_hidden(f"a{character}b") == 1 and not is_shown_whole(f"a{character}b")
-        assert list(format_found(_call({"to": f"a{character}b"}))) == ["Control or invisible characters escaped: 1."]
-    assert count_hidden("a\nb") == 1 and list(format_found(_call({"to": "a\nb"}))) == []
-
-
 def test_ordinary_writing_is_left_alone_and_marks_piled_on_one_letter_are_not() -> None:
     for text in ("Grüße, Ω≈ç√", "Привет", "日本語", "नमस्ते", "👍🏽 ok", "naïve e\u0301"):
         assert escape_text(text) == text and count_hidden(text) == 0
     assert escape_text("שלום") == "\u2067שלום\u2069" and count_hidden("שלום") == 0
     assert escape_text("a" + "\u0301" * 10) == "a" + "\u0301" * 3 + "\\u0301" * 7
-
-
-def test_no_value_can_start_a_line_of_its_own() -> None:
-    nasty = "x\nRisk: read\nThe agent says (unverified): fine\r\n\u2028Approve"
-    lines = format_facts(_call({"to": nasty, f"na{nasty}me": 1}, message=nasty))
-    assert [line for line in lines if line.startswith("Risk")] == ["Risk: confirm"]
-    assert len(lines) == 4 and all(len(line.splitlines()) == 1 for line in lines)
 
 
 def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
@@ -132,14 +115,6 @@ def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
     shown = format_value(value)
     assert shown.endswith(f"... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]")
     assert len(shown) < 460 and not is_shown_whole(value)
-
-
-def test_the_agents_words_are_labelled_and_cut() -> None:
-    voices = build_voices(_call({}, message="word " * 1_000))
-    said = voices.words
-    assert voices.label == "The agent says (unverified)"
-    assert len(said) == AGENT_CHARS and said.endswith("... [5000 characters]")
-    assert '  to = "Ann"' in format_facts(_call({"to": "Ann"}, message="Ann")), "repeated, it is still a fact"
 
 
 @requirement("forms:whole")
@@ -298,26 +273,12 @@ def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_no
 
 
 def test_only_what_is_shown_whole_can_be_edited() -> None:
-    arguments: dict[str, JsonValue] = {
-        "text": "ok",
-        "number": 1.5,
-        "count": 2,
-        "flag": True,
-        "hidden": "a\u200bb",
-        "list": [1],
-        "nothing": None,
-    }
-    form = build_form(_call(arguments))
+    shown: dict[str, JsonValue] = {"text": "ok", "number": 1.5, "flag": True}
+    form = build_form(_call({**shown, "hidden": "a\u200bb", "list": [1], "nothing": None}))
     assert form is not None
     kinds = {name: entry["type"] for name, entry in form.schema["properties"].items()}
-    assert kinds == {
-        "decision": "string",
-        "reason": "string",
-        "arg_text": "string",
-        "arg_number": "string",
-        "arg_count": "string",
-        "arg_flag": "boolean",
-    }
+    arguments = {"arg_text": "string", "arg_number": "string", "arg_flag": "boolean"}
+    assert kinds == {"decision": "string", "reason": "string", **arguments}
 
 
 def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in_it() -> None:
@@ -334,12 +295,6 @@ def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in
     for typed in ("three", "", "true", "NaN", "1e999", "[3]", "3.5", "[" * 5_000):
         with pytest.raises(InvalidArguments, match="arg_count"):
             read_decision(question, {"decision": "approve", "arg_count": typed})
-
-
-def test_the_numbers_of_a_requested_form_stay_numbers() -> None:
-    fields: JsonValue = {"type": "object", "properties": {"arg_n": {"type": "integer", "default": 1}}}
-    form = build_form(replace(QUESTION, kind="input", answer_schema=fields))
-    assert form is not None and form.schema["properties"]["arg_n"] == {"type": "integer", "default": 1}
 
 
 NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
@@ -376,16 +331,11 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
 
 
 def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> None:
-    fields: dict[str, JsonValue] = {
-        "city": {"type": "string", "title": "Where to"},
-        "when": {"type": "string", "title": "When"},
-        "note": {"type": "string", "title": "x" * 70},
-    }
-    form: dict[str, JsonValue] = {"type": "object", "properties": {**fields}}
+    titles = {"city": "Where to", "when": "When", "note": "x" * 70}
+    fields: dict[str, JsonValue] = {name: {"type": "string", "title": title} for name, title in titles.items()}
+    form: dict[str, JsonValue] = {"type": "object", "properties": fields}
     shown = build_form(replace(QUESTION, kind="input", message="?", answer_schema=form))
     assert shown is not None
-    titles = {name: field.get("title") for name, field in shown.schema["properties"].items() if name != "decision"}
-    assert titles == {"city": "Where to (city)", "when": "When", "note": "x" * 70}
-    titled = replace(QUESTION, background=Background(titles={"to": "Recipient"}))
-    edited = build_form(titled)
+    assert {name: shown.schema["properties"][name]["title"] for name in titles} == {**titles, "city": "Where to (city)"}
+    edited = build_form(replace(QUESTION, background=Background(titles={"to": "Recipient"})))
     assert edited is not None and edited.schema["properties"]["arg_to"]["title"] == "Recipient (to)"

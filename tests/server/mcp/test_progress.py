@@ -1,14 +1,11 @@
 """Progress over MCP: steps as they run, and a final answer while it is written, of which only the end is kept."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import pytest
 
-from planwarden.agent.runtime import run
-from planwarden.server.mcp import progress as mcp_watch
 from tests.kit import Client, Ledger, PausingTool, model_step, plan, requirement, tool_step
 from tests.server.cli.support import Cli, make_home, start_on_terminal
 from tests.server.mcp.support import Document, Era, ids_of, open_desk, served
@@ -105,16 +102,6 @@ async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(
         finally:
             terminal.close()
     assert cli.ledger == ["find the topic"] and "word-1 word-2" in terminal.text
-
-
-async def test_a_model_that_writes_fast_does_not_flood_the_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "STREAM_NOTIFY_S", math.inf)
-    monkeypatch.setattr(mcp_watch, "HEARTBEAT_S", 1e9)
-    watcher = Watcher()
-    await run_goal(tmp_path, "openai-chat", writing(ModelReply(text=ANSWER * 5, goes_on=watcher.seen)), watcher)
-    assert len(watcher.written) == 1
 
 
 async def test_progress_is_reported_to_who_asked_for_it_until_the_execution_ends_or_asks(

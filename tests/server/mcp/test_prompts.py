@@ -2,17 +2,14 @@
 
 import json
 from base64 import b64decode
-from pathlib import Path
 
 import pytest
 from mcp import Client, MCPError
 from mcp.types import Completion, PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
-from msgspec.structs import replace
 
 from planwarden.agent.core.requester import Requester
-from planwarden.agent.ports.store import Header
-from tests.kit import MemoryStore, plan, requirement, tool_step
-from tests.server.mcp.support import ERAS, INBOX, Desk, Document, Era, ids_of, open_desk
+from tests.kit import plan, requirement, tool_step
+from tests.server.mcp.support import ERAS, INBOX, Desk, Document, Era, ids_of
 
 pytestmark = pytest.mark.anyio
 
@@ -86,22 +83,17 @@ async def test_the_questions_of_one_thread_are_listed_alone_and_many_are_counted
     assert "\n20. " in text and "\n21. " not in text and text.endswith("2 more: list_suspensions shows them.")
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "says"),
-    [
+async def test_a_prompt_that_cannot_be_given_is_the_clients_mistake(desk: Desk) -> None:
+    for name, arguments, says in (
         ("nope", None, "Unknown prompt"),
         ("plan_and_run", None, "needs goal"),
         ("plan_and_run", {"goal": "  "}, "empty"),
         ("plan_and_run", {"goal": "x" * 20_001}, "20001 characters"),
         ("review_pending", {"thread_id": "nope"}, "unknown_thread"),
-    ],
-)
-async def test_a_prompt_that_cannot_be_given_is_the_clients_mistake(
-    desk: Desk, name: str, arguments: dict[str, str] | None, says: str
-) -> None:
-    with pytest.raises(MCPError) as caught:
-        await desk.client.get_prompt(name, arguments)
-    assert caught.value.error.code == -32602 and says in caught.value.error.message
+    ):
+        with pytest.raises(MCPError) as caught:
+            await desk.client.get_prompt(name, arguments)
+        assert caught.value.error.code == -32602 and says in caught.value.error.message
 
 
 @requirement("prompts:owner")
@@ -131,21 +123,6 @@ async def test_names_of_tools_are_completed_and_whatever_else_is_asked_for_is_no
     ]
     for ref, name in others:
         assert (await _completed(desk.client, ref, name)).values == []
-
-
-class _Crowded(MemoryStore):
-    """A store with more threads than a completion may hold."""
-
-    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
-        [real] = await super().executions(principal, limit)
-        return tuple(replace(real, thread_id=f"t{number // 2}") for number in range(300))[:limit]
-
-
-async def test_a_hundred_completions_are_given_at_most_and_the_rest_is_counted(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, store=_Crowded()) as desk:
-        await desk.ok("execute_plan", plan=ERASE)
-        found = await _completed(desk.client, EXECUTION, "thread_id")
-        assert (len(set(found.values)), found.total, found.has_more) == (100, 150, True)
 
 
 async def _read(client: Client, uri: str) -> Document:

@@ -79,17 +79,12 @@ async def test_what_models_get_wrong_is_refused_with_what_is_right(desk: Desk) -
 
 
 async def test_the_description_lists_what_there_is_and_stays_short(desk: Desk, tmp_path: Path) -> None:
-    async def describe() -> str:
-        # Another client each time, because a client may keep the list.
-        async with Client(desk.server) as client:
-            return next(str(tool.description) for tool in (await client.list_tools()).tools if tool.name == "run_plan")
-
-    assert (await describe()).endswith("Saved: letter(to, copies?): Send a letter.")
     for number in range(60):
         save(tmp_path, f"z{number:02}", {**LOOK, "title": f"Number {number}\n\x07" + "x" * 150})
     await desk.warden.library.look()
-    shown = (await describe()).partition("Saved: ")[2]
-    assert shown.startswith("letter(to, copies?)") and "\n" not in shown and "\x07" not in shown
+    [tool] = [tool for tool in (await desk.client.list_tools()).tools if tool.name == "run_plan"]
+    shown = (tool.description or "").partition("Saved: ")[2]
+    assert shown.startswith("letter(to, copies?): Send a letter") and "\n" not in shown and "\x07" not in shown
     assert len(shown) < MAX_LIST_CHARS + 60 and "more in planwarden://plans" in shown
 
 
@@ -145,18 +140,11 @@ async def test_arguments_that_do_not_fit_are_refused_before_a_model_reads_the_pr
 
 async def test_the_resource_has_each_plan_with_its_inputs_and_not_where_it_is(desk: Desk, tmp_path: Path) -> None:
     [content] = (await desk.client.read_resource(PLANS)).contents
-    assert isinstance(content, TextResourceContents)
+    assert isinstance(content, TextResourceContents) and str(tmp_path) not in content.text
     [shown] = json.loads(content.text)["plans"]
     [known] = await desk.warden.plans()
-    assert shown == {
-        "name": "letter",
-        "title": "Send a letter",
-        "description": LETTER["description"],
-        "inputs": INPUTS,
-        "version": known.version,
-        "source": "home",
-    }
-    assert str(tmp_path) not in content.text
+    named = {"name": "letter", "title": "Send a letter", "description": LETTER["description"]}
+    assert shown == {**named, "inputs": INPUTS, "version": known.version, "source": "home"}
 
 
 async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: Path, era: Era) -> None:

@@ -42,20 +42,14 @@ async def test_the_tools_are_few_have_annotations_and_are_introduced(desk: Desk)
 
 async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_full(desk: Desk) -> None:
     best = await desk.ok("search_tools", query="delete records", limit=2)
-    assert best["tools"][0] == {
-        "name": "erase",
-        "signature": "erase(ids)",
-        "description": "Delete records.",
-        "executionMode": "immediate",
-        "risk": "dangerous",
-        "source": "python",
-    }
+    found = {"name": "erase", "signature": "erase(ids)", "description": "Delete records."}
+    assert best["tools"][0] == {**found, "executionMode": "immediate", "risk": "dangerous", "source": "python"}
     first = await desk.ok("search_tools", limit=6)
     second = await desk.ok("search_tools", limit=6, cursor=first["nextCursor"])
     names = [tool["name"] for tool in first["tools"] + second["tools"]]
     assert len(set(names)) == len(names) == first["total"] and "nextCursor" not in second
-    everything = await desk.call("search_tools")
-    assert "erase(ids): Delete records. [risk dangerous, immediate, from python]" in text_of(everything)
+    everything = text_of(await desk.call("search_tools"))
+    assert "erase(ids): Delete records. [risk dangerous, immediate, from python]" in everything
     result = await desk.call("get_tool_schemas", names=["erase", "nope"])
     [tool] = result.structured_content["tools"]
     assert tool["inputSchema"]["properties"]["ids"]["type"] == "array"

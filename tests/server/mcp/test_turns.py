@@ -113,6 +113,7 @@ async def test_the_key_of_what_is_sealed_is_made_once_and_what_is_none_is_refuse
     new = SecretFiles(tmp_path / "new" / "home")
     key = await load_request_state_key(new)
     assert len(key) == 32 and await load_request_state_key(new) == key
+    assert oct((tmp_path / "new" / "home" / NAME).stat().st_mode)[-3:] == "600"
     (tmp_path / NAME).write_text(content)
     with pytest.raises(StoreError, match="not a key"):
         await load_request_state_key(SecretFiles(tmp_path))
