@@ -12,6 +12,7 @@ import pytest
 from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from mcp.types import CallToolResult
+from pydantic import JsonValue
 
 from planwarden.server.mcp.app.nonces import NONCE_TTL_S, Nonces
 from planwarden.server.mcp.app.plan import PLAN_KEY
@@ -201,7 +202,7 @@ def _plan(result: CallToolResult) -> Document:
 async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_the_model_nothing_more(
     host: Desk, era: Era
 ) -> None:
-    note = {"text": "x"}
+    note: dict[str, JsonValue] = {"text": "x"}
     steps = plan(tool_step("one", "note", note), confirm("ask", "go on?"), tool_step("two", "note", note))
     async with Client(host.server, mode=era) as plain:
         started = await host.call("execute_plan", plan=steps, goal="Two notes")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
-from tests.kit import Client, MemoryStore, Settings, confirm, plan, refused, requirement, tool_step
+from tests.kit import Client, MemoryStore, Settings, by, confirm, decide, plan, refused, requirement, tool_step
 from tests.server.mcp.http_support import FORMS, LINKS, TAKES, Wire, wired
 from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, ok, open_desk
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, start
@@ -104,7 +105,8 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
 @requirement("clients:lying")
 async def test_only_a_client_that_shows_forms_is_given_one_and_only_its_answer_counts(desk: Desk, wire: Wire) -> None:
     arguments, _ = await start_question(wire)
-    for capabilities, modes in (({}, []), (LINKS, ["url"]), (TAKES, []), ({"elicitation": {}}, ["form"])):
+    shapes: tuple[tuple[Document, list[str]], ...] = (({}, []), (LINKS, ["url"]), (TAKES, []))
+    for capabilities, modes in (*shapes, ({"elicitation": {}}, ["form"])):
         again = await wire.declaring(capabilities).call("resume_execution", arguments=arguments)
         assert [each["params"].get("mode", "form") for each in again.get("inputRequests", {}).values()] == modes
     arguments, returned = await start_question(wire)
@@ -206,14 +208,21 @@ async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(des
 
 
 @requirement("clients:repeating")
-async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(desk: Desk, tmp_path: Path) -> None:
+async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_one_effect(
+    desk: Desk, tmp_path: Path
+) -> None:
     async with (
         open_desk(tmp_path, on_disk=True) as other,
         wired(desk.server) as first,
         wired(other.server) as second,
     ):
         arguments, returned = await start_question(first)
+        [question] = (await desk.warden.list_suspensions()).suspensions
         ends = list[Document]()
+
+        async def approve_on_page() -> None:
+            with suppress(planwarden.PlanwardenError):
+                await decide(desk.warden, question, authority=by(channel="inbox", digest=question.digest))
 
         async def send(wire: Wire, verdict: str) -> None:
             answer = await wire.declaring(FORMS).call(
@@ -227,6 +236,8 @@ async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(desk: Desk,
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 for number in range(20):
+                    if number == 10:
+                        tasks.start_soon(approve_on_page)
                     tasks.start_soon(send, (first, second)[number % 2], "reject" if number % 10 == 3 else "approve")
         shown = await desk.warden.get_execution(arguments["threadId"])
         effects = desk.ledger.lines + other.ledger.lines

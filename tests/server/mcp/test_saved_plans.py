@@ -108,13 +108,10 @@ async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(desk: Desk, tm
     call = '{"name": "letter", "inputs": {"to": "007", "copies": 2}}'
     assert f"run_plan with {call}, exactly so" in text and "the decision is mine" in text
     assert '"inputs": {"to": "Ada"}}' in await _prompted(desk.client, "letter", {"to": "Ada", "copies": ""})
-
-
-async def test_a_prompt_can_be_a_template_that_the_host_fills_in(desk: Desk) -> None:
+    # A host may fill in a template.
     text = await _prompted(desk.client, "letter", {"to": "$1", "copies": "$2"})
     assert 'run_plan with name "letter"' in text and '\n"to": $1\n"copies": $2\n' in text
     assert "exactly so" not in text and "\n\nThen do what nextAction" in text and "the decision is mine" in text
-    assert '{"to": "$1"}' in await _prompted(desk.client, "letter", {"to": "$1"})
 
 
 async def _prompted(client: Client, name: str, arguments: dict[str, str]) -> str:
@@ -123,15 +120,15 @@ async def _prompted(client: Client, name: str, arguments: dict[str, str]) -> str
     return message.content.text
 
 
-async def test_an_input_is_completed_from_the_values_that_its_schema_lists(desk: Desk, tmp_path: Path) -> None:
+async def test_an_input_is_completed_and_what_does_not_fit_is_refused_before_a_model_reads_the_prompt(
+    desk: Desk, tmp_path: Path
+) -> None:
     inputs: JsonValue = {"properties": {"tone": {"enum": ["warm", "wry", 3]}, "to": {"type": "string"}}}
     save(tmp_path, "tell", {**LOOK, "inputs": inputs})
     for name, typed, values in (("tone", "w", ["warm", "wry"]), ("tone", "", ["warm", "wry", "3"]), ("to", "", [])):
         argument = {"name": name, "value": typed}
         assert (await desk.client.complete(PromptReference(name="tell"), argument)).completion.values == values
-
-
-async def test_arguments_that_do_not_fit_are_refused_before_a_model_reads_the_prompt(desk: Desk) -> None:
+    refusals: tuple[tuple[dict[str, str], str], ...]
     refusals = (({}, "needs to"), ({"to": "Ada", "copies": "many"}, "copies"), ({"to": "Ada", "other": "1"}, "other"))
     for arguments, said in refusals:
         with pytest.raises(MCPError, match=said):
@@ -169,12 +166,12 @@ async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: P
 @requirement("plans:read-only")
 async def test_nothing_over_mcp_writes_or_changes_a_plan(desk: Desk, tmp_path: Path) -> None:
     before = _read_files(tmp_path)
-    own, of_letter = {**LOOK, "name": "letter", "save": True}, {"name": "letter", "document": LETTER}
+    own: dict[str, JsonValue] = {**LOOK, "name": "letter", "save": True}
     refusals: list[tuple[str, str, dict[str, JsonValue]]] = [
         *(("unknown_tool", name, {"name": "mine", "plan": LOOK}) for name in ("save_plan", "keep_plan", "plans_keep")),
         ("invalid_arguments", "run_plan", {"name": "mine", "plan": LOOK}),
         ("invalid_arguments", "run_plan", {"name": "mine", "todoList": LOOK["todoList"]}),
-        ("invalid_arguments", "run_plan", of_letter),
+        ("invalid_arguments", "run_plan", {"name": "letter", "document": LETTER}),
         *(("unknown_plan", "run_plan", {"name": name}) for name in ("../letter", "/etc/passwd", "", "letter\0")),
         ("invalid_plan", "execute_plan", {"plan": own}),
     ]

@@ -139,7 +139,7 @@ atexit.register(print, "at the end")
 
 @pytest.mark.slow
 @requirement("stdio:only-protocol")
-def test_a_tools_file_that_prints_while_it_is_loaded_does_not_reach_the_client(home: Path) -> None:
+def test_a_tools_file_that_prints_while_it_is_loaded_gets_into_neither_the_protocol_nor_a_document(home: Path) -> None:
     (home / "tools.py").write_text(TOOLS + NOISE)
     with _spawn([*COMMAND, "--home", str(home)]) as process:
         _initialize(process)
@@ -149,17 +149,10 @@ def test_a_tools_file_that_prints_while_it_is_loaded_does_not_reach_the_client(h
     assert (process.returncode, out) == (0, b"")
     for noise in (b"printed", b"written to", b"by descriptor", b"library in C", b"by a program", b"at the end"):
         assert noise in err
-
-
-@pytest.mark.slow
-@requirement("stdio:only-protocol")
-def test_a_tools_file_that_prints_does_not_get_into_a_document(home: Path) -> None:
-    (home / "tools.py").write_text(TOOLS + NOISE)
-    for words, code in ((["tools", "--json"], 0), (["call", "nosuch", "--json"], 2)):
-        command = [*COMMAND, *words, "--home", str(home)]
-        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        assert done.returncode == code and b"by descriptor" in done.stderr
-        assert json.loads(done.stdout)
+    command = [*COMMAND, "call", "nosuch", "--json", "--home", str(home)]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert done.returncode == 2 and b"by descriptor" in done.stderr
+    assert json.loads(done.stdout)
 
 
 @pytest.mark.slow
