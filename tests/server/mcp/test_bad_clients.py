@@ -105,8 +105,9 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
 @requirement("clients:lying")
 async def test_only_a_client_that_shows_forms_is_given_one_and_only_its_answer_counts(desk: Desk, wire: Wire) -> None:
     arguments, _ = await start_question(wire)
-    shapes: tuple[tuple[Document, list[str]], ...] = (({}, []), (LINKS, ["url"]), (TAKES, []))
-    for capabilities, modes in (*shapes, ({"elicitation": {}}, ["form"])):
+    bare: Document = {"elicitation": {}}
+    shapes: tuple[tuple[Document, list[str]], ...] = (({}, []), (LINKS, ["url"]), (TAKES, []), (bare, ["form"]))
+    for capabilities, modes in shapes:
         again = await wire.declaring(capabilities).call("resume_execution", arguments=arguments)
         assert [each["params"].get("mode", "form") for each in again.get("inputRequests", {}).values()] == modes
     arguments, returned = await start_question(wire)
