@@ -204,6 +204,7 @@ async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
         still = await desk.ok("resume_execution", **ids_of(asked), **NOW)
         question, said = question_of(still), still["nextAction"]
         assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
+        assert (question["needs"], question["risk"]) == ("human", "dangerous")
         command = f"planwarden approve {question['suspensionId']}"
         assert command in at_once and "resume_execution" not in at_once
         url = f"{inbox}/suspensions/{question['suspensionId']}" if inbox else None

@@ -35,8 +35,8 @@ STEPS = plan(
 class Machine:
     """`mend` works once `is_mended`."""
 
-    def __init__(self, *, is_mended: bool = False) -> None:
-        self.is_mended, self.lines = is_mended, list[str]()
+    def __init__(self) -> None:
+        self.is_mended, self.lines = False, list[str]()
 
     def tool(self) -> object:
         @planwarden.tool(name="mend", risk="read", effect="effect")
