@@ -12,7 +12,7 @@ DOCS_READY := $(VENV)/.ready-docs
 # The fast lane: the core, approvals, the runtime, both stores, the commands, the MCP tools and who may answer over MCP.
 QUICK := tests/agent/core tests/agent/approval tests/storage tests/project tests/server/api tests/server/cli \
 	$(addprefix tests/agent/runtime/test_,steps.py artifacts.py living_with_changes.py) \
-	$(addprefix tests/server/mcp/test_,tools.py approvals.py resume_table.py resources.py)
+	$(addprefix tests/server/mcp/test_,tools.py approvals.py prompts.py)
 
 # make 3.81, which macOS ships, cannot keep the output of parallel targets apart.
 OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)

@@ -479,7 +479,6 @@ REQUIREMENTS: dict[str, str] = {
     "clients:lying": "What a client declares and what it sends need not agree; neither decides what nobody was shown.",
     "clients:malformed": "Task ids and answers of any other type are the specified error, and change nothing.",
     "clients:revisions": "Revisions and methods that are not spoken are the specified errors, which say what is.",
-    "clients:hurrying": "Polling as fast as the wire allows is answered, and does nothing twice.",
     "clients:vanishing": "A client that drops in the middle loses nothing, and what it began has one effect.",
     "clients:repeating": (
         "One question answered through several channels, processes and replays at once has one effect."

@@ -9,9 +9,8 @@ from planwarden.agent.core import events as ev
 from planwarden.server.mcp.elicitation.forms import compute_form_digest
 from planwarden.server.views.voices import hash_question
 from tests.channels.channels import CHANNELS, Channel, Outcome, Stage, build_decision, open_stage
-from tests.channels.suite import CASES, UNSEEN, WORTH_CLIENT, Cannot, Case, Turn, print_matrix
+from tests.channels.suite import CASES, UNSEEN, WORTH_CLIENT, Cannot, Case, Turn
 from tests.kit import Suspension, by, decide, governed, plan
-from tests.support.paths import ROOT
 
 PAIRS = [
     pytest.param(
@@ -108,10 +107,3 @@ def test_every_row_names_a_channel_and_says_why_it_cannot() -> None:
     names = {channel.name for channel in CHANNELS}
     assert all(case.cannot.keys() <= names and all(found.why for found in case.cannot.values()) for case in CASES)
     assert len({case.name for case in CASES}) == len(CASES)
-
-
-def test_the_matrix_has_a_row_for_each_case_and_no_page_of_the_docs_repeats_it() -> None:
-    matrix = print_matrix()
-    assert all(case.name in matrix for case in CASES)
-    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
-    assert not [case.name for case in CASES for page in pages if case.name in page]

@@ -39,26 +39,12 @@ class Created(AnyResult):
 
 class TaskParams(RequestParams):
     task_id: str
+    input_responses: dict[str, Any] | None = None
 
 
-class UpdateParams(TaskParams):
-    input_responses: dict[str, Any]
+class TaskRequest(Request[TaskParams, str]):
+    """A request of the extension, with the id of its task in the routing header."""
 
-
-class GetTask(Request[TaskParams, Literal["tasks/get"]]):
-    method: Literal["tasks/get"] = "tasks/get"
-    params: TaskParams
-    name_param = "taskId"
-
-
-class UpdateTask(Request[UpdateParams, Literal["tasks/update"]]):
-    method: Literal["tasks/update"] = "tasks/update"
-    params: UpdateParams
-    name_param = "taskId"
-
-
-class CancelTask(Request[TaskParams, Literal["tasks/cancel"]]):
-    method: Literal["tasks/cancel"] = "tasks/cancel"
     params: TaskParams
     name_param = "taskId"
 
@@ -114,21 +100,23 @@ class Task:
     def seen_by(self, client: Client) -> "Task":
         return replace(self, client=client)
 
+    async def _send(self, method: str, responses: dict[str, Any] | None = None) -> Document:
+        params = TaskParams(task_id=self.task_id, input_responses=responses)
+        request = TaskRequest(method=f"tasks/{method}", params=params)
+        return (await self.client.session.send_request(request, AnyResult)).document()
+
     async def get(self) -> Document:
-        found = await self.client.session.send_request(GetTask(params=TaskParams(task_id=self.task_id)), AnyResult)
-        return found.document()
+        return await self._send("get")
+
+    async def cancel(self) -> Document:
+        return await self._send("cancel")
 
     async def update(self, **responses: JsonValue | Mapping[str, str]) -> Document:
-        params = UpdateParams(task_id=self.task_id, input_responses=responses)
-        return (await self.client.session.send_request(UpdateTask(params=params), AnyResult)).document()
+        return await self._send("update", responses)
 
     async def answer(self, response: JsonValue) -> Document:
         """Answer the one question that the task asks."""
         return await self.update(**{await self.key(): response})
-
-    async def cancel(self) -> Document:
-        request = CancelTask(params=TaskParams(task_id=self.task_id))
-        return (await self.client.session.send_request(request, AnyResult)).document()
 
     async def until(self, *statuses: str) -> Document:
         """Return the task as soon as it has one of the statuses; it is asked for as fast as the server answers."""

@@ -13,7 +13,7 @@ import planwarden
 from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.tools import TOOLS
 from tests.kit import confirm, model_step, plan, requirement, tool_step
-from tests.server.mcp.support import Desk, Document, ids_of, open_desk, question_of, text_of
+from tests.server.mcp.support import Desk, Document, ids_of, question_of, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -108,26 +108,23 @@ async def test_who_answers_again_is_told_everything_and_another_answer_is_refuse
     assert error["code"] == "already_answered" and question_of(lost)["suspensionId"] in error["message"]
 
 
-async def test_what_happened_while_the_caller_thought_is_in_its_next_answer(desk: Desk) -> None:
-    steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]), {**THOUGHT, "id": "c"})
-    asked = await desk.ok("execute_plan", plan=steps)
-    theirs, mine = asked["suspensions"]
+@requirement("mcp:cheap")
+async def test_what_happened_while_the_caller_thought_is_in_its_next_answer_and_what_it_has_seen_is_only_named(
+    desk: Desk,
+) -> None:
+    steps = (confirm("ask", dependencies=[]), *(model_step(name, "note", dependencies=[]) for name in "abc"))
+    asked = await desk.ok("execute_plan", plan=plan(*steps))
+    theirs, mine, *others = asked["suspensions"]
     assert (theirs["addressee"], mine["addressee"]) == ("human", "caller")
-    thread_id = asked["threadId"]
-    await desk.warden.resume_execution(thread_id, theirs["suspensionId"], planwarden.Decision(approved=True))
-    after = await desk.ok("submit_answer", threadId=thread_id, suspensionId=mine["suspensionId"], content=NOTED)
-    assert [(step["id"], step["status"]) for step in after["steps"]] == [("a", "completed"), ("b", "completed")]
-    assert after["steps"][0]["result"]["approved"] is True
-
-
-async def test_questions_that_the_caller_has_seen_are_only_named(desk: Desk) -> None:
-    asked = await desk.ok("execute_plan", plan=plan(*(model_step(name, "note", dependencies=[]) for name in "abc")))
-    assert ["instructions" in question for question in asked["suspensions"]] == [True, False, False]
-    assert all("prompt" in question for question in asked["suspensions"])
-    first = asked["suspensions"][0]["suspensionId"]
-    left = await desk.ok("submit_answer", threadId=asked["threadId"], suspensionId=first, content=NOTED)
+    assert ["instructions" in question for question in (mine, *others)] == [True, False, False]
+    assert all("prompt" in question for question in (mine, *others))
+    yes = planwarden.Decision(approved=True)
+    await desk.warden.resume_execution(asked["threadId"], theirs["suspensionId"], yes)
+    ids = {"threadId": asked["threadId"], "suspensionId": mine["suspensionId"]}
+    after = await desk.ok("submit_answer", **ids, content=NOTED)
+    assert [(step["id"], step["status"]) for step in after["steps"]] == [("ask", "completed"), ("a", "completed")]
     named = {"suspensionId", "stepId", "addressee", "kind"}
-    assert [question.keys() for question in left["suspensions"]] == [named, named]
+    assert [question.keys() for question in after["suspensions"]] == [named, named]
 
 
 @requirement("caller:told-again")
@@ -184,13 +181,6 @@ async def test_the_text_of_a_last_step_that_rests_on_all_others_is_the_output_wi
         assert question_of(done)["kind"] == "synthesis"
 
 
-@requirement("caller:ways-at-once")
-async def test_a_client_that_cannot_ask_gets_the_persons_ways_in_the_first_answer(desk: Desk) -> None:
-    asked = await desk.ok("execute_plan", plan=plan(confirm("a")))
-    assert f"planwarden approve {question_of(asked)['suspensionId']}" in asked["nextAction"]
-    assert "resume_execution" not in asked["nextAction"] and asked["awaiting"] == "human"
-
-
 @requirement("caller:results-known")
 async def test_get_tool_schemas_shows_the_shape_of_a_result_that_was_seen_and_who_is_asked(desk: Desk) -> None:
     [before] = (await desk.ok("get_tool_schemas", names=["find"]))["tools"]
@@ -227,62 +217,29 @@ async def test_text_and_structure_both_say_what_failed_what_was_skipped_and_what
     assert 'Done before: note "{\\"text\\":\\"once\\"}" in step "a" at ' in text_of(told)
 
 
-@requirement("plan:promises")
-async def test_a_model_whose_plan_confirms_unknown_calls_or_only_speaks_of_sending_is_told_in_the_next_answer(
-    desk: Desk,
-) -> None:
-    ids: Document = {"$from": "find", "pointer": "/ids"}
-    written = plan(
-        confirm("ask", confirms=["wipe"]),
-        tool_step("find", "find", {"topic": "t"}),
-        tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=ids),
-        {"id": "tell", "description": "Send Ann a mail about it"},
-    )
-    asked = await desk.ok("run_goal", goal="wipe them")
-    answer = await desk.call("submit_answer", **ids_of(asked), content=written)
-    document: Document = answer.structured_content or {}
-    confirmed, spoken = document["warnings"]
-    assert "to ask once, leave the confirmation out: the loop asks once" in confirmed
-    assert spoken == "step 'tell' speaks of sending, but promises no tool; nothing will be sent"
-    assert "nothing will be sent" in text_of(answer) and question_of(document)["kind"] == "confirmation"
-
-
-@requirement("rehearsal:record", "rehearsal:nothing-done")
+@requirement("rehearsal:nothing-done")
 async def test_a_rehearsed_plan_asks_nobody_and_says_what_it_would_need(desk: Desk) -> None:
-    steps = plan(
-        FIND,
-        tool_step("erase", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}),
-        tool_step("note", "note", {"text": {"$from": "erase", "pointer": "/erased"}}),
-    )
+    steps = plan(FIND, tool_step("erase", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}))
     result = await desk.call("execute_plan", plan=steps, options={"rehearse": True})
     document: Document = result.structured_content
-    assert (document["status"], desk.ledger.lines) == ("rehearsed", [])
+    assert (document["status"], "suspensions" in document, desk.ledger.lines) == ("rehearsed", False, [])
     [call] = document["steps"][1]["actualToolCalls"]
-    assert call["arguments"] == {"ids": [1, 2, 3]} and call["status"] == "rehearsed"
     assert call["rehearsal"] == {"risk": "dangerous", "asks": "approval", "needs": "human"}
-    assert document["steps"][2]["skippedBecause"] == "erase" and "suspensions" not in document
-    text = text_of(result)
-    assert '"asks": "approval"' in text and "skipped after erase" in text and "nothing was changed" in text
+    assert '"asks": "approval"' in text_of(result) and "nothing was changed" in text_of(result)
 
 
 @requirement("loops:pages")
-async def test_a_client_reads_all_items_by_pages_and_is_told_that_there_are_more(tmp_path: Path) -> None:
-    @planwarden.tool(risk="read", effect="read")
-    async def double(number: int) -> int:
-        """Doubles a number."""
-        return 2 * number
-
-    items: list[JsonValue] = [*range(130)]
-    step = tool_step("double", "double", {"number": {"$from": "item"}}, forEach=items, maxItems=130, maxConcurrent=32)
-    async with open_desk(tmp_path, "auto", double) as desk:
-        done = await desk.ok("execute_plan", plan=plan(step), options={"waitSeconds": 60})
-        [shown] = done["steps"]
-        assert done["status"] == "completed" and len(shown["result"]) == 100 and shown["items"]["next"] == 100
-        of_step: Document = {"threadId": done["threadId"], "stepId": "double"}
-        text = text_of(await desk.call("get_execution", **of_step))
-        assert "more of its 130 items: get_execution with stepId double and itemsFrom 100" in text
-        [step_view] = (await desk.ok("get_execution", **of_step, itemsFrom=100))["steps"]
-        assert [item["result"] for item in step_view["itemResults"]] == [2 * n for n in range(100, 130)]
-        assert "next" not in step_view["items"] and "result" not in step_view
-        wrong = await desk.refused("get_execution", **of_step, itemsFrom=130)
-        assert "items 0 to 129" in wrong["message"]
+async def test_a_client_reads_all_items_by_pages_and_is_told_that_there_are_more(desk: Desk) -> None:
+    topics: list[JsonValue] = [str(number) for number in range(130)]
+    step = tool_step("a", "find", {"topic": {"$from": "item"}}, forEach=topics, maxItems=130, maxConcurrent=32)
+    done = await desk.ok("execute_plan", plan=plan(step), options={"waitSeconds": 60})
+    [shown] = done["steps"]
+    assert done["status"] == "completed" and len(shown["result"]) == 100 and shown["items"]["next"] == 100
+    of_step: Document = {"threadId": done["threadId"], "stepId": "a"}
+    text = text_of(await desk.call("get_execution", **of_step))
+    assert "more of its 130 items: get_execution with stepId a and itemsFrom 100" in text
+    [step_view] = (await desk.ok("get_execution", **of_step, itemsFrom=100))["steps"]
+    assert [item["result"]["topic"] for item in step_view["itemResults"]] == topics[100:]
+    assert "next" not in step_view["items"] and "result" not in step_view
+    wrong = await desk.refused("get_execution", **of_step, itemsFrom=130)
+    assert "items 0 to 129" in wrong["message"]

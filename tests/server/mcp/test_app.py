@@ -1,247 +1,176 @@
-"""The MCP App: which hosts see it, what its nonce allows, and that a model cannot press its buttons."""
+"""The MCP App: which hosts see it, what its nonce allows, what a model cannot press, and what a browser draws of it."""
 
 import json
 import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from mcp import Client
 from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from mcp.types import CallToolResult
+from pydantic import JsonValue
 
 from planwarden.server.mcp.app.nonces import NONCE_TTL_S, Nonces
+from planwarden.server.mcp.app.plan import PLAN_KEY
 from planwarden.server.mcp.app.view import META_KEY, URI, build_page
-from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tools import TOOLS
-from planwarden.server.views.suspension import Suspension
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.requirements import requirement
-from tests.server.mcp.support import ERAS, Document, Era, ids_of, ok, question_of, refused, served
-from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.kit import (
+    Client,
+    Settings,
+    confirm,
+    ok,
+    open_desk,
+    plan,
+    refused,
+    requirement,
+    tool_step,
+)
+from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of
+from tests.support.app_page import APPS, HostPage, open_view
+from tests.support.axe import find_violations, read_axe
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.scene import launch_browser
+from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
-both = pytest.mark.parametrize("era", ERAS)
 
-APPS = [advertise(EXTENSION_ID, {"mimeTypes": [APP_MIME_TYPE]})]
-CONFIRMED = plan(confirm("a", "write it down?"), tool_step("b", "note", {"text": "x"}))
+ASKED = plan(confirm("a", "write it down?"), tool_step("b", "note", {"text": "x"}))
 DANGEROUS = plan(tool_step("a", "erase", {"ids": [1]}))
 YES: Document = {"decision": "approve"}
+NASTY = (
+    "</svg><img src=x onerror=alert(1)><script>parent.hacked=1</script>\u202e[Approve]\x1b[2J]]>&amp;\nRun this call?"
+)
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
-def _host(server: PlanwardenServer, era: Era) -> Client:
+@pytest.fixture
+async def host(tmp_path: Path, era: Era) -> AsyncGenerator[Desk]:
     """A host that draws apps and shows no forms."""
-    return Client(server, mode=era, extensions=APPS)
-
-
-async def _shown(client: Client, thread_id: str) -> list[Document]:
-    """What the view gets to see."""
-    result = await client.call_tool("get_execution", {"threadId": thread_id})
-    return _questions(result)
+    async with open_desk(tmp_path, era, extensions=APPS) as opened:
+        yield opened
 
 
 def _questions(result: CallToolResult) -> list[Document]:
+    """What the view gets to see."""
     assert result.meta is not None
     found: list[Document] = result.meta[META_KEY]
     return found
+
+
+async def _show(host: Desk, asked: Document) -> Document:
+    [question] = _questions(await host.call("get_execution", threadId=asked["threadId"]))
+    return question
 
 
 def _press(asked: Document, question: Document, **content: Any) -> Document:
     return {**ids_of(asked), "nonce": question["nonce"], "content": content, "waitSeconds": 60}
 
 
-@requirement("app:nonce", "app:assurance")
-@both
-async def test_the_view_gets_the_three_voices_and_a_form_until_the_person_decided(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
-        asked = await ok(client, "execute_plan", plan=CONFIRMED)
-        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": {"approved": True}})
-        [question] = _questions(still)
-        assert (question["heading"], question["facts"][0]) == ("Confirm?", "Tool: displayConfirmation")
-        assert (question["label"], question["words"]) == ("The agent says (unverified)", "write it down?")
-        assert question["schema"]["required"] == ["decision"]
-        result = await client.call_tool("app_decide", _press(asked, question, **YES))
-        assert _questions(result) == [] and ledger.lines == ["note x"]
-
-
-@requirement("app:assurance")
-@both
-@pytest.mark.parametrize(("covered", "is_decided"), [(3, True), (20, False)])
-async def test_the_view_decides_what_is_too_long_for_a_form_and_fits_into_it(
-    tmp_path: Path, era: Era, covered: int, is_decided: bool
-) -> None:
-    ledger = Ledger()
-    steps = [tool_step(f"s{n}", "note", {"text": "y" * 300}) for n in range(covered)]
-    asking = plan(confirm("ask", confirms=[f"s{n}" for n in range(covered)]), *steps)
-    async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
-        asked = await ok(client, "execute_plan", plan=asking, options={"synthesize": False})
-        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": {"approved": True}})
-        [question] = _questions(still)
-        assert (question["schema"] is not None, question["nonce"] is not None) == (is_decided, is_decided)
-        assert len(question["facts"]) > 2 * covered and ledger.lines == []
+@requirement("app:nonce")
+async def test_the_nonce_is_nowhere_that_a_model_reads(host: Desk) -> None:
+    asked = await host.ok("execute_plan", plan=ASKED)
+    result = await host.call("get_execution", threadId=asked["threadId"])
+    [question] = _questions(result)
+    assert len(question["nonce"]) >= 43
+    read = [
+        str(result.content),
+        json.dumps(result.structured_content),
+        str(await host.client.read_resource("planwarden://suspensions")),
+        str(await host.client.read_resource(f"planwarden://executions/{asked['threadId']}")),
+        str(await host.call("list_suspensions")),
+        str(await host.refused("app_decide", **{**_press(asked, question, **YES), "content": "x"})),
+    ]
+    assert not any(question["nonce"] in text for text in read)
 
 
 @requirement("app:nonce")
-@both
-async def test_the_nonce_is_nowhere_that_a_model_reads(tmp_path: Path, era: Era) -> None:
-    async with served(tmp_path, tools=Ledger().tools()) as found, _host(found.server, era) as client:
-        asked = await ok(client, "execute_plan", plan=CONFIRMED)
-        result = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
-        [question] = _questions(result)
-        nonce = question["nonce"]
-        assert len(nonce) >= 43
-        read = [
-            str(result.content),
-            json.dumps(result.structured_content),
-            str(await client.read_resource("planwarden://suspensions")),
-            str(await client.read_resource(f"planwarden://executions/{asked['threadId']}")),
-            str(await client.call_tool("list_suspensions", {})),
-            str(await refused(client, "app_decide", **{**_press(asked, question, **YES), "content": "x"})),
-        ]
-        assert not any(nonce in text for text in read)
-
-
-@requirement("app:nonce")
-@both
 @pytest.mark.parametrize("nonce", ["", "x" * 43, "null"])
-async def test_a_model_that_calls_the_apps_tool_decides_nothing_and_is_told_to_stop(
-    tmp_path: Path, era: Era, nonce: str
-) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        _host(found.server, era) as view,
-        Client(found.server, mode=era) as model,
-    ):
-        asked = await ok(model, "execute_plan", plan=CONFIRMED)
-        await _shown(view, asked["threadId"])
+async def test_a_model_that_calls_the_apps_tool_decides_nothing_and_is_told_to_stop(host: Desk, nonce: str) -> None:
+    async with Client(host.server) as model:
+        asked = await ok(model, "execute_plan", plan=ASKED)
+        await _show(host, asked)
         codes: list[str] = []
         for said in ("approve", "reject", "approve", "reject", "approve", "approve"):
             call: Document = {**ids_of(asked), "nonce": nonce, "content": {"decision": said}}
             codes.append((await refused(model, "app_decide", **call))["code"])
-        assert codes == ["invalid_arguments"] * 5 + ["rate_limited"]
-        assert (ledger.lines, (await _shown(view, asked["threadId"]))[0]["suspensionId"]) == (
-            [],
-            ids_of(asked)["suspensionId"],
-        )
+    assert codes == ["invalid_arguments"] * 5 + ["rate_limited"]
+    assert (await _show(host, asked))["suspensionId"] == ids_of(asked)["suspensionId"] and host.ledger.lines == []
 
 
 @requirement("app:nonce")
-@both
-async def test_a_nonce_counts_once_for_its_own_question(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
-        first, second = [await ok(client, "execute_plan", plan=CONFIRMED) for _ in range(2)]
-        [question] = await _shown(client, first["threadId"])
-        other = {**_press(first, question, **YES), **ids_of(second)}
-        assert (await refused(client, "app_decide", **other))["code"] == "invalid_arguments"
-        crossed = {**_press(first, question, **YES), "threadId": second["threadId"]}
-        assert (await refused(client, "app_decide", **crossed))["code"] == "unknown_suspension"
-        assert ledger.lines == []
-        await ok(client, "app_decide", **_press(first, question, **YES))
-        # Pressed twice: the recorded outcome; pressed otherwise: too late.
-        assert (await ok(client, "app_decide", **_press(first, question, **YES)))["status"] == "completed"
-        error = await refused(client, "app_decide", **_press(first, question, decision="reject"))
-        assert (error["code"], ledger.lines) == ("already_decided", ["note x"])
-
-
-@requirement("app:nonce")
-@both
-@pytest.mark.parametrize("content", [{}, {"decision": True}, {"decision": "yes"}, {"reason": "x"}], ids=str)
-async def test_pressing_nothing_decides_nothing(tmp_path: Path, era: Era, content: Document) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
-        asked = await ok(client, "execute_plan", plan=CONFIRMED)
-        [question] = await _shown(client, asked["threadId"])
-        error = await refused(client, "app_decide", **_press(asked, question, **content))
-        assert (error["code"], ledger.lines) == ("invalid_arguments", [])
+async def test_a_nonce_counts_for_its_own_question_and_with_a_decision(host: Desk) -> None:
+    first, second = [await host.ok("execute_plan", plan=ASKED) for _ in range(2)]
+    question = await _show(host, first)
+    press = _press(first, question, **YES)
+    for content in ({}, {"decision": True}, {"decision": "yes"}, {"reason": "x"}):
+        error = await host.refused("app_decide", **{**press, "content": content})
+        assert error["code"] == "invalid_arguments", content
+    assert (await host.refused("app_decide", **{**press, **ids_of(second)}))["code"] == "invalid_arguments"
+    crossed = {**press, "threadId": second["threadId"]}
+    assert (await host.refused("app_decide", **crossed))["code"] == "unknown_suspension"
+    assert host.ledger.lines == []
+    await host.ok("app_decide", **press)
+    assert host.ledger.lines == ["note x"]
 
 
 @requirement("app:assurance")
-@both
-async def test_a_dangerous_call_gets_an_address_instead_of_buttons(tmp_path: Path, era: Era) -> None:
-    ledger = Ledger()
-    async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
-        found.warden.service.inbox_url = "http://127.0.0.1:4711/inbox"
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        [question] = await _shown(client, asked["threadId"])
-        assert (question["nonce"], question["schema"]) == (None, None)
-        assert question["inboxUrl"] == f"http://127.0.0.1:4711/inbox/suspensions/{question['suspensionId']}"
-        assert question["command"] == f"planwarden approve {question['suspensionId']}"
-        # Even if a nonce had been issued, the gate would ask for more.
-        [asking] = (await found.warden.list_suspensions()).suspensions
-        nonce = found.server.nonces.issue("local", asking, found.warden.service.engine.store.clock.now())
-        still = await ok(client, "app_decide", **_press(asked, {"nonce": nonce}, **YES))
-        assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
+async def test_a_dangerous_call_gets_an_address_instead_of_buttons(host: Desk) -> None:
+    host.warden.service.inbox_url = INBOX
+    asked = await host.ok("execute_plan", plan=DANGEROUS)
+    question = await _show(host, asked)
+    assert (question["nonce"], question["schema"]) == (None, None)
+    assert question["inboxUrl"] == f"{INBOX}/suspensions/{question['suspensionId']}"
+    assert question["command"] == f"planwarden approve {question['suspensionId']}"
+    # Even if a nonce had been issued, the gate would ask for more.
+    [asking] = (await host.warden.list_suspensions()).suspensions
+    nonce = host.server.nonces.issue("local", asking, host.warden.service.engine.store.clock.now())
+    still = await host.ok("app_decide", **_press(asked, {"nonce": nonce}, **YES))
+    assert (still["status"], still["awaiting"], host.ledger.lines) == ("suspended", "human", [])
 
 
 @requirement("app:listing")
-@both
-async def test_only_hosts_that_draw_apps_see_the_app(tmp_path: Path, era: Era) -> None:
-    async with (
-        served(tmp_path, tools=Ledger().tools()) as found,
-        _host(found.server, era) as host,
-        Client(found.server, mode=era) as plain,
-        Client(found.server, mode=era, extensions=[advertise(EXTENSION_ID, {"mimeTypes": ["text/html"]})]) as other,
-    ):
-        for client in (plain, other):
+async def test_only_hosts_that_draw_apps_see_the_app(host: Desk, era: Era) -> None:
+    other = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html"]})]
+    for extensions in ([], other):
+        async with Client(host.server, mode=era, extensions=extensions) as client:
             tools = (await client.list_tools()).tools
             assert len(tools) == len(TOOLS) and not any(tool.meta for tool in tools)
             assert all("ui://" not in str(resource.uri) for resource in (await client.list_resources()).resources)
-            asked = await ok(client, "execute_plan", plan=CONFIRMED)
+            asked = await ok(client, "execute_plan", plan=ASKED)
             result = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
             assert META_KEY not in (result.meta or {})
-        tools = {tool.name: tool for tool in (await host.list_tools()).tools}
-        assert {name: tool.meta for name, tool in tools.items() if tool.meta} == {
-            **{name: {"ui": {"resourceUri": URI}} for name in ("create_plan", "run_goal", "execute_plan", "run_plan")},
-            "retry_execution": {"ui": {"resourceUri": URI}},
-            "ask_person": {"ui": {"resourceUri": URI}},
-            "get_execution": {"ui": {"resourceUri": URI}},
-            "resume_execution": {"ui": {"resourceUri": URI}},
-            "app_decide": {"ui": {"resourceUri": URI, "visibility": ["app"]}},
-            "app_show": {"ui": {"resourceUri": URI, "visibility": ["app"]}},
-        }
-        seen = [
-            tool for tool in tools.values() if "model" in ((tool.meta or {}).get("ui", {}).get("visibility", ["model"]))
-        ]
-        size = sum(len(t.name + (t.description or "") + json.dumps(t.input_schema)) for t in seen)
-        assert len(seen) == len(TOOLS) and size / 4 <= 3_000
-        assert URI in [str(resource.uri) for resource in (await host.list_resources()).resources]
+    tools = {tool.name: tool for tool in (await host.client.list_tools()).tools}
+    shows = {"create_plan", "run_goal", "execute_plan", "run_plan", "retry_execution", "ask_person"}
+    shows |= {"get_execution", "resume_execution"}
+    for_apps = {name: {"ui": {"resourceUri": URI, "visibility": ["app"]}} for name in ("app_decide", "app_show")}
+    drawn = {name: {"ui": {"resourceUri": URI}} for name in shows}
+    assert {name: tool.meta for name, tool in tools.items() if tool.meta} == {**drawn, **for_apps}
+    seen = [tool for name, tool in tools.items() if name not in for_apps]
+    size = sum(len(t.name + (t.description or "") + json.dumps(t.input_schema)) for t in seen)
+    assert len(seen) == len(TOOLS) and size / 4 <= 3_000
+    assert URI in [str(resource.uri) for resource in (await host.client.list_resources()).resources]
 
 
 @requirement("app:view")
-@both
-async def test_the_view_may_load_nothing(tmp_path: Path, era: Era) -> None:
-    async with served(tmp_path) as found, _host(found.server, era) as host:
-        [view] = (await host.read_resource(URI)).contents
-        assert view.mime_type == APP_MIME_TYPE and view.meta is not None
-        nothing: list[str] = []
-        assert view.meta["ui"]["csp"] == {
-            "connectDomains": nothing,
-            "resourceDomains": nothing,
-            "frameDomains": nothing,
-            "baseUriDomains": nothing,
-        }
-        text = build_page()
-        assert "default-src 'none'" in text and "unsafe" not in text and "%CSP%" not in text
-        for loading in ("http://", "https://", "src=", "href=", "@import", "url(", "innerHTML", "eval(", "autofocus"):
-            assert loading not in text, loading
-        assert not re.search(r"\son[a-z]+\s*=", text), "no inline handlers"
-
-
-async def _question() -> tuple[Suspension, Suspension]:
-    async with warden(Ledger()) as w:
-        first = (await w.execute_plan(CONFIRMED)).suspensions[0]
-        second = (await w.execute_plan(CONFIRMED)).suspensions[0]
-    return first, second
+async def test_the_view_may_load_nothing(host: Desk) -> None:
+    [view] = (await host.client.read_resource(URI)).contents
+    assert view.mime_type == APP_MIME_TYPE and view.meta is not None
+    policy: dict[str, list[str]] = view.meta["ui"]["csp"]
+    assert len(policy) == 4 and not any(policy.values())
+    text = build_page()
+    assert "default-src 'none'" in text and "unsafe" not in text and "%CSP%" not in text
+    for loading in ("http://", "https://", "src=", "href=", "@import", "url(", "innerHTML", "eval(", "autofocus"):
+        assert loading not in text, loading
+    assert not re.search(r"\son[a-z]+\s*=", text), "no inline handlers"
 
 
 @requirement("app:nonce")
-async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home() -> None:
-    first, second = await _question()
+async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home(host: Desk) -> None:
+    [first], [second] = [(await host.warden.execute_plan(ASKED)).suspensions for _ in range(2)]
     nonces, now = Nonces(b"k" * 32), 1_000.0
     issued = nonces.issue("ann", first, now)
     assert nonces.issue("bob", first, now) != issued
@@ -255,18 +184,186 @@ async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home
 
 
 @requirement("app:nonce")
-async def test_an_old_view_has_to_be_shown_again(tmp_path: Path) -> None:
-    clock = ManualClock()
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools(), store=MemoryStore(clock)) as found,
-        _host(found.server, "auto") as client,
-    ):
-        asked = await ok(client, "execute_plan", plan=CONFIRMED)
-        [question] = await _shown(client, asked["threadId"])
-        clock.advance(NONCE_TTL_S)
-        error = await refused(client, "app_decide", **_press(asked, question, **YES))
-        assert "get_execution" in error["message"] and ledger.lines == []
-        [fresh] = await _shown(client, asked["threadId"])
-        await ok(client, "app_decide", **_press(asked, fresh, **YES))
-        assert ledger.lines == ["note x"] and question_of(asked)["digest"]
+async def test_another_process_of_the_same_home_takes_the_decision_of_a_view(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, extensions=APPS, on_disk=True) as first:
+        asked = await first.ok("execute_plan", plan=ASKED)
+        question = await _show(first, asked)
+    async with open_desk(tmp_path, extensions=APPS, on_disk=True) as second:
+        assert (await second.ok("app_decide", **_press(asked, question, **YES)))["status"] == "completed"
+        assert second.ledger.lines == ["note x"]
+
+
+def _plan(result: CallToolResult) -> Document:
+    assert result.meta is not None
+    return result.meta[PLAN_KEY]
+
+
+@requirement("app:plan")
+async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_the_model_nothing_more(
+    host: Desk, era: Era
+) -> None:
+    note: dict[str, JsonValue] = {"text": "x"}
+    steps = plan(tool_step("one", "note", note), confirm("ask", "go on?"), tool_step("two", "note", note))
+    async with Client(host.server, mode=era) as plain:
+        started = await host.call("execute_plan", plan=steps, goal="Two notes")
+        shown = _plan(started)
+        assert shown["title"] == "Two notes" and shown["state"] == "The plan waits for a person."
+        assert (shown["tone"], shown["progress"], shown["isOver"]) == ("busy", "1 of 3 steps", False)
+        assert shown["place"] == "Step 2 of 3, ask: waits for a person."
+        assert shown["results"] == [{"step": "one", "text": '{"written": "x"}'}] and shown["graph"].startswith("<svg")
+        thread: Document = {"threadId": started.structured_content["threadId"]}
+        for name in ("get_execution", "app_show"):
+            assert _plan(await host.call(name, **thread)) == shown
+        read, told = await host.call("get_execution", **thread), await plain.call_tool("get_execution", thread)
+        assert (read.content, read.structured_content) == (told.content, told.structured_content)
+        assert PLAN_KEY not in (told.meta or {})
+
+
+@requirement("app:plan")
+async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, extensions=APPS) as host:
+        asked = await host.ok("execute_plan", plan=ASKED)
+        first = await host.call("app_show", threadId=asked["threadId"])
+        seen: Document = {"seen": _plan(first)["seen"], **ids_of(asked)}
+        again = await host.call("app_show", **seen)
+        assert again.meta is None or not again.meta.keys() & {PLAN_KEY, META_KEY}
+        assert len(json.dumps(again.structured_content)) < 100
+        await host.call("resume_execution", **ids_of(asked), decision={"approved": False})
+        changed = await host.call("app_show", **seen)
+        assert changed.meta is not None and changed.meta[META_KEY] == []
+        assert _plan(changed)["outcome"]["tone"] == "bad" and _plan(changed)["outcome"]["text"].startswith("Rejected. ")
+        assert _plan(changed)["isOver"] is True
+        for wrong in ({"threadId": "none"}, {"threadId": "none", "seen": seen["seen"]}):
+            assert (await host.refused("app_show", **wrong))["code"] == "unknown_thread"
+
+
+@requirement("app:plan")
+@pytest.mark.parametrize("count", first_only(300, 700))
+async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) -> None:
+    words = NASTY * 150
+    steps = [tool_step(f"step_{n}", "note", {"text": "y" * 2_000}, description=words) for n in range(count)]
+    settings = Settings(home=tmp_path, max_steps=1_000)
+    async with open_desk(tmp_path, extensions=APPS, settings=settings) as host:
+        started = await host.call("execute_plan", plan=plan(confirm("ask", "go on?"), *steps), goal=words)
+        assert len(json.dumps(_plan(started))) < 500_000
+
+
+@asynccontextmanager
+async def drawing(
+    desk: Desk, thread_id: str, theme: str = "light", before: Callable[[str], Awaitable[object]] | None = None
+) -> AsyncGenerator[HostPage]:
+    """The view of an execution in a browser; what it calls, the client of the desk calls."""
+    assert CHROMIUM is not None
+    shown = await desk.call("get_execution", threadId=thread_id)
+    with anyio.fail_after(120):
+        async with launch_browser(CHROMIUM) as browser:
+            yield await open_view(await browser.new_page(), desk.client, shown, theme=theme, before=before)
+
+
+async def _sent(drawn: HostPage, method: str) -> list[Document]:
+    """The parameters of the messages with this method that the view sent to its host."""
+    sent: list[Document] = await drawn.page.evaluate("window.sent")
+    return [message["params"] for message in sent if message.get("method") == method]
+
+
+async def _buttons(drawn: HostPage) -> list[str]:
+    return await drawn.view.locator("#questions button").all_inner_texts()
+
+
+@pytest.mark.slow
+@DRIVES_CHROMIUM[1]
+@DRIVES_CHROMIUM[3]
+@requirement("app:view", "app:nonce")
+@pytest.mark.parametrize("is_stale", [False, True])
+async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is_refused_and_shown_afresh(
+    tmp_path: Path, is_stale: bool
+) -> None:
+    async with open_desk(tmp_path, extensions=APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann", "urgent": True})))
+
+        async def revise(name: str) -> None:
+            if is_stale and name == "app_decide":
+                edit = {"approved": True, "modifiedArgs": {"to": "Eve"}}
+                await desk.call("resume_execution", **ids_of(asked), decision=edit)
+
+        async with drawing(desk, asked["threadId"], before=revise) as drawn:
+            view = drawn.view
+            assert await _buttons(drawn) == ["Reject", "Approve"]
+            assert await view.evaluate("document.activeElement.textContent") != "Approve"
+            unlabelled = "[...document.querySelectorAll('input, select')].filter((input) => !input.labels.length)"
+            assert await view.evaluate(f"{unlabelled}.length") == 0
+            assert 'to = "Ann"' in await view.inner_text("body") and "One question is open" in await drawn.status()
+            await view.locator("[name=arg_copies]").fill("3")
+            await view.locator("[name=reason]").fill("fine")
+            await view.get_by_role("button", name="Approve").click()
+            if is_stale:
+                await view.locator("#questions", has_text="Eve").wait_for()
+                assert drawn.called[drawn.called.index("app_decide") :][:2] == ["app_decide", "app_show"]
+                assert await _buttons(drawn) == ["Reject", "Approve"]
+            else:
+                await view.locator("#questions button").first.wait_for(state="detached")
+                assert "approved" in (await drawn.status()).lower()
+            told = await _sent(drawn, "ui/update-model-context")
+            [call] = [call for call in await _sent(drawn, "tools/call") if call["name"] == "app_decide"]
+            assert await _sent(drawn, "ui/notifications/size-changed")
+        typed: Document = {"reason": "fine", "arg_to": "Ann", "arg_copies": 3, "arg_urgent": True}
+        assert call["arguments"]["content"] == {"decision": "approve", **typed}
+        assert is_stale or (len(told) == 1 and call["arguments"]["nonce"] not in str(told))
+        assert desk.ledger.lines == ([] if is_stale else ["send Ann 3 True"])
+
+
+@pytest.mark.slow
+@DRIVES_CHROMIUM[1]
+@DRIVES_CHROMIUM[3]
+@requirement("app:view", "app:assurance")
+async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_made_to_deceive_stays_text(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path, extensions=APPS, inbox_url=INBOX) as desk:
+        step = tool_step("a", "erase", {"ids": [1]}, description=NASTY)
+        asked = await desk.ok("execute_plan", plan=plan(step))
+        async with drawing(desk, asked["threadId"], theme="dark") as drawn:
+            text = await drawn.view.inner_text("body")
+            assert await drawn.view.locator("img").count() == 0 and await drawn.page.evaluate("window.hacked") is None
+            assert "<img src=x onerror=alert(1)>" in text and "\u202e" not in text
+            lines = [line for line in text.splitlines() if line.strip()]
+            said = next(number for number, line in enumerate(lines) if line.startswith("The agent says"))
+            assert lines.index("Run this call?") < said
+            assert await _buttons(drawn) == ["Open the inbox"] and "planwarden approve" in text
+            assert await drawn.view.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(25, 26, 28)"
+            await drawn.view.get_by_role("button", name="Open the inbox").click()
+            await drawn.page.wait_for_function("window.sent.some((message) => message.method === 'ui/open-link')")
+            [opened] = await _sent(drawn, "ui/open-link")
+            assert opened["url"].startswith(f"{INBOX}/suspensions/") and set(drawn.called) <= {"app_show"}
+
+
+@requirement("app:plan", "app:view")
+@pytest.mark.slow
+@pytest.mark.browser
+@DRIVES_CHROMIUM[1]
+@DRIVES_CHROMIUM[3]
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_view_is_accessible(
+    tmp_path: Path, look: str
+) -> None:
+    assert CHROMIUM is not None
+    failing = plan(confirm("ask", NASTY), tool_step("last", "broken", description=NASTY))
+    program, options = read_axe(), PHONE if look == "phone" else {}
+    with anyio.fail_after(120):
+        async with open_desk(tmp_path, extensions=APPS) as host, launch_browser(CHROMIUM) as browser:
+            started = await host.call("execute_plan", plan=failing, goal=NASTY)
+            page = await (await browser.new_context(**options)).new_page()
+            drawn = await open_view(page, host.client, started, theme="light" if look == "light" else "dark")
+            assert await find_violations(page, program) == []
+            assert "waits for a person" in await drawn.status()
+            await drawn.view.get_by_role("button", name="Approve").press("Enter")
+            await drawn.view.wait_for_selector("#status.bad")
+            # The decision is said once.
+            assert (await drawn.status()).startswith("Approved. Step ") and "failed" in await drawn.status()
+            assert await drawn.view.locator("#questions button").count() == 0
+            assert await drawn.view.locator("img, script:not(body > script)").count() == 0
+            assert await drawn.view.locator("#drawing svg g.failed").count() == 1
+            assert await page.evaluate("window.hacked") is None
+            assert await find_violations(page, program) == []
+            width = await drawn.view.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert width <= 0

@@ -1,44 +1,56 @@
-"""Approvals over MCP: a model approves nothing, and a person's form counts once. A ledger records the effects."""
+"""Approvals over MCP: a model approves nothing, a form counts only with a decision, and a person's vote stands.
+
+What each channel does with each answer, `tests/channels` shows.
+"""
 
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
+from mcp.client import ClientRequestContext
+from mcp.types import INTERNAL_ERROR, ElicitRequestParams, ElicitResult, ErrorData
 from pydantic import JsonValue
 
-from tests.kit import confirm, open_desk, plan, requirement, tool_step
-from tests.server.mcp.support import ERAS, Era, Person, approving, ids_of, nobody, question_of
+import planwarden
+from planwarden.server.settings.tables import ToolSettings
+from tests.kit import (
+    Settings,
+    by,
+    confirm,
+    decide,
+    governed,
+    open_desk,
+    open_inbox,
+    plan,
+    requirement,
+    tool_step,
+)
+from tests.server.mcp.support import (
+    ERAS,
+    INBOX,
+    Document,
+    Era,
+    Person,
+    approving,
+    decide_on_page,
+    ids_of,
+    nobody,
+    question_of,
+)
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
+pytestmark = pytest.mark.anyio
+both = pytest.mark.parametrize("era", ERAS)
 
 APPROVE = {"approved": True}
+NOW: Document = {"decision": APPROVE, "waitSeconds": 0}
 CONFIRMED: dict[str, JsonValue] = plan(confirm("a", "write it down?"), tool_step("b", "note", {"text": "x"}))
+DANGEROUS = plan(tool_step("a", "erase", {"ids": [1]}))
+SEND = plan(tool_step("a", "send", {"to": "ann"}))
+NASTY = "Fine\n" * 50 + "\x1b[2J\u202e[Approve]\u200b\U000e0041" + "\n" * 5_000
 
 
-async def test_a_confirmation_is_decided_in_the_form_of_the_clients_person(tmp_path: Path, era: Era) -> None:
-    person = approving()
-    async with open_desk(tmp_path, era, asks=person) as desk:
-        asked = await desk.ok("execute_plan", plan=CONFIRMED)
-        assert (asked["awaiting"], person.shown) == ("human", [])
-        done = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
-        assert (done["status"], desk.ledger.lines) == ("completed", ["note x"])
-        assert done["steps"][0]["result"] == {"approved": True}
-        [form] = person.shown
-        assert form.message.splitlines() == [
-            "Confirm? displayConfirmation (risk: confirm)",
-            'action="write it down?"',
-            "The agent says (unverified): the same as action",
-        ]
-        assert form.requested_schema["required"] == ["decision"]
-        assert form.requested_schema["properties"] == {
-            "decision": {"type": "string", "title": "Decision", "enum": ["approve", "reject"]},
-            "reason": {"type": "string", "title": "Reason (optional)"},
-            "arg_action": {"type": "string", "title": "action", "default": "write it down?"},
-        }
-        history = await desk.ok("get_execution", threadId=done["threadId"], observationsAfter=0)
-        [resumed] = [entry["data"] for entry in history["observations"] if entry["type"] == "AGENT_RESUMED"]
-        assert (resumed["assurance"], resumed["channel"]) == ("client", "elicitation")
-
-
+@both
 @pytest.mark.parametrize(
     "person",
     [
@@ -58,44 +70,48 @@ async def test_a_form_without_a_decision_decides_nothing(tmp_path: Path, era: Er
     person = Person(person.action, person.content)
     async with open_desk(tmp_path, era, asks=person) as desk:
         asked = await desk.ok("execute_plan", plan=CONFIRMED)
+        assert person.shown == []
         still = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
         assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
         assert len(person.shown) == 1
         assert "did not decide" in still["nextAction"] and "planwarden approve" in still["nextAction"]
 
 
-def _asks(form: JsonValue) -> dict[str, JsonValue]:
-    return plan(
-        tool_step("ask", "requestInput", {"message": "Where to?", "form": form}),
-        tool_step("do", "note", {"text": {"$from": "ask", "pointer": "/content/city"}}),
-    )
+async def test_a_client_that_fails_to_show_the_form_decides_nothing(tmp_path: Path) -> None:
+    async def broken(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        return ErrorData(code=INTERNAL_ERROR, message="no screen")
 
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        {"type": "object", "properties": {"who": {"type": "object", "properties": {}}}},
-        {"type": "object", "properties": {"who": {"type": "array", "items": {"type": "string"}}}},
-        {"type": "object", "properties": {"who": {"type": ["string", "null"]}}},
-        {"type": "object", "properties": {"decision": {"type": "string"}}},
-        {"type": "object", "properties": {"who": {"enum": ["a", "b"]}}},
-        {"type": "object", "properties": {"who\u200b": {"type": "string"}}},
-        {"type": "object", "properties": {}, "required": ["who"]},
-        {"type": "object"},
-    ],
-    ids=["nested", "list", "union", "own decision", "untyped", "invisible", "required unknown", "no properties"],
-)
-async def test_any_other_form_waits_for_the_command_line(tmp_path: Path, era: Era, form: JsonValue) -> None:
-    async with open_desk(tmp_path, era, asks=nobody) as desk:
-        asked = await desk.ok("execute_plan", plan=_asks(form))
+    async with open_desk(tmp_path, "legacy", asks=broken) as desk:
+        asked = await desk.ok("execute_plan", plan=CONFIRMED)
         still = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
-        assert (still["status"], still["awaiting"]) == ("suspended", "human")
+        assert still["awaiting"] == "human" and "could not be asked" in still["nextAction"]
 
 
-NASTY = "Fine\n" * 50 + "\x1b[2J\u202e[Approve]\u200b\U000e0041" + "\n" * 5_000
+async def test_somebody_who_decides_elsewhere_ends_an_open_form(tmp_path: Path) -> None:
+    opened, ended = anyio.Event(), list[Document]()
+
+    async def slow(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        opened.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with open_desk(tmp_path, "legacy", asks=slow) as desk, anyio.create_task_group() as tasks:
+        asked = await desk.ok("execute_plan", plan=CONFIRMED)
+
+        async def resume() -> None:
+            ended.append(await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE))
+
+        with anyio.fail_after(60):
+            tasks.start_soon(resume)
+            await opened.wait()
+            await decide_on_page(desk, approved=False)
+            while not ended:
+                await anyio.lowlevel.checkpoint()
+        assert ended[0]["status"] == "rejected"
 
 
 @requirement("forms:brief")
+@both
 async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_path: Path, era: Era) -> None:
     person = Person(action="cancel")
     async with open_desk(tmp_path, era, asks=person) as desk:
@@ -111,32 +127,87 @@ async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_pa
         assert len(message) < 800 and message.replace("\n", "").isprintable()
 
 
-@requirement("forms:brief")
-async def test_arguments_made_to_deceive_are_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
-    async with open_desk(tmp_path, era, asks=nobody) as desk:
-        asked = await desk.ok("execute_plan", plan=plan(confirm("a", NASTY)))
-        still = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
-        assert (still["awaiting"], question_of(asked)["needs"]) == ("human", "client")
-
-
-REVIEWED = plan({**tool_step("note", "note", {"text": "x"}), "description": "write x"})
-MODELS_EDIT: JsonValue = plan(tool_step("note", "note", {"text": "the model's"}))
-
-
 @requirement("plan:review")
+@both
 async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_model_proposed(
     tmp_path: Path, era: Era
 ) -> None:
     person = approving()
     async with open_desk(tmp_path, era, asks=person) as desk:
-        asked = await desk.ok("execute_plan", plan=REVIEWED, options={"review": "person"})
-        decision = {"approved": True, "content": {"plan": MODELS_EDIT, "cover": True}}
+        asked = await desk.ok(
+            "execute_plan", plan=plan(tool_step("n", "note", {"text": "x"})), options={"review": "person"}
+        )
+        models_edit: JsonValue = plan(tool_step("n", "note", {"text": "the model's"}))
+        decision = {"approved": True, "content": {"plan": models_edit, "cover": True}}
         done = await desk.ok("resume_execution", **ids_of(asked), decision=decision)
-        [form] = person.shown
-    assert (done["status"], desk.ledger.lines) == ("completed", ["note x"])
-    lines = form.message.splitlines()
-    assert lines[0].startswith("Start this plan? (risk: confirm)") and len(lines) <= 4
-    shown = form.message.replace("\n| ", "")
-    assert 'Step 1 of 1: note: note(text="x")' in shown and "1 step(s); 0 call(s) will ask a person" in shown
-    assert lines[-1] == "The agent says (unverified): note: write x"
+        assert (done["status"], desk.ledger.lines) == ("completed", ["note x"])
+    [form] = person.shown
+    assert 'Step 1 of 1: n: note(text="x")' in form.message.replace("\n| ", "")
     assert set(form.requested_schema["properties"]) == {"decision", "reason"}
+
+
+@both
+async def test_a_decision_that_names_a_digest_is_only_about_the_question_that_was_shown(
+    tmp_path: Path, era: Era
+) -> None:
+    person = approving()
+    async with open_desk(tmp_path, era, asks=person) as desk:
+        asked = await desk.ok("execute_plan", plan=SEND)
+        error = await desk.refused("resume_execution", **ids_of(asked), decision=APPROVE, digest="0" * 64)
+        assert error["code"] == "stale_revision" and person.shown == [] and desk.ledger.lines == []
+        await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE, digest=question_of(asked)["digest"])
+        assert desk.ledger.lines == ["send ann 1 False"]
+
+
+@requirement("approval:vote-stands")
+@pytest.mark.parametrize("trusts", [False, True], ids=["claims", "trusted caller"])
+async def test_a_claimed_edit_never_voids_a_persons_vote(tmp_path: Path, trusts: bool) -> None:
+    wiped = list[str]()
+
+    @planwarden.tool(risk="critical")
+    async def wipe(what: str = "all") -> str:
+        """Delete everything."""
+        wiped.append(what)
+        return "gone"
+
+    edit = planwarden.Decision(approved=True, modified_args={"what": "nothing"})
+    settings = governed(tmp_path, quorum=2, trust_caller=trusts)
+    async with open_desk(tmp_path, "auto", wipe, asks=nobody, settings=settings) as desk:
+        inbox = open_inbox(desk.warden)
+        ann, bob = await inbox.log_in("ann"), await inbox.log_in("bob")
+        asked = await desk.ok("execute_plan", plan=plan(tool_step("s", "wipe")))
+        suspension_id = question_of(asked)["suspensionId"]
+        assert (await ann.decide(suspension_id, "approve")).status == 303
+        sent = {"approved": True, "modifiedArgs": edit.modified_args}
+        error = await desk.refused("resume_execution", **ids_of(asked), decision=sent)
+        assert error["code"] == "edit_refused" and "'ann' approved them" in error["message"]
+        [still] = (await desk.warden.get_execution(asked["threadId"])).suspensions
+        with pytest.raises(planwarden.PlanwardenError, match="assurance 'client' cannot void that"):
+            await decide(desk.warden, still, edit, by("local", "client"), principal="local")
+        [still] = (await desk.warden.get_execution(asked["threadId"])).suspensions
+        assert still.revision == 1 and [vote.principal for vote in still.endorsements] == ["ann"]
+        assert wiped == []
+        assert (await bob.decide(suspension_id, "approve")).status == 303
+    assert wiped == ["all"]
+
+
+@requirement("resume:table", "caller:ways-at-once")
+@both
+@pytest.mark.parametrize("inbox", [None, INBOX])
+async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
+    tmp_path: Path, era: Era, inbox: str | None
+) -> None:
+    settings = Settings(home=tmp_path, tools={"erase": ToolSettings(answer_within_s=600)})
+    async with open_desk(tmp_path, era, settings=settings, inbox_url=inbox) as desk:
+        asked = await desk.ok("execute_plan", plan=DANGEROUS)
+        at_once = asked["nextAction"]
+        still = await desk.ok("resume_execution", **ids_of(asked), **NOW)
+        question, said = question_of(still), still["nextAction"]
+        assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
+        assert (question["needs"], question["risk"]) == ("human", "dangerous")
+        command = f"planwarden approve {question['suspensionId']}"
+        assert command in at_once and "resume_execution" not in at_once
+        url = f"{inbox}/suspensions/{question['suspensionId']}" if inbox else None
+        assert question["howToAnswer"] == {**({"inboxUrl": url} if url else {}), "command": command}
+        assert "person must decide; do not retry" in said and command in said and (url is None or url in said)
+        assert question["expiresAt"][:16] in said and "reject" in said

@@ -1,18 +1,21 @@
-"""Clients that lie, vanish, hurry or repeat themselves: the specified error, nothing lost, and one effect at most."""
+"""Clients that lie, vanish, hurry or repeat themselves, and tools and stores that fail: a coded error, nothing lost."""
 
+import json
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from mcp import MCPError
 from mcp.client import ClientRequestContext
 from mcp.types import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
+    CallToolResult,
     ElicitRequestParams,
     ElicitResult,
     ErrorData,
@@ -20,16 +23,25 @@ from mcp.types import (
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
-from tests.kit import Client, PausingTool, confirm, plan, requirement, tool_step
+import planwarden
+from planwarden.agent.common.errors import InvalidPlan, StoreError
+from planwarden.agent.ports.store import Header, Store
+from planwarden.server.api.warden import Warden
+from planwarden.server.mcp.lazy_service import build_service_opener
+from planwarden.server.mcp.server import build_server
+from tests.kit import Client, MemoryStore, Settings, by, confirm, decide, plan, refused, requirement, tool_step
+from tests.server.mcp.http_support import FORMS, LINKS, TAKES, Wire, wired
 from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, ok, open_desk
-from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, run, start, take_tasks
-from tests.server.mcp.wire_support import FORMS, LINKS, TAKES, Wire, wired
+from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, start
 
 pytestmark = pytest.mark.anyio
 
 SENT = plan(tool_step("a", "send", {"to": "ann"}))
+NOTED = plan(tool_step("a", "note", {"text": "x"}))
 LEGACY: Document = {"tasks": {"requests": {"tools": {"call": {}}}}}
 APPROVED: Document = {"action": "accept", "content": {"decision": "approve"}}
+HALF = "a\udfffb"
+ODD = "a\0b"
 
 
 @pytest.fixture
@@ -61,18 +73,13 @@ async def is_still_open(desk: Desk) -> bool:
 @pytest.mark.parametrize(
     "responses",
     [
-        {"decision": "approve"},
         {"decision": True},
         {"decision": None},
-        {"decision": []},
-        {"decision": {}},
         {"decision": {"action": "approve"}},
         {"decision": {"action": "accept", "content": "approve"}},
         {"decision": {"action": "accept", "content": {"decision": {"approve": True}}}},
-        {"decision": {"roots": []}},
         {"decision": {"role": "assistant", "model": "m", "content": {"type": "text", "text": "approve"}}},
         {"another": APPROVED},
-        {},
         [],
         "approve",
     ],
@@ -96,33 +103,23 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
 
 
 @requirement("clients:lying")
-async def test_only_a_client_that_shows_forms_is_given_one(desk: Desk, wire: Wire) -> None:
-    asked = await wire.call("execute_plan", arguments={"plan": SENT})
-    arguments: Document = {**ids_of(asked["structuredContent"]), "decision": {"approved": True}}
-    shapes: list[tuple[Document, list[str]]] = [
-        ({}, []),
-        (LINKS, ["url"]),
-        (TAKES, []),
-        ({"elicitation": {}}, ["form"]),
-    ]
-    for capabilities, modes in (*shapes, (FORMS, ["form"])):
-        returned = await wire.declaring(capabilities).call("resume_execution", arguments=arguments)
-        assert [each["params"].get("mode", "form") for each in returned.get("inputRequests", {}).values()] == modes
-    assert await is_still_open(desk)
-
-
-@requirement("clients:lying")
-async def test_the_answer_of_a_client_that_declares_no_forms_does_not_count(desk: Desk, wire: Wire) -> None:
-    desk.warden.service.inbox_url = None
+async def test_only_a_client_that_shows_forms_is_given_one_and_only_its_answer_counts(desk: Desk, wire: Wire) -> None:
+    arguments, _ = await start_question(wire)
+    bare: Document = {"elicitation": {}}
+    shapes: tuple[tuple[Document, list[str]], ...] = (({}, []), (LINKS, ["url"]), (TAKES, []), (bare, ["form"]))
+    for capabilities, modes in shapes:
+        again = await wire.declaring(capabilities).call("resume_execution", arguments=arguments)
+        assert [each["params"].get("mode", "form") for each in again.get("inputRequests", {}).values()] == modes
     arguments, returned = await start_question(wire)
+    desk.warden.service.inbox_url = None
     for capabilities in ({}, LINKS, TAKES):
         for state in ({}, {"requestState": returned["requestState"]}):
             answer = await wire.declaring(capabilities).call(
                 "resume_execution", arguments=arguments, inputResponses={"decision": APPROVED}, **state
             )
             assert answer["resultType"] == "complete", answer
-            assert answer["structuredContent"].get("awaiting") == "human" or answer["isError"]
-    assert await is_still_open(desk)
+            assert answer["isError"] or answer["structuredContent"].get("awaiting") == "human"
+    assert (await desk.warden.list_suspensions()).total == 2 and desk.ledger.lines == []
 
 
 @requirement("clients:malformed")
@@ -148,16 +145,12 @@ async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_cha
 
 @requirement("clients:revisions")
 async def test_what_earlier_drafts_had_is_not_there(wire: Wire) -> None:
-    noted = plan(tool_step("a", "note", {"text": "x"}))
     for capabilities in (TAKES, LEGACY):
         for method in ("tasks/result", "tasks/list"):
             assert (await wire.declaring(capabilities).task(method, "x"))["error"]["code"] == METHOD_NOT_FOUND
-    legacy: Document = {"arguments": {"plan": noted}, "task": {"ttl": 60_000}}
-    done = await wire.declaring(LEGACY).call("execute_plan", **legacy)
-    assert (done["resultType"], done["structuredContent"]["status"]) == ("complete", "completed")
-    answer = await wire.task("tasks/get", done["structuredContent"]["executionId"])
-    assert answer["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
-    assert TAKES["extensions"].keys() == answer["error"]["data"]["requiredCapabilities"]["extensions"].keys()
+    asked: Document = {"arguments": {"plan": SENT}, "task": {"ttl": 60_000}}
+    done = await wire.declaring(LEGACY).call("execute_plan", **asked)
+    assert (done["resultType"], done["structuredContent"]["status"]) == ("complete", "suspended")
 
 
 @requirement("clients:revisions")
@@ -168,42 +161,18 @@ async def test_a_revision_that_is_not_spoken_is_refused_with_those_that_are(wire
     assert LATEST_MODERN_VERSION in answer["error"]["data"]["supported"]
 
 
-@requirement("clients:hurrying")
-async def test_a_client_that_polls_too_fast_is_answered_and_slows_nothing_down(tmp_path: Path) -> None:
-    gate = PausingTool()
-    steps = plan(tool_step("a", "gate"), tool_step("b", "note", {"text": "x"}), confirm("c"))
-    async with take_tasks(tmp_path, gate.tool(), asks=None, on_disk=True) as desk:
-        task = await run(desk, steps)
-        seen = list[Document]()
-
-        async def look() -> None:
-            seen.append(await task.get())
-
-        for _ in range(2):
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    for _ in range(100):
-                        tasks.start_soon(look)
-                gate.opened.set()
-                await task.until(*TERMINAL)
-        assert [task["status"] for task in seen] == ["working"] * 100 + ["completed"] * 100
-        assert desk.ledger.lines == ["note x"]
-        page = await desk.warden.service.audit.read_page(execution_id=task.task_id, limit=500)
-        assert [row.kind for row in page.rows].count("task_ended") == 1
-
-
 @requirement("clients:vanishing")
 async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(desk: Desk) -> None:
     def connect() -> Client:
         return Client(desk.server, mode="auto", extensions=[TakesTasks()], elicitation_callback=nobody)
 
-    for number in range(12):
+    for number in range(8):
         async with connect() as client:
             task = await start(client, "execute_plan", plan=SENT)
             key = await task.key()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(lambda t=task, k=key: t.update(**{k: APPROVED}))
-                for _ in range(number * 4):
+                for _ in range(number * 6):
                     await anyio.lowlevel.checkpoint()
                 tasks.cancel_scope.cancel()
         async with connect() as again:
@@ -240,14 +209,21 @@ async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(des
 
 
 @requirement("clients:repeating")
-async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(desk: Desk, tmp_path: Path) -> None:
+async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_one_effect(
+    desk: Desk, tmp_path: Path
+) -> None:
     async with (
         open_desk(tmp_path, on_disk=True) as other,
         wired(desk.server) as first,
         wired(other.server) as second,
     ):
         arguments, returned = await start_question(first)
+        [question] = (await desk.warden.list_suspensions()).suspensions
         ends = list[Document]()
+
+        async def approve_on_page() -> None:
+            with suppress(planwarden.PlanwardenError):
+                await decide(desk.warden, question, authority=by(channel="inbox", digest=question.digest))
 
         async def send(wire: Wire, verdict: str) -> None:
             answer = await wire.declaring(FORMS).call(
@@ -260,28 +236,129 @@ async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(desk: Desk,
 
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
-                for number in range(40):
+                for number in range(20):
+                    if number == 10:
+                        tasks.start_soon(approve_on_page)
                     tasks.start_soon(send, (first, second)[number % 2], "reject" if number % 10 == 3 else "approve")
         shown = await desk.warden.get_execution(arguments["threadId"])
         effects = desk.ledger.lines + other.ledger.lines
         assert effects == (["send ann 1 False"] if shown.status == "completed" else [])
         refused = {end["error"]["code"] for end in ends if "threadId" not in end}
-        assert refused == {"already_decided"} and len(ends) == 40
+        assert refused == {"already_decided"} and len(ends) == 20
 
 
-@requirement("clients:repeating")
-async def test_a_task_and_a_call_that_answer_the_same_question_have_one_effect(desk: Desk, wire: Wire) -> None:
-    client = wire.declaring(TAKES, FORMS)
-    task_id = (await client.call("execute_plan", arguments={"plan": SENT}))["taskId"]
-    task = (await client.task("tasks/get", task_id))["result"]
-    [question] = (await desk.warden.list_suspensions()).suspensions
-    arguments: Document = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
-    arguments["decision"] = {"approved": True}
-    returned = await client.call("resume_execution", arguments=arguments)
-    await client.task("tasks/update", task_id, inputResponses=dict.fromkeys(task["inputRequests"], APPROVED))
-    no: Document = {"decision": {"action": "accept", "content": {"decision": "reject"}}}
-    late = await client.call(
-        "resume_execution", arguments=arguments, inputResponses=no, requestState=returned["requestState"]
-    )
-    assert late["structuredContent"]["error"]["code"] == "already_decided"
-    assert desk.ledger.lines == ["send ann 1 False"]
+def _nest(depth: int) -> JsonValue:
+    deep: JsonValue = 1
+    for _ in range(depth):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({1, 2}, [1, 2]),
+        ({"text": "a\ud83db"}, {"text": "a?b"}),
+        (float("nan"), None),
+        (_nest(500), None),
+        (10**5_000, None),
+        (SystemExit(3), None),
+    ],
+    ids=["set", "half a surrogate pair", "nan", "deep", "huge integer", "ends the process"],
+)
+async def test_a_result_that_is_not_json_fails_its_step_and_not_the_connection(
+    tmp_path: Path, value: object, shown: JsonValue
+) -> None:
+    @planwarden.tool(risk="read", effect="read")
+    async def strange() -> object:
+        """Something else."""
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    async with open_desk(tmp_path, "auto", strange) as desk:
+        done = await desk.ok("execute_plan", plan=plan(tool_step("a", "strange")))
+        step = done["steps"][0]
+        # Some values have an obvious JSON form.
+        assert (step["status"], step.get("result")) == ("failed" if shown is None else "completed", shown)
+        assert len(json.dumps(done)) < 20_000
+        assert (await desk.ok("execute_plan", plan=NOTED))["status"] == "completed"
+
+
+async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_server(desk: Desk) -> None:
+    for tool, arguments in (
+        ("get_execution", {"threadId": {"a": HALF}}),
+        ("search_tools", {"query": [{HALF: 1}]}),
+        ("get_tool_schemas", {"names": [HALF, 7]}),
+    ):
+        # The SDK's client cannot send it.
+        result = await desk.server.call_tool(tool, arguments)
+        assert isinstance(result, CallToolResult) and result.structured_content is not None
+        assert result.structured_content["error"]["code"] == "invalid_arguments"
+    steps = plan(tool_step("a", "find", {"topic": HALF, "limit": HALF}))
+    with pytest.raises(InvalidPlan, match="half of a surrogate pair"):
+        await desk.warden.execute_plan(steps, wait_seconds=60)
+
+
+async def test_nul_is_refused_in_ids_and_kept_in_values(store: Store, tmp_path: Path) -> None:
+    note = tool_step("act", "note", {"text": ODD})
+    async with open_desk(tmp_path, asks=approving(), store=store) as desk:
+        asked = await desk.ok("execute_plan", plan=plan(confirm("ask", ODD), note))
+        odd = {**ids_of(asked), "suspensionId": ODD, "decision": {"approved": True}}
+        for code, name, arguments in (
+            ("unknown_thread", "get_execution", {"threadId": ODD}),
+            ("unknown_thread", "execute_plan", {"threadId": ODD, "plan": plan(note)}),
+            ("unknown_thread", "cancel_execution", {"threadId": ODD}),
+            ("unknown_thread", "list_suspensions", {"threadId": ODD}),
+            ("invalid_arguments", "list_suspensions", {"cursor": ODD}),
+            ("invalid_arguments", "execute_plan", {"key": ODD, "plan": plan(note)}),
+            ("unknown_suspension", "resume_execution", odd),
+        ):
+            assert (await desk.refused(name, **arguments))["code"] == code, (name, arguments)
+        decision = {"approved": True, "reason": ODD}
+        with anyio.fail_after(60):
+            done = await desk.ok("resume_execution", **ids_of(asked), decision=decision)
+        assert (done["status"], desk.ledger.lines) == ("completed", [f"note {ODD}"])
+
+
+class FailingStore(MemoryStore):
+    """Fails when told to, as a full disk or a bug would."""
+
+    failure: Exception | None = None
+
+    async def thread(self, thread_id: str) -> tuple[Header, ...]:
+        if self.failure is not None:
+            raise self.failure
+        return await super().thread(thread_id)
+
+
+async def test_a_store_that_fails_is_said_a_defect_of_ours_without_its_details_and_the_server_goes_on(
+    tmp_path: Path,
+) -> None:
+    store = FailingStore()
+    async with open_desk(tmp_path, store=store) as desk:
+        store.failure = StoreError("the disk is full")
+        error = await desk.refused("get_execution", threadId="x")
+        assert (error["code"], error["message"]) == ("storage_error", "the disk is full")
+        store.failure = RuntimeError("password=hunter2")
+        error = await desk.refused("get_execution", threadId="x")
+        assert error["code"] == "internal_error" and "hunter2" not in error["message"]
+        store.failure = None
+        assert (await desk.refused("get_execution", threadId="x"))["code"] == "unknown_thread"
+        assert (await desk.ok("run_goal", goal="x"))["status"] == "suspended"
+
+
+@requirement("start:failure")
+@pytest.mark.parametrize("is_file", [True, False], ids=["a file in its place", "a file of another program"])
+async def test_a_store_that_cannot_open_is_said_with_every_call(tmp_path: Path, is_file: bool) -> None:
+    home = tmp_path / "home"
+    diary = home if is_file else home / "planwarden.db"
+    diary.parent.mkdir(exist_ok=True)
+    diary.write_bytes(b"this is somebody's diary, not a database" * 100)
+    async with Client(build_server(build_service_opener(Warden(settings=Settings(home=home))))) as client:
+        assert (await client.list_tools()).tools
+        error = await refused(client, "run_goal", goal="x")
+        assert error["code"] == "storage_error" and str(home) in error["message"]
+        with pytest.raises(MCPError, match="storage_error"):
+            await client.read_resource("planwarden://suspensions")
+    assert diary.read_bytes().startswith(b"this is somebody's diary")

@@ -1,68 +1,63 @@
-"""MCP over Streamable HTTP, with a real server on a free port."""
+"""MCP over Streamable HTTP, with a real server on a free port, or in a process of its own with its log and its end."""
 
+import os
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
 from planwarden.tools.downstream.value_counter import MAX_VALUES
+from tests.harness.clients import HttpHost
+from tests.harness.ledger import Ledger
+from tests.harness.process import STAGE
+from tests.harness.records import Records, read_file
+from tests.harness.stage import SHOP
 from tests.kit import Client, Settings, confirm, plan, requirement, tool_step
-from tests.server.mcp.http_support import HEADERS, serving
-from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
+from tests.server.mcp.http_support import HEADERS, bearing, serving, token_for
+from tests.server.mcp.support import approving, ids_of, ok
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
 
 CALCULATED = tool_step("a", "calculator", {"expression": "6*7"})
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_plan_is_run_asked_about_and_resumed_after_a_restart(tmp_path: Path, era: Era) -> None:
-    async with serving(Settings(home=tmp_path)) as url, Client(url, mode=era) as client:
-        steps = plan(CALCULATED, confirm("b"))
-        result = await client.call_tool("execute_plan", {"plan": steps})
-        asked = result.structured_content
+async def test_clients_of_both_eras_share_a_question_that_survives_a_restart(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    async with serving(settings) as url, Client(url, mode="legacy") as old, Client(url) as new:
+        assert (old.protocol_version, new.protocol_version) == ("2025-11-25", "2026-07-28")
+        asked = await ok(old, "execute_plan", plan=plan(CALCULATED, confirm("b")))
+        assert ids_of(await ok(new, "get_execution", threadId=asked["threadId"])) == ids_of(asked)
         assert asked["steps"][0]["result"] == {"result": 42}
     async with (
-        serving(Settings(home=tmp_path)) as url,
-        Client(url, mode=era, elicitation_callback=approving()) as client,
+        serving(settings) as url,
+        Client(url, mode="legacy", elicitation_callback=approving()) as old,
+        Client(url) as new,
     ):
-        assert ids_of(await ok(client, "get_execution", threadId=asked["threadId"])) == ids_of(asked)
-        done = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
+        done = await ok(old, "resume_execution", **ids_of(asked), decision={"approved": True})
         assert done["status"] == "completed"
-        assert (await client.read_resource(f"planwarden://executions/{done['threadId']}")).contents
+        assert (await new.read_resource(f"planwarden://executions/{done['threadId']}")).contents
 
 
-async def test_clients_of_both_eras_are_served_at_the_same_time(tmp_path: Path) -> None:
-    async with serving(Settings(home=tmp_path)) as url, Client(url, mode="legacy") as old, Client(url) as new:
-        assert (old.protocol_version, new.protocol_version) == ("2025-11-25", "2026-07-28")
-        asked = await ok(old, "run_goal", goal="x")
-        assert question_of(await ok(new, "get_execution", threadId=asked["threadId"]))["kind"] == "plan"
-
-
-@pytest.mark.parametrize("path", ["/mcp", "/inbox/pair"])
 async def test_a_connection_that_ends_in_the_middle_of_a_request_logs_no_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(Settings(home=tmp_path)) as url:
         port = int(url.rpartition(":")[2].partition("/")[0])
-        kind = "application/json" if path == "/mcp" else "application/x-www-form-urlencoded"
-        lines = [
-            f"POST {path} HTTP/1.1",
-            f"Host: 127.0.0.1:{port}",
-            f"Content-Type: {kind}",
-            "Accept: application/json, text/event-stream",
-            "MCP-Protocol-Version: 2026-07-28",
-            "Mcp-Method: tools/list",
-            "Content-Length: 500",
-        ]
-        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
-            await stream.send("\r\n".join([*lines, "", "half"]).encode())
+        sent = {**HEADERS, "Host": f"127.0.0.1:{port}", "Content-Length": "500"}
+        for path in ("/mcp", "/inbox/pair"):
+            lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", "half"]
+            async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+                await stream.send("\r\n".join(lines).encode())
         async with Client(url) as client:
             assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
     assert [record for record in caplog.records if record.exc_info] == []
@@ -84,39 +79,26 @@ async def gate() -> str:
 """
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path, era: Era) -> None:
-    file = tmp_path / f"gate_{era}.py"
+async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "hanging_up.py"
     file.write_text(GATE)
     async with serving(Settings(home=tmp_path, python_files=(file,))) as url:
-        gate = sys.modules[f"planwarden_tools_gate_{era}"]
-        async with Client(url, mode=era) as client, anyio.create_task_group() as tasks:
-            tasks.start_soon(client.call_tool, "execute_plan", {"plan": plan(tool_step("a", "gate"), confirm("b"))})
-            with anyio.fail_after(60):
+        gate = sys.modules["planwarden_tools_hanging_up"]
+        with anyio.fail_after(60):
+            async with Client(url) as client, anyio.create_task_group() as tasks:
+                tasks.start_soon(client.call_tool, "execute_plan", {"plan": plan(tool_step("a", "gate"), confirm("b"))})
                 await gate.STARTED.wait()
-            tasks.cancel_scope.cancel()
-        gate.OPENED.set()
-        async with Client(url, mode=era) as client:
-            with anyio.fail_after(60):
-                page = await ok(client, "list_suspensions")
-                while not page["total"]:
-                    page = await ok(client, "list_suspensions")
-            execution = await ok(client, "get_execution", threadId=page["suspensions"][0]["threadId"])
-            assert execution["steps"][0]["result"] == "through"
-
-
-async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    async with serving(Settings(home=tmp_path)) as url:
-        async with httpx2.AsyncClient() as http:
-            response = await http.post(url, content=b"x" * (MAX_BODY_BYTES + 1))
-            assert response.status_code == 413
-        async with Client(url) as client:
-            assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
+                tasks.cancel_scope.cancel()
+            gate.OPENED.set()
+            async with Client(url) as client:
+                while not (page := await ok(client, "list_suspensions"))["total"]:
+                    pass
+                execution = await ok(client, "get_execution", threadId=page["suspensions"][0]["threadId"])
+                assert execution["steps"][0]["result"] == "through"
 
 
 @requirement("server:frames")
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_a_request_with_too_many_values_is_refused_before_it_is_parsed(tmp_path: Path, chunked: bool) -> None:
+async def test_a_request_with_too_many_bytes_or_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     many = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
     body = b'{"method":"tools/call","params":{"id":1,"x":' + many + b'},"jsonrpc":"2.0","id":"a7"}'
 
@@ -125,14 +107,93 @@ async def test_a_request_with_too_many_values_is_refused_before_it_is_parsed(tmp
             yield body[start : start + 10_000]
 
     async with serving(Settings(home=tmp_path)) as url, httpx2.AsyncClient() as http:
-        for _ in range(2):
-            response = await http.post(url, content=chunks() if chunked else body, headers=HEADERS)
+        assert (await http.post(url, content=b"x" * (MAX_BODY_BYTES + 1))).status_code == 413
+        for content in (body, chunks(), body):
+            response = await http.post(url, content=content, headers=HEADERS)
             assert response.status_code == 413
             answer = response.json()
             assert (answer["id"], answer["error"]["code"]) == ("a7", -32600)
             assert "too many values" in answer["error"]["message"]
+        async with Client(url) as client:
+            assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UsageError, match="--port"):
         await serve_http(Settings(home=tmp_path), port=other.getsockname()[1])
+
+
+MAIN = """
+import sys
+import planwarden.agent.runtime.engine as engine
+from planwarden.server.main import main
+# The call ends when this test lets it, however busy the machine is.
+engine.GRACE_S = 3_600.0
+sys.exit(main())
+"""
+SECRET = "whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="
+CONFIGURATION = f"""
+[tools]
+python = ["{SHOP}"]
+
+[hooks.orders]
+plan = "order"
+secret_env = "ORDERS"
+"""
+HOLD = {"id": "s0", "description": "hold", "toolCalls": [{"toolName": "hold", "arguments": {"to": "go"}}]}
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so; the server tells this process nothing."""
+    while True:
+        if is_so():
+            return
+        await anyio.sleep(0.02)
+
+
+def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", MAIN, "--home", str(home), "serve", "--http", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE: str(home.parent), "ORDERS": SECRET}
+    with log.open("wb") as errors:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=errors)
+
+
+@requirement("access:logged")
+async def test_a_server_that_ends_records_what_its_call_returned_and_has_logged_refusals_without_secrets(
+    tmp_path: Path,
+) -> None:
+    home, log = tmp_path / "home", tmp_path / "log"
+    home.mkdir(mode=0o700)
+    (home / "planwarden.toml").write_text(CONFIGURATION, encoding="utf-8")
+    token = bearing(await token_for(Settings(home=home), "ann"))
+    server = start(home, log)
+    with anyio.fail_after(60):
+        try:
+            await until(lambda: " listens on " in log.read_text())
+            url = log.read_text().partition(" listens on ")[2].partition(";")[0]
+            async with httpx2.AsyncClient(timeout=60) as http:
+                for address, headers in (
+                    (url, bearing("pwt_guessed")),
+                    (url.replace("/mcp", "/hooks/orders"), {"webhook-signature": "v1,guessed"}),
+                    (url.replace("/mcp", "/hooks/guessed"), {}),
+                ):
+                    assert (await http.post(address, json={}, headers=headers)).status_code == 401
+            async with httpx2.AsyncClient(timeout=60, headers=token) as http:
+                arguments = {"plan": {"todoList": [HOLD]}, "options": {"waitSeconds": 0}}
+                await HttpHost(url, http).call("execute_plan", arguments)
+            await until(lambda: bool(Ledger.of(tmp_path).lines("begun")))
+            server.send_signal(signal.SIGTERM)
+            (tmp_path / "go").touch()
+            assert await anyio.to_thread.run_sync(server.wait) == 0, log.read_text()
+        finally:
+            server.kill()
+            server.wait()
+    records = Records(read_file(home / "planwarden.db"))
+    [header] = records.headers()
+    [call] = records.state(header).steps["s0"].calls
+    assert (call.status, header.owner) == ("succeeded", None)
+    said = log.read_text()
+    assert "refused a bearer token from 127.0.0.1: unknown, expired" in said
+    assert "hook 'orders' refused a request: it is not signed" in said
+    assert "refused a request for a hook that this server does not have" in said
+    assert "guessed" not in said and SECRET not in said

@@ -1,4 +1,4 @@
-"""Questions that a person decides outside of MCP: the client gets an address, and the store has the decision."""
+"""Questions that send a client away: addresses decide nothing, sealed state has one effect, and asking is braked."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -20,18 +20,19 @@ from mcp.types import (
     InputRequiredResult,
 )
 
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.mcp.server import QUESTION_TTL_S
 from tests.kit import Ledger, Settings, confirm, ok, open_desk, plan, requirement, served, tool_step
 from tests.server.mcp.http_support import HEADERS, client_of, serving, token_for
 from tests.server.mcp.support import (
     ERAS,
+    INBOX,
     Browser,
+    Desk,
     Document,
     Era,
     Person,
-    Served,
     approving,
+    decide_on_page,
     ids_of,
     nobody,
     question_of,
@@ -40,67 +41,36 @@ from tests.server.mcp.support import (
 pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("era", ERAS)
 
-INBOX = "http://127.0.0.1:4711/inbox"
 DANGEROUS = plan(tool_step("a", "erase", {"ids": [1, 2]}))
+CONFIRMED = plan(confirm("b"))
 NOW: Document = {"decision": {"approved": True}, "waitSeconds": 0}
-
-
-async def _decide(found: Served, url: str, *, approved: bool = True) -> None:
-    """What the page behind the address does when the person decides there."""
-    suspension = url.rpartition("/")[2]
-    row = await found.warden.service.engine.store.find_suspension(suspension)
-    assert row is not None
-    authority = Authority(assurance="human", channel="inbox", principal="ann", digest=row.digest)
-    await found.warden.service.answer(
-        row.thread_id, suspension, Decision(approved=approved), authority, wait_seconds=0, principal=None
-    )
 
 
 @requirement("resume:link", "resume:table")
 @both
-async def test_the_person_is_sent_to_the_page_of_that_question(tmp_path: Path, era: Era) -> None:
-    browser = Browser()
-    async with open_desk(tmp_path, era, asks=browser) as desk:
-        desk.warden.service.inbox_url = INBOX
-        browser.opens = lambda url: _decide(desk, url)
-        asked = await desk.ok("execute_plan", plan=DANGEROUS)
-        done = await desk.ok("resume_execution", **ids_of(asked), **NOW)
-        done = await desk.ok("get_execution", threadId=done["threadId"])
-        assert (done["status"], desk.ledger.lines) == ("completed", ["erase [1, 2]"])
-        [params] = browser.sent
-        assert params.url == f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
-        assert params.message.splitlines()[:2] == ["Run this call? erase (risk: dangerous)", "ids=[1, 2]"]
-        assert params.message.endswith("accepting here only opens it.")
-
-
-@requirement("resume:link")
-@both
-@pytest.mark.parametrize("content", [None, {}, {"decision": "approve"}, {"approved": True}], ids=str)
-async def test_an_opened_page_without_a_decision_is_pending(
-    tmp_path: Path, era: Era, content: dict[str, Any] | None
+@pytest.mark.parametrize(
+    ("action", "content"),
+    [
+        ("accept", None),
+        ("accept", {"decision": "approve"}),
+        ("accept", {"approved": True}),
+        ("decline", None),
+        ("cancel", None),
+    ],
+    ids=str,
+)
+async def test_an_address_opened_or_not_decides_nothing(
+    tmp_path: Path, era: Era, action: Any, content: dict[str, Any] | None
 ) -> None:
-    browser = Browser(content=content)
-    async with open_desk(tmp_path, era, asks=browser) as desk:
-        desk.warden.service.inbox_url = INBOX
-        asked = await desk.ok("execute_plan", plan=DANGEROUS)
-        still = await desk.ok("resume_execution", **ids_of(asked), **NOW)
-        assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
-        assert "has not decided on the page yet" in still["nextAction"] and INBOX in still["nextAction"]
-
-
-@requirement("resume:table")
-@both
-@pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_page_that_was_not_opened_decides_nothing(tmp_path: Path, era: Era, action: Any) -> None:
-    browser = Browser(action)
-    async with open_desk(tmp_path, era, asks=browser) as desk:
-        desk.warden.service.inbox_url = INBOX
+    async with open_desk(tmp_path, era, asks=Browser(action, content), inbox_url=INBOX) as desk:
         asked = await desk.ok("execute_plan", plan=DANGEROUS)
         with anyio.fail_after(60):
             # Nobody waits for a page that was not opened, whatever the call's time.
-            still = await desk.ok("resume_execution", **ids_of(asked), decision={"approved": True})
+            wait = 0 if action == "accept" else 300
+            still = await desk.ok("resume_execution", **ids_of(asked), **{**NOW, "waitSeconds": wait})
         assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
-        assert "did not open the page" in still["nextAction"]
+        said = "has not decided on the page yet" if action == "accept" else "did not open the page"
+        assert said in still["nextAction"] and INBOX in still["nextAction"]
 
 
 @requirement("resume:link")
@@ -125,21 +95,21 @@ async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
     ):
         found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
+        suspension = ids_of(asked)["suspensionId"]
 
         async def decide() -> None:
             await opened.wait()
-            await _decide(found, browser.sent[0].url, approved=approved)
+            await decide_on_page(found, approved=approved)
 
         with anyio.fail_after(60):
             tasks.start_soon(decide)
             done = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
         assert done["status"] == ("completed" if approved else "rejected")
         assert ledger.lines == ["erase [1, 2]"] * approved
-        complete = [entry for entry in told if isinstance(entry, ElicitCompleteNotification)]
-        if era == "legacy":
-            assert [entry.params.elicitation_id for entry in complete] == [ids_of(asked)["suspensionId"]]
-        else:
-            assert complete == []
+        [params] = browser.sent
+        assert params.url == f"{INBOX}/suspensions/{suspension}"
+        complete = [entry.params.elicitation_id for entry in told if isinstance(entry, ElicitCompleteNotification)]
+        assert complete == ([suspension] if era == "legacy" else [])
 
 
 class FakeInboxOpener:
@@ -163,163 +133,124 @@ class FakeInboxOpener:
 async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_can_show_neither(
     tmp_path: Path, era: Era
 ) -> None:
-    ledger, opener = Ledger(), FakeInboxOpener(INBOX)
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=approving()) as shown,
-        Client(found.server, mode=era) as plain,
-    ):
-        found.warden.service.inbox_opener = opener
-        easy = await ok(shown, "execute_plan", plan=plan(confirm("b")))
-        assert (await ok(shown, "resume_execution", **ids_of(easy), **NOW))["status"] == "completed"
-        assert opener.called == []
-        asked = await ok(plain, "execute_plan", plan=DANGEROUS)
+    opener = FakeInboxOpener(INBOX)
+    async with open_desk(tmp_path, era) as desk:
+        desk.warden.service.inbox_opener = opener
+        asked = await desk.ok("execute_plan", plan=DANGEROUS)
         url = f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
-        assert question_of(asked)["howToAnswer"]["inboxUrl"] == url
-        assert url in asked["nextAction"] and "resume_execution" not in asked["nextAction"]
+        assert "resume_execution" not in asked["nextAction"]
         for _ in range(2):
             # A client that cannot open addresses is told the address.
-            still = await ok(plain, "resume_execution", **ids_of(asked), **NOW)
-            assert question_of(still)["howToAnswer"]["inboxUrl"] == url and url in still["nextAction"]
-        assert (opener.opened, ledger.lines) == (1, [])
+            assert question_of(asked)["howToAnswer"]["inboxUrl"] == url and url in asked["nextAction"]
+            asked = await desk.ok("resume_execution", **ids_of(asked), **NOW)
+        assert (opener.opened, desk.ledger.lines) == (1, [])
         assert opener.called == [ids_of(asked)["suspensionId"]] * 3
 
 
-@both
-async def test_a_form_that_cannot_hold_the_question_becomes_an_address(tmp_path: Path, era: Era) -> None:
-    form: Document = {"type": "object", "properties": {"who": {"type": "object", "properties": {}}}}
-    browser = Browser()
-    asks = plan(tool_step("ask", "requestInput", {"message": "Who?", "form": form}))
-    async with open_desk(tmp_path, era, asks=browser) as desk:
-        desk.warden.service.inbox_url = INBOX
-        asked = await desk.ok("execute_plan", plan=asks)
-        await desk.ok("resume_execution", **ids_of(asked), **NOW)
-        assert [params.url.rpartition("/")[2] for params in browser.sent] == [ids_of(asked)["suspensionId"]]
-
-
 @requirement("resume:brake")
 @both
-async def test_sending_a_person_to_the_page_is_slowed_down(tmp_path: Path, era: Era) -> None:
-    browser = Browser()
-    async with open_desk(tmp_path, era, asks=browser) as desk:
-        desk.warden.service.inbox_url = INBOX
-        asked = await desk.ok("execute_plan", plan=DANGEROUS)
+@pytest.mark.parametrize(
+    "asks", [Browser, lambda: Person("decline"), lambda: Person(content={})], ids=["page", "declined", "empty"]
+)
+async def test_putting_the_same_question_to_a_person_again_and_again_is_slowed_down(
+    tmp_path: Path, era: Era, asks: Any
+) -> None:
+    person: Browser | Person = asks()
+    async with open_desk(tmp_path, era, asks=person, inbox_url=INBOX) as desk:
+        asked = await desk.ok("execute_plan", plan=DANGEROUS if isinstance(person, Browser) else CONFIRMED)
         for _ in range(5):
-            await desk.ok("resume_execution", **ids_of(asked), **NOW)
+            assert (await desk.ok("resume_execution", **ids_of(asked), **NOW))["status"] == "suspended"
         for _ in range(3):
             error = await desk.refused("resume_execution", **ids_of(asked), **NOW)
             assert error["code"] == "rate_limited" and error["details"]["retryAfterSeconds"] > 0
-        assert (len(browser.sent), desk.ledger.lines) == (5, [])
-        await _decide(desk, browser.sent[0].url)
+        assert len(person.sent if isinstance(person, Browser) else person.shown) == 5
+        await decide_on_page(desk)
         assert (await desk.ok("get_execution", threadId=asked["threadId"]))["status"] == "completed"
 
 
-@requirement("resume:brake")
-@both
-@pytest.mark.parametrize("person", [Person("decline"), Person("cancel"), Person(content={})], ids=str)
-async def test_showing_a_person_the_same_form_again_and_again_is_slowed_down(
-    tmp_path: Path, era: Era, person: Person
-) -> None:
-    person = Person(person.action, person.content)
-    async with open_desk(tmp_path, era, asks=person) as desk:
-        asked = await desk.ok("execute_plan", plan=plan(confirm("b")))
-        for _ in range(5):
-            assert (await desk.ok("resume_execution", **ids_of(asked), **NOW))["status"] == "suspended"
-        assert (await desk.refused("resume_execution", **ids_of(asked), **NOW))["code"] == "rate_limited"
-        assert len(person.shown) == 5
-
-
-async def _returned(client: Client, arguments: Document) -> str:
+async def _return(client: Client, arguments: Document) -> InputRequiredResult:
     result = await client.session.call_tool("resume_execution", arguments, allow_input_required=True)
     assert isinstance(result, InputRequiredResult) and result.request_state is not None
-    return result.request_state
+    assert arguments["suspensionId"] not in result.request_state
+    return result
+
+
+async def _answer(client: Client, arguments: Document, state: str | None, action: Any, **content: Any) -> Any:
+    answer: Any = {"decision": ElicitResult(action=action, content=content or None)}
+    return await client.session.call_tool(
+        "resume_execution", arguments, input_responses=answer, request_state=state, allow_input_required=True
+    )
 
 
 @asynccontextmanager
-async def _asked(home: Path, question: Document = DANGEROUS) -> AsyncGenerator[tuple[Served, Client, Ledger, Document]]:
-    """A server that has an inbox, a client that asks nobody, the ledger, and the arguments that resume the question."""
-    ledger = Ledger()
-    async with (
-        served(home, tools=ledger.tools()) as found,
-        Client(found.server, elicitation_callback=nobody) as client,
-    ):
-        found.warden.service.inbox_url = INBOX
-        asked = await ok(client, "execute_plan", plan=question)
-        yield found, client, ledger, {**ids_of(asked), **NOW}
-
-
-def _says(action: Any, **content: Any) -> Document:
-    return {"decision": ElicitResult(action=action, content=content or None)}
+async def _asked(home: Path, question: Document = DANGEROUS) -> AsyncGenerator[tuple[Desk, Document]]:
+    """A server that has an inbox, with a client that asks nobody, and the arguments that resume the question."""
+    async with open_desk(home, asks=nobody, inbox_url=INBOX) as desk:
+        asked = await desk.ok("execute_plan", plan=question)
+        yield desk, {**ids_of(asked), **NOW}
 
 
 @requirement("resume:brake", "resume:state")
-@pytest.mark.parametrize(
-    "answer", [_says("accept"), _says("decline"), _says("cancel")], ids=["accept", "decline", "cancel"]
-)
-@pytest.mark.parametrize("is_form", [True, False], ids=["form", "page"])
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+@pytest.mark.parametrize("question", [CONFIRMED, DANGEROUS], ids=["form", "page"])
 async def test_a_replayed_answer_without_a_decision_is_slowed_down_too(
-    tmp_path: Path, answer: Document, is_form: bool
+    tmp_path: Path, action: str, question: Document
 ) -> None:
-    question = plan(confirm("b")) if is_form else DANGEROUS
-    async with _asked(tmp_path, question) as (_, client, ledger, arguments):
-        state = await _returned(client, arguments)
+    async with _asked(tmp_path, question) as (desk, arguments):
+        state = (await _return(desk.client, arguments)).request_state
         codes: list[str] = []
         for _ in range(8):
-            result = await client.session.call_tool(
-                "resume_execution", arguments, input_responses=answer, request_state=state
-            )
+            result = await _answer(desk.client, arguments, state, action)
             codes.append(result.structured_content["error"]["code"] if result.is_error else "asked")
-        assert codes == ["asked"] * 5 + ["rate_limited"] * 3
-        assert ledger.lines == []
+        assert codes == ["asked"] * 5 + ["rate_limited"] * 3 and desk.ledger.lines == []
 
 
 @requirement("resume:state")
 async def test_one_sealed_address_accepted_a_hundred_times_has_the_one_effect_of_the_decision(tmp_path: Path) -> None:
-    async with _asked(tmp_path) as (found, client, ledger, arguments):
-        state = await _returned(client, arguments)
-        assert state and arguments["suspensionId"] not in state
-        await _decide(found, f"{INBOX}/suspensions/{arguments['suspensionId']}")
-        for _ in range(100):
-            result = await client.session.call_tool(
-                "resume_execution",
-                arguments,
-                input_responses=_says("accept", decision="approve"),
-                request_state=state,
-            )
-            assert result.structured_content["status"] == "completed"
-        assert ledger.lines == ["erase [1, 2]"]
-
-
-@requirement("resume:state")
-async def test_the_state_of_a_page_cannot_be_answered_as_a_form(tmp_path: Path) -> None:
-    async with _asked(tmp_path) as (_, client, ledger, arguments):
-        state = await _returned(client, arguments)
+    async with _asked(tmp_path) as (desk, arguments):
+        first, second = [await _return(desk.client, arguments) for _ in range(2)]
+        assert first.input_requests == second.input_requests
+        [request] = (first.input_requests or {}).values()
+        assert isinstance(request, ElicitRequest) and isinstance(request.params, ElicitRequestURLParams)
+        assert request.params.elicitation_id is None
         for said in ("approve", "reject"):
-            result = await client.session.call_tool(
-                "resume_execution", arguments, input_responses=_says("accept", decision=said), request_state=state
-            )
-            assert (result.structured_content["status"], ledger.lines) == ("suspended", [])
+            # The state of a page is answered by no form.
+            result = await _answer(desk.client, arguments, first.request_state, "accept", decision=said)
+            assert (result.structured_content["status"], desk.ledger.lines) == ("suspended", [])
+        await decide_on_page(desk)
+        for _ in range(100):
+            result = await _answer(desk.client, arguments, first.request_state, "accept", decision="approve")
+            assert result.structured_content["status"] == "completed"
+        assert desk.ledger.lines == ["erase [1, 2]"]
 
 
 @requirement("resume:state")
-@pytest.mark.parametrize("is_form", [True, False], ids=["form", "page"])
+async def test_a_forged_or_moved_state_is_refused_and_an_answer_without_one_is_asked_anew(tmp_path: Path) -> None:
+    async with _asked(tmp_path, CONFIRMED) as (desk, arguments):
+        other = {**ids_of(await desk.ok("execute_plan", plan=CONFIRMED)), **NOW}
+        state = (await _return(desk.client, arguments)).request_state
+        assert state is not None
+        forged = (state[:-2] + "AA", '{"suspensionId": "x", "digest": "y"}')
+        for given, sent in ((other, state), *((arguments, each) for each in forged)):
+            with pytest.raises(MCPError, match="requestState"):
+                await _answer(desk.client, given, sent, "accept", decision="approve")
+        result = await _answer(desk.client, arguments, None, "accept", decision="approve")
+        assert isinstance(result, InputRequiredResult) and (await desk.warden.list_suspensions()).total == 2
+
+
+@requirement("resume:state")
+@pytest.mark.parametrize("question", [CONFIRMED, DANGEROUS], ids=["form", "page"])
 async def test_a_question_that_was_returned_too_long_ago_is_asked_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_form: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Document
 ) -> None:
-    question = plan(confirm("b")) if is_form else DANGEROUS
-    async with _asked(tmp_path, question) as (_, client, ledger, arguments):
+    async with _asked(tmp_path, question) as (desk, arguments):
         long_ago = time.time() - QUESTION_TTL_S - 60
         with monkeypatch.context() as past:
             past.setattr(mcp.server.request_state, "time", SimpleNamespace(time=lambda: long_ago))
-            state = await _returned(client, arguments)
+            state = (await _return(desk.client, arguments)).request_state
         with pytest.raises(MCPError, match="requestState"):
-            await client.session.call_tool(
-                "resume_execution",
-                arguments,
-                input_responses=_says("accept", decision="approve"),
-                request_state=state,
-            )
-        assert ledger.lines == []
+            await _answer(desk.client, arguments, state, "accept", decision="approve")
+        assert desk.ledger.lines == []
 
 
 @requirement("resume:state", "access:owners")
@@ -331,13 +262,12 @@ async def test_the_state_of_one_owner_is_worth_nothing_to_another(tmp_path: Path
         client_of(url, ann, "auto", approving()) as hers,
         client_of(url, bob, "auto", approving()) as his,
     ):
-        asked = await ok(hers, "execute_plan", plan=plan(confirm("b")))
+        asked = await ok(hers, "execute_plan", plan=CONFIRMED)
         arguments: Document = {**ids_of(asked), **NOW}
-        state = await _returned(hers, arguments)
-        answer = _says("accept", decision="approve")
+        state = (await _return(hers, arguments)).request_state
         with pytest.raises(MCPError, match="requestState"):
-            await his.session.call_tool("resume_execution", arguments, input_responses=answer, request_state=state)
-        done = await hers.session.call_tool("resume_execution", arguments, input_responses=answer, request_state=state)
+            await _answer(his, arguments, state, "accept", decision="approve")
+        done = await _answer(hers, arguments, state, "accept", decision="approve")
         assert done.structured_content["status"] in ("running", "completed")
 
 
@@ -351,21 +281,9 @@ async def test_a_protocol_that_knows_no_addresses_is_sent_none(tmp_path: Path) -
         opened = await http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
         session = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
         async with Client(url) as client:
-            asked = await ok(client, "execute_plan", plan=plan(confirm("b")))
+            asked = await ok(client, "execute_plan", plan=CONFIRMED)
         params: Document = {"name": "resume_execution", "arguments": {**ids_of(asked), **NOW}}
         called = await http.post(
             url, json={"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}, headers=session
         )
         assert "elicitation/create" not in called.text and "awaiting" in called.text
-
-
-async def test_the_returned_address_is_an_ordinary_one_and_always_the_same(tmp_path: Path) -> None:
-    async with _asked(tmp_path) as (_, client, _, arguments):
-        first, second = [
-            await client.session.call_tool("resume_execution", arguments, allow_input_required=True) for _ in range(2)
-        ]
-        assert isinstance(first, InputRequiredResult) and isinstance(second, InputRequiredResult)
-        assert first.input_requests == second.input_requests
-        [request] = (first.input_requests or {}).values()
-        assert isinstance(request, ElicitRequest) and isinstance(request.params, ElicitRequestURLParams)
-        assert request.params.elicitation_id is None

@@ -7,8 +7,6 @@ import pytest
 
 from planwarden.agent.common.errors import MAX_MESSAGE_CHARS
 from tests.kit import model_step, plan, requirement, tool_step
-from tests.server.mcp.answer_mistakes import list_answer_mistakes
-from tests.server.mcp.language_mistakes import list_language_mistakes
 from tests.server.mcp.mistakes import (
     BEGINNING,
     EXECUTION,
@@ -26,11 +24,11 @@ from tests.support.slices import each_once
 
 pytestmark = pytest.mark.anyio
 
-MISTAKES = [*list_mistakes(), *list_answer_mistakes(), *list_language_mistakes()]
-
 
 @requirement("mcp:mistakes")
-@pytest.mark.parametrize(("mistake", "era"), each_once(MISTAKES, ERAS), ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("mistake", "era"), each_once(list_mistakes(), ERAS), ids=lambda value: getattr(value, "name", value)
+)
 async def test_a_mistake_is_understood_or_refused_before_anything_ran(desk: Desk, mistake: Mistake) -> None:
     ids = await _prepare(desk, mistake.stage)
     result = await desk.call(mistake.tool, **_fill_in(mistake.arguments, ids))

@@ -1,17 +1,14 @@
 """Progress over MCP: steps as they run, and a final answer while it is written, of which only the end is kept."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import pytest
 
-from planwarden.agent.runtime import run
-from planwarden.server.mcp import progress as mcp_watch
 from tests.kit import Client, Ledger, PausingTool, model_step, plan, requirement, tool_step
 from tests.server.cli.support import Cli, make_home, start_on_terminal
-from tests.server.mcp.support import Document, Era, ids_of, open_desk, served, text_of
+from tests.server.mcp.support import Document, Era, ids_of, open_desk, served
 from tests.support.doubles.manners import Manner, obedient
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.provider import build_provider_model
@@ -107,16 +104,6 @@ async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(
     assert cli.ledger == ["find the topic"] and "word-1 word-2" in terminal.text
 
 
-async def test_a_model_that_writes_fast_does_not_flood_the_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "STREAM_NOTIFY_S", math.inf)
-    monkeypatch.setattr(mcp_watch, "HEARTBEAT_S", 1e9)
-    watcher = Watcher()
-    await run_goal(tmp_path, "openai-chat", writing(ModelReply(text=ANSWER * 5, goes_on=watcher.seen)), watcher)
-    assert len(watcher.written) == 1
-
-
 async def test_progress_is_reported_to_who_asked_for_it_until_the_execution_ends_or_asks(
     tmp_path: Path, era: Era
 ) -> None:
@@ -138,20 +125,3 @@ async def test_progress_is_reported_to_who_asked_for_it_until_the_execution_ends
             count = len(seen)
             await desk.ok("submit_answer", **ids_of(result.structured_content), content={"content": "no"})
         assert len(seen) == count
-
-
-async def test_many_calls_share_one_connection(tmp_path: Path, era: Era) -> None:
-    async with open_desk(tmp_path, era) as desk:
-        texts: list[str] = []
-
-        async def call(number: int) -> None:
-            texts.append(
-                text_of(await desk.call("execute_plan", plan=plan(tool_step("a", "note", {"text": str(number)}))))
-            )
-
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                for number in range(20):
-                    tasks.start_soon(call, number)
-        assert len(texts) == 20 and all(text.startswith("completed") for text in texts)
-        assert sorted(desk.ledger.lines) == sorted(f"note {number}" for number in range(20))

@@ -14,12 +14,9 @@ from pydantic import JsonValue
 
 from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.saved_plans import MAX_LIST_CHARS
-from planwarden.server.mcp.subscriptions import plan_lists
 from planwarden.server.mcp.tools import TOOLS
-from planwarden.server.plans import library
 from tests.kit import Settings, plan, requirement, tool_step
-from tests.server.mcp.listening_support import PROMPT_LIST, TOOL_LIST, Listener
-from tests.server.mcp.support import ERAS, Desk, Era, approving, ids_of, open_desk, served
+from tests.server.mcp.support import Desk, Era, approving, ids_of, open_desk
 
 pytestmark = pytest.mark.anyio
 
@@ -82,24 +79,24 @@ async def test_what_models_get_wrong_is_refused_with_what_is_right(desk: Desk) -
 
 
 async def test_the_description_lists_what_there_is_and_stays_short(desk: Desk, tmp_path: Path) -> None:
-    async def describe() -> str:
-        # Another client each time, because a client may keep the list.
-        async with Client(desk.server) as client:
-            return next(str(tool.description) for tool in (await client.list_tools()).tools if tool.name == "run_plan")
-
-    assert (await describe()).endswith("Saved: letter(to, copies?): Send a letter.")
     for number in range(60):
         save(tmp_path, f"z{number:02}", {**LOOK, "title": f"Number {number}\n\x07" + "x" * 150})
     await desk.warden.library.look()
-    shown = (await describe()).partition("Saved: ")[2]
-    assert shown.startswith("letter(to, copies?)") and "\n" not in shown and "\x07" not in shown
+    [tool] = [tool for tool in (await desk.client.list_tools()).tools if tool.name == "run_plan"]
+    shown = (tool.description or "").partition("Saved: ")[2]
+    assert shown.startswith("letter(to, copies?): Send a letter") and "\n" not in shown and "\x07" not in shown
     assert len(shown) < MAX_LIST_CHARS + 60 and "more in planwarden://plans" in shown
 
 
 async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(desk: Desk, tmp_path: Path) -> None:
+    properties: dict[str, JsonValue] = {"copies": {"default": 1}, "to": {"type": "string"}, "note": {}, "by": {}}
+    save(tmp_path, "many", {**LOOK, "inputs": {"properties": properties, "required": ["copies", "to", "by"]}})
     save(tmp_path, "review_pending", LOOK)
     listed = {prompt.name: prompt for prompt in (await desk.client.list_prompts()).prompts}
-    assert list(listed) == ["plan_and_run", "review_pending", "letter"]
+    assert list(listed) == ["plan_and_run", "review_pending", "letter", "many"]
+    # Required ones come first, and what has a default is not required.
+    named = [(argument.name, argument.required) for argument in listed["many"].arguments or ()]
+    assert named == [("to", True), ("by", True), ("copies", False), ("note", False)]
     letter = listed["letter"]
     assert (letter.title, letter.description) == ("Send a letter", "Sends one letter, after a person agreed.")
     assert [(a.name, a.required, a.description) for a in letter.arguments or ()] == [
@@ -111,23 +108,10 @@ async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(desk: Desk, tm
     call = '{"name": "letter", "inputs": {"to": "007", "copies": 2}}'
     assert f"run_plan with {call}, exactly so" in text and "the decision is mine" in text
     assert '"inputs": {"to": "Ada"}}' in await _prompted(desk.client, "letter", {"to": "Ada", "copies": ""})
-
-
-async def test_arguments_of_a_prompt_begin_with_the_required_ones(desk: Desk, tmp_path: Path) -> None:
-    properties: dict[str, JsonValue] = {"copies": {"default": 1}, "to": {"type": "string"}, "note": {}, "by": {}}
-    inputs: JsonValue = {"properties": properties, "required": ["copies", "to", "by"]}
-    save(tmp_path, "letter", {**LETTER, "inputs": inputs})
-    await desk.warden.library.look()
-    [letter] = [prompt for prompt in (await desk.client.list_prompts()).prompts if prompt.name == "letter"]
-    named = [(argument.name, argument.required) for argument in letter.arguments or ()]
-    assert named == [("to", True), ("by", True), ("copies", False), ("note", False)]
-
-
-async def test_a_prompt_can_be_a_template_that_the_host_fills_in(desk: Desk) -> None:
+    # A host may fill in a template.
     text = await _prompted(desk.client, "letter", {"to": "$1", "copies": "$2"})
     assert 'run_plan with name "letter"' in text and '\n"to": $1\n"copies": $2\n' in text
     assert "exactly so" not in text and "\n\nThen do what nextAction" in text and "the decision is mine" in text
-    assert '{"to": "$1"}' in await _prompted(desk.client, "letter", {"to": "$1"})
 
 
 async def _prompted(client: Client, name: str, arguments: dict[str, str]) -> str:
@@ -136,39 +120,28 @@ async def _prompted(client: Client, name: str, arguments: dict[str, str]) -> str
     return message.content.text
 
 
-async def test_an_input_is_completed_from_the_values_that_its_schema_lists(desk: Desk, tmp_path: Path) -> None:
+async def test_an_input_is_completed_and_what_does_not_fit_is_refused_before_a_model_reads_the_prompt(
+    desk: Desk, tmp_path: Path
+) -> None:
     inputs: JsonValue = {"properties": {"tone": {"enum": ["warm", "wry", 3]}, "to": {"type": "string"}}}
     save(tmp_path, "tell", {**LOOK, "inputs": inputs})
     for name, typed, values in (("tone", "w", ["warm", "wry"]), ("tone", "", ["warm", "wry", "3"]), ("to", "", [])):
         argument = {"name": name, "value": typed}
         assert (await desk.client.complete(PromptReference(name="tell"), argument)).completion.values == values
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [({}, "needs to"), ({"to": "Ada", "copies": "many"}, "copies"), ({"to": "Ada", "other": "1"}, "other")],
-)
-async def test_arguments_that_do_not_fit_are_refused_before_a_model_reads_the_prompt(
-    desk: Desk, arguments: dict[str, str], said: str
-) -> None:
-    with pytest.raises(MCPError, match=said):
-        await desk.client.get_prompt("letter", arguments)
+    refusals: tuple[tuple[dict[str, str], str], ...]
+    refusals = (({}, "needs to"), ({"to": "Ada", "copies": "many"}, "copies"), ({"to": "Ada", "other": "1"}, "other"))
+    for arguments, said in refusals:
+        with pytest.raises(MCPError, match=said):
+            await desk.client.get_prompt("letter", arguments)
 
 
 async def test_the_resource_has_each_plan_with_its_inputs_and_not_where_it_is(desk: Desk, tmp_path: Path) -> None:
     [content] = (await desk.client.read_resource(PLANS)).contents
-    assert isinstance(content, TextResourceContents)
+    assert isinstance(content, TextResourceContents) and str(tmp_path) not in content.text
     [shown] = json.loads(content.text)["plans"]
     [known] = await desk.warden.plans()
-    assert shown == {
-        "name": "letter",
-        "title": "Send a letter",
-        "description": LETTER["description"],
-        "inputs": INPUTS,
-        "version": known.version,
-        "source": "home",
-    }
-    assert str(tmp_path) not in content.text
+    named = {"name": "letter", "title": "Send a letter", "description": LETTER["description"]}
+    assert shown == {**named, "inputs": INPUTS, "version": known.version, "source": "home"}
 
 
 async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: Path, era: Era) -> None:
@@ -190,57 +163,25 @@ async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: P
         assert (await desk.refused("run_goal", topic="x"))["message"].startswith("run_goal has no key")
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_clients_are_told_when_a_file_comes_changes_or_goes(
-    tmp_path: Path, era: Era, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_lists, "LOOK_S", 0.0)
-    monkeypatch.setattr(library, "FRESH_S", 0.0)
-    listener = Listener()
-    async with (
-        served(tmp_path) as found,
-        listener.subscribed(found.server, era, PLANS, has_lists=True) as client,
-    ):
-
-        async def read_names(change: int) -> list[str]:
-            for uri in (PLANS, TOOL_LIST, PROMPT_LIST):
-                await listener.wait_for_updates(uri, change)
-            assert len(listener.uris) == 3 * change
-            return [prompt.name for prompt in (await client.list_prompts()).prompts]
-
-        capabilities = client.server_capabilities
-        assert capabilities.tools is not None and capabilities.tools.list_changed
-        assert capabilities.prompts is not None and capabilities.prompts.list_changed
-        save(tmp_path, "new", LOOK)
-        assert "new" in await read_names(1)
-        save(tmp_path, "new", {**LOOK, "title": "Look again"})
-        assert "new" in await read_names(2)
-        (tmp_path / "plans" / "new.json").unlink()
-        assert "new" not in await read_names(3)
-
-
 @requirement("plans:read-only")
 async def test_nothing_over_mcp_writes_or_changes_a_plan(desk: Desk, tmp_path: Path) -> None:
-    before = _files(tmp_path)
-    for name in ("save_plan", "keep_plan", "plans_keep", "write_plan"):
-        assert (await desk.refused(name, name="mine", plan=LOOK))["code"] == "unknown_tool"
-    for arguments in (
-        {"name": "mine", "plan": LOOK},
-        {"name": "mine", "todoList": LOOK["todoList"]},
-        {"name": "letter", "document": LETTER},
-    ):
-        assert (await desk.refused("run_plan", **arguments))["code"] == "invalid_arguments"
-    for name in ("../letter", "plans/letter", "/etc/passwd", "letter.json", "", "letter\0"):
-        assert (await desk.refused("run_plan", name=name))["code"] == "unknown_plan"
-    own = {**LOOK, "name": "letter", "save": True}
-    assert (await desk.refused("execute_plan", plan=own))["code"] == "invalid_plan"
-    done = await desk.ok("execute_plan", plan=LOOK)
-    asked = await desk.ok("run_plan", name="letter", inputs={"to": "Ada"})
-    await desk.refused("submit_answer", **ids_of(asked), content={"todoList": []})
-    await desk.ok("cancel_execution", threadId=asked["threadId"])
-    assert done["status"] == "completed" and _files(tmp_path) == before
+    before = _read_files(tmp_path)
+    own: dict[str, JsonValue] = {**LOOK, "name": "letter", "save": True}
+    refusals: list[tuple[str, str, dict[str, JsonValue]]] = [
+        *(("unknown_tool", name, {"name": "mine", "plan": LOOK}) for name in ("save_plan", "keep_plan", "plans_keep")),
+        ("invalid_arguments", "run_plan", {"name": "mine", "plan": LOOK}),
+        ("invalid_arguments", "run_plan", {"name": "mine", "todoList": LOOK["todoList"]}),
+        ("invalid_arguments", "run_plan", {"name": "letter", "document": LETTER}),
+        *(("unknown_plan", "run_plan", {"name": name}) for name in ("../letter", "/etc/passwd", "", "letter\0")),
+        ("invalid_plan", "execute_plan", {"plan": own}),
+    ]
+    for code, tool, arguments in refusals:
+        assert (await desk.refused(tool, **arguments))["code"] == code, arguments
+    assert (await desk.ok("execute_plan", plan=LOOK))["status"] == "completed"
+    await desk.ok("run_plan", name="letter", inputs={"to": "Ada"})
+    assert _read_files(tmp_path) == before
     assert [known.name for known in await desk.warden.plans()] == ["letter"]
 
 
-def _files(home: Path) -> dict[str, bytes]:
+def _read_files(home: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in (home / "plans").rglob("*") if path.is_file()}

@@ -1,16 +1,26 @@
-"""Starting and retrying over MCP: a key finds the first start, with waiting, progress and task; refusals say why."""
+"""Starting, asking without a plan and retrying over MCP: a key finds what was begun, and refusals say why."""
 
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
-from mcp.types import CallToolResult
+from mcp.types import ElicitResult, InputRequiredResult, InputResponses
 from pydantic import JsonValue
 
 import planwarden
-from tests.kit import PausingTool, confirm, plan, requirement, tool_step
-from tests.server.mcp.support import Desk, Era, ids_of, open_desk, question_of, text_of
+from tests.kit import confirm, plan, requirement, tool_step
+from tests.server.mcp.support import (
+    Desk,
+    Document,
+    Era,
+    approving,
+    decide_on_page,
+    ids_of,
+    nobody,
+    open_desk,
+    question_of,
+    text_of,
+)
 from tests.server.mcp.tasks_support import TakesTasks, start
 
 pytestmark = pytest.mark.anyio
@@ -25,8 +35,8 @@ STEPS = plan(
 class Machine:
     """`mend` works once `is_mended`."""
 
-    def __init__(self, *, is_mended: bool = False) -> None:
-        self.is_mended, self.lines = is_mended, list[str]()
+    def __init__(self) -> None:
+        self.is_mended, self.lines = False, list[str]()
 
     def tool(self) -> object:
         @planwarden.tool(name="mend", risk="read", effect="effect")
@@ -40,48 +50,73 @@ class Machine:
         return mend
 
 
-@requirement("key:once")
-async def test_who_sends_a_key_again_waits_and_is_told_of_progress_as_the_first(tmp_path: Path, era: Era) -> None:
-    gate, told = PausingTool(), list[str | None]()
-
-    async def let_through(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message)
-        gate.opened.set()
-
-    async with open_desk(tmp_path, era, gate.tool()) as desk:
-        with anyio.fail_after(60):
-            options = {"waitSeconds": 0}
-            first = await desk.ok("execute_plan", plan=PLAN, key="k", options=options)
-            at_once = await desk.ok("execute_plan", plan=PLAN, key="k", options=options)
-            assert at_once["status"] == "running" and "get_execution" in at_once["nextAction"]
-            arguments = {"plan": PLAN, "key": "k", "options": {"waitSeconds": 300}}
-            again: CallToolResult = await desk.client.call_tool(
-                "execute_plan", arguments, progress_callback=let_through
-            )
-    assert again.structured_content["status"] == "completed"
-    assert first["executionId"] == at_once["executionId"] == again.structured_content["executionId"]
-    assert told[0] == "0 of 1 steps done; running a"
-
-
-@requirement("key:once", "key:conflict")
-@pytest.mark.parametrize("verb", ["run_goal", "create_plan"])
-async def test_another_request_with_a_key_is_refused_with_what_it_started(desk: Desk, verb: str) -> None:
-    asked = await desk.ok(verb, goal="a goal", key="k")
-    assert ids_of(await desk.ok(verb, goal="a goal", key="k")) == ids_of(asked)
-    error = await desk.refused(verb, goal="another goal", key="k")
-    assert error["code"] == "key_conflict" and asked["executionId"] in error["message"]
-    assert error["details"] == {"executionId": asked["executionId"], "threadId": asked["threadId"]}
-    assert (await desk.ok("list_suspensions"))["total"] == 1
-
-
 @requirement("key:warning")
 async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(desk: Desk) -> None:
-    steps = plan(confirm("ask"))
-    first = await desk.ok("execute_plan", plan=steps)
-    again = await desk.call("execute_plan", plan=steps)
+    first = await desk.ok("execute_plan", plan=plan(confirm("ask")))
+    again = await desk.call("execute_plan", plan=plan(confirm("ask")))
     [warning] = again.structured_content["warnings"]
     assert "warnings" not in first and first["executionId"] in warning
     assert "Warning: " in text_of(again) and first["executionId"] in text_of(again)
+
+
+@requirement("ask_person:answer")
+async def test_a_form_of_the_host_answers_a_question_without_a_plan_in_the_same_call(tmp_path: Path, era: Era) -> None:
+    person, form = approving(seat="7A"), {"type": "object", "properties": {"seat": {"type": "string"}}}
+    async with open_desk(tmp_path, era, asks=person) as desk:
+        done = await desk.ok("ask_person", message="Which seat?", form=form, addressee="Ann", details={"row": 7})
+        [step] = done["steps"]
+        assert done["status"] == "completed" and step["result"]["content"] == {"seat": "7A"}
+    [shown] = person.shown
+    assert "Which seat?" in shown.message and '"Ann"' in shown.message and '{"row": 7}' in shown.message
+
+
+@requirement("ask_person:answer")
+async def test_a_client_without_forms_waits_for_the_answer_of_another_channel(desk: Desk) -> None:
+    results = list[Document]()
+
+    async def ask() -> None:
+        results.append(await desk.ok("ask_person", message="Send it?", waitSeconds=300))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            while not (await desk.ok("list_suspensions"))["total"]:
+                pass
+            await decide_on_page(desk)
+    assert results[0]["status"] == "completed"
+
+
+@requirement("ask_person:once")
+async def test_a_question_survives_the_server_and_its_key_finds_it_again(tmp_path: Path, era: Era) -> None:
+    asking: Document = {"message": "Send it?", "key": "k"}
+    async with open_desk(tmp_path, era, on_disk=True) as desk:
+        first = await desk.ok("ask_person", **asking, waitSeconds=0)
+        error = await desk.refused("ask_person", message="Send another?", key="k")
+        assert (first["awaiting"], error["code"]) == ("human", "key_conflict")
+    async with open_desk(tmp_path, era, on_disk=True) as desk:
+        assert ids_of(await desk.ok("ask_person", **asking, waitSeconds=0)) == ids_of(first)
+        await decide_on_page(desk)
+        done = await desk.ok("ask_person", **asking)
+        assert (done["status"], done["steps"][0]["result"]["approved"]) == ("completed", True)
+
+
+@requirement("ask_person:once")
+async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is_repeated(tmp_path: Path) -> None:
+    asking: Document = {"message": "Send it?"}
+    yes: InputResponses = {"decision": ElicitResult(action="accept", content={"decision": "approve"})}
+    async with open_desk(tmp_path, asks=nobody, on_disk=True) as desk:
+        question = await desk.client.session.call_tool("ask_person", asking, allow_input_required=True)
+        assert isinstance(question, InputRequiredResult)
+        state = question.request_state
+        silent = await desk.client.session.call_tool("ask_person", asking, request_state=state)
+        assert silent.structured_content["status"] == "suspended"
+    async with open_desk(tmp_path, asks=nobody, on_disk=True) as desk:
+        call = desk.client.session.call_tool
+        for _ in range(5):
+            result = await call("ask_person", asking, input_responses=yes, request_state=state)
+            assert result.structured_content["status"] == "completed"
+        assert (await desk.ok("list_suspensions"))["total"] == 0
+        assert len(await desk.warden.service.engine.store.executions(None, 10)) == 1
 
 
 @requirement("key:once", "retry:once")
@@ -110,46 +145,11 @@ async def test_the_failure_names_the_tool_that_goes_on_and_that_does(tmp_path: P
         machine.is_mended = True
         done = await desk.ok("retry_execution", threadId=failed["threadId"])
         assert done["status"] == "completed" and done["executionId"] != failed["executionId"]
-        whole = await desk.ok("get_execution", threadId=failed["threadId"], observationsAfter=0)
+        whole = await desk.ok("get_execution", threadId=failed["threadId"])
+        await desk.ok("retry_execution", threadId=failed["threadId"], fromStep="mend")
     assert whole["retryOf"] == failed["executionId"]
     assert [step.get("takenFrom") for step in whole["steps"]] == [failed["executionId"], None]
-    [taken] = [seen for seen in whole["observations"] if seen["type"] == "STEPS_TAKEN_OVER"]
-    assert taken["data"] == {"steps": ["find"], "calls": 0}
-    assert machine.lines == ["mend owls"]
-
-
-@requirement("retry:fork", "retry:refused")
-async def test_a_fork_takes_a_step_inputs_and_a_plan(tmp_path: Path) -> None:
-    machine = Machine(is_mended=True)
-    who: JsonValue = {"$from": "inputs", "pointer": "/who"}
-    found = tool_step("find", "find", {"topic": "owls"})
-    steps: dict[str, Any] = {
-        "inputs": {"type": "object", "properties": {"who": {"type": "string"}}},
-        **plan(found, tool_step("mend", "mend", {"text": who})),
-    }
-    async with open_desk(tmp_path, "auto", machine.tool()) as desk:
-        done = await desk.ok("execute_plan", plan=steps, inputs={"who": "Ann"})
-        thread = {"threadId": done["threadId"]}
-        cases: tuple[tuple[dict[str, Any], str, str], ...] = (
-            ({}, "not_retryable", "is completed; fromStep"),
-            ({"fromStep": "z"}, "invalid_arguments", "has no step 'z'"),
-            ({"fromStep": ""}, "invalid_arguments", "'fromStep' is empty"),
-            ({"fromStep": "x" * 65}, "limit_exceeded", "the limit is 64"),
-            ({"fromStep": "mend", "inputs": {"whom": "Bob"}}, "invalid_arguments", "whom"),
-            ({"fromStep": "mend", "plan": {"todoList": []}}, "invalid_plan", "no steps"),
-            ({"fromStep": "mend", "plan": {"todoList": [{"id": "mend"}]}}, "invalid_plan", "description"),
-            ({"fromStep": "mend", "key": " "}, "invalid_arguments", "'key' is empty"),
-            ({"fromStep": "mend", "from": "x"}, "invalid_arguments", "from"),
-            ({"fromStep": 7}, "invalid_arguments", "must be text"),
-        )
-        for arguments, code, said in cases:
-            error = await desk.refused("retry_execution", **thread, **arguments)
-            assert error["code"] == code and said in error["message"], error
-        await desk.ok("retry_execution", **thread, fromStep="mend", inputs={"who": "Bob"})
-        changed = {**steps, **plan(found, tool_step("mend", "mend", {"text": "x"}))}
-        forked = await desk.ok("retry_execution", **thread, fromStep="mend", plan=changed)
-        assert forked["status"] == "completed"
-    assert machine.lines == ["mend Ann", "mend Bob", "mend x"]
+    assert machine.lines == ["mend owls", "mend owls"]
 
 
 @requirement("retry:gated", "retry:refused")

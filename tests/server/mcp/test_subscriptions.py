@@ -1,7 +1,9 @@
 """Subscriptions over MCP in both eras: owners receive changes, and a slow listener delays nobody."""
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -9,37 +11,46 @@ import pytest
 from mcp import Client
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
+    PromptsListChanged,
     ResourceUpdated,
     ToolsListChanged,
 )
 from mcp.types import (
     INVALID_PARAMS,
     EmptyResult,
+    PromptListChangedNotification,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
     SubscriptionFilter,
     SubscriptionsListenRequest,
     SubscriptionsListenRequestParams,
     TextResourceContents,
+    ToolListChangedNotification,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
 )
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.requester import Requester
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.progress import AnyContext
-from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
+from planwarden.server.mcp.resources import EXECUTIONS, PLANS, SUSPENSIONS, TOOLS
+from planwarden.server.mcp.server import PlanwardenServer
+from planwarden.server.mcp.subscriptions import plan_lists
 from planwarden.server.mcp.subscriptions.topics import (
     MAX_TOPICS,
     Topic,
     TopicWatcher,
 )
+from planwarden.server.plans import library
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.tables import ToolSettings
-from planwarden.server.transports.http import serve_http
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
-from tests.server.mcp.listening_support import Listener, subscribe, unsubscribe
+from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, ok, sender, served
 from tests.server.mcp.tasks_support import TakesTasks, code_of
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
@@ -49,8 +60,79 @@ from tests.tools.test_registry import build_tool
 pytestmark = pytest.mark.anyio
 
 
+NOTED: dict[str, JsonValue] = plan(tool_step("a", "note", {"text": "y"}))
 CONFIRMED: JsonValue = plan(confirm("a"), tool_step("b", "note", {"text": "x"}))
 PERSON = Authority(assurance="human", channel="cli", principal="local")
+
+
+TOOL_LIST, PROMPT_LIST = "the list of tools", "the list of prompts"
+
+
+@dataclass
+class Listener:
+    """A client of either era that keeps the addresses it was told of."""
+
+    uris: list[str] = field(default_factory=list[str])
+    _bell: anyio.Event = field(default_factory=anyio.Event)
+
+    async def wait_for_updates(self, uri: str, times: int = 1) -> None:
+        """Returns when the address was told so often."""
+        with anyio.fail_after(60):
+            while self.uris.count(uri) < times:
+                await self._bell.wait()
+
+    async def handle(self, message: object) -> None:
+        """Note what the older era pushes, and events of the newer one."""
+        match message:
+            case ResourceUpdatedNotification():
+                self.uris.append(str(message.params.uri))
+            case ResourceUpdated():
+                self.uris.append(message.uri)
+            case ToolListChangedNotification() | ToolsListChanged():
+                self.uris.append(TOOL_LIST)
+            case PromptListChangedNotification() | PromptsListChanged():
+                self.uris.append(PROMPT_LIST)
+            case _:
+                pass
+        self._bell.set()
+        self._bell = anyio.Event()
+
+    @asynccontextmanager
+    async def subscribed(
+        self, server: PlanwardenServer, era: Era, *uris: str, has_lists: bool = False
+    ) -> AsyncGenerator[Client]:
+        """A client with these subscriptions, and with those to lists."""
+        if era == "legacy":
+            async with Client(server, mode=era, message_handler=self.handle) as client:
+                if has_lists:
+                    await client.list_tools()
+                for uri in uris:
+                    await subscribe(client, uri)
+                yield client
+            return
+        async with (
+            Client(server, mode=era) as client,
+            client.listen(
+                resource_subscriptions=uris, tools_list_changed=has_lists, prompts_list_changed=has_lists
+            ) as stream,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def hear() -> None:
+                async for event in stream:
+                    await self.handle(event)
+
+            tasks.start_soon(hear)
+            yield client
+            tasks.cancel_scope.cancel()
+
+
+async def subscribe(client: Client, uri: str) -> None:
+    await client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+
+
+async def unsubscribe(client: Client, uri: str) -> None:
+    await client.session.send_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult)
 
 
 @pytest.fixture(params=ERAS)
@@ -87,13 +169,10 @@ async def test_changes_of_executions_and_open_questions_are_sent(found: Served, 
         await approve_all(found.warden.service)
         await listener.wait_for_updates(uri)
         await listener.wait_for_updates(SUSPENSIONS)
-        shown = await ok(client, "get_execution", threadId=thread_id)
-        assert shown["status"] == "completed"
-        before, noted = listener.uris.count(SUSPENSIONS), listener.uris.count(uri)
-        await asked_by(found)
-        await listener.wait_for_updates(SUSPENSIONS, before + 1)
+        assert (await ok(client, "get_execution", threadId=thread_id))["status"] == "completed"
+        noted = listener.uris.count(uri)
         # The next execution of the thread is sent too.
-        await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "y"})), threadId=thread_id)
+        await ok(client, "execute_plan", plan=NOTED, threadId=thread_id)
         await listener.wait_for_updates(uri, noted + 1)
 
 
@@ -103,10 +182,9 @@ async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> 
         served(tmp_path, tools=Ledger().tools(), on_disk=True) as one,
         served(tmp_path, tools=Ledger().tools(), on_disk=True) as other,
     ):
-        thread_id = await asked_by(one)
-        [question] = (await one.warden.service.list_suspensions(principal="local")).suspensions
+        thread_id, listener = await asked_by(one), Listener()
+        [question] = (await one.warden.list_suspensions()).suspensions
         uris = (f"{EXECUTIONS}/{thread_id}", f"{SUSPENSIONS}/{question.suspension_id}", SUSPENSIONS)
-        listener = Listener()
         async with listener.subscribed(one.server, era, *uris):
             await approve_all(other.warden.service)
             for uri in uris:
@@ -152,14 +230,14 @@ async def test_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None
             assert stream.honored.resource_subscriptions == many[:MAX_TOPICS]
 
 
-@pytest.mark.parametrize("task_ids", ["x", [1], [None], {"a": 1}, [["x"]]])
 @requirement("subscriptions:bounded")
-async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path, task_ids: JsonValue) -> None:
-    wanted = SubscriptionFilter.model_validate({"taskIds": task_ids})
-    request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
+async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as found, Client(found.server, mode="auto", extensions=[TakesTasks()]) as client:
-        with anyio.fail_after(60):
-            assert await code_of(client.session.send_request(request, EmptyResult)) == INVALID_PARAMS
+        for task_ids in ("x", [1], [None], {"a": 1}, [["x"]]):
+            wanted = SubscriptionFilter.model_validate({"taskIds": task_ids})
+            request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
+            with anyio.fail_after(60):
+                assert await code_of(client.session.send_request(request, EmptyResult)) == INVALID_PARAMS, task_ids
 
 
 @requirement("subscriptions:bounded")
@@ -182,7 +260,7 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
             tasks.start_soon(bus.publish, ToolsListChanged())
             with anyio.fail_after(60):
                 assert await anext(changes) == ToolsListChanged()
-            for _ in range(50):
+            for _ in range(15):
                 await approve_all(service)
                 await service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester("local"))
             await bus.publish(ResourceUpdated("the end"))
@@ -190,55 +268,6 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
                 while ResourceUpdated("the end") not in received:
                     received.append(await anext(changes))
         assert set(received[:-1]) == topics and len(received) == len(topics) + 1
-
-
-async def change(ctx: AnyContext) -> str:
-    """Says that tools and a resource changed."""
-    await ctx.notify_tools_changed()
-    await ctx.notify_resource_updated("test://watched")
-    return "changed"
-
-
-@requirement("subscriptions:updates")
-async def test_what_extensions_publish_reaches_those_who_asked_for_it(tmp_path: Path) -> None:
-    async with served(tmp_path) as found, Client(found.server, mode="auto") as client:
-        found.server.add_tool(change)
-        async with (
-            client.listen(tools_list_changed=True) as tools,
-            client.listen(resource_subscriptions=["test://watched"]) as watched,
-        ):
-            await client.call_tool("change", {})
-            with anyio.fail_after(60):
-                assert await anext(aiter(tools)) == ToolsListChanged()
-                assert await anext(aiter(watched)) == ResourceUpdated("test://watched")
-
-
-@requirement("subscriptions:updates")
-async def test_a_server_that_stops_ends_its_streams_in_order(tmp_path: Path) -> None:
-    addresses = list[str]()
-    ready, stopped = anyio.Event(), anyio.Event()
-
-    def started(address: str) -> None:
-        addresses.append(address)
-        ready.set()
-
-    async def serve(scope: anyio.CancelScope) -> None:
-        with scope:
-            await serve_http(Settings(home=tmp_path), port=0, started=started)
-        stopped.set()
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            scope = anyio.CancelScope()
-            tasks.start_soon(serve, scope)
-            await ready.wait()
-            async with (
-                Client(addresses[0], mode="auto") as client,
-                client.listen(resource_subscriptions=[SUSPENSIONS]) as stream,
-            ):
-                scope.cancel()
-                assert [event async for event in stream] == []
-            await stopped.wait()
 
 
 async def answered(service: Service, clock: ManualClock, question: Suspension) -> None:
@@ -326,3 +355,56 @@ async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_dow
         await listener.wait_for_updates(TOOLS, 2)
     assert set(listener.uris) == {TOOLS, f"{TOOLS}/mine"}
     assert len(listener.uris) == 4
+
+
+@requirement("subscriptions:updates")
+async def test_clients_are_told_when_a_file_comes_changes_or_goes(
+    tmp_path: Path, era: Era, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_lists, "LOOK_S", 0.0)
+    monkeypatch.setattr(library, "FRESH_S", 0.0)
+    listener, folder = Listener(), tmp_path / "plans"
+    folder.mkdir()
+
+    def save(title: str) -> None:
+        """Save it whole at once, because a server that looks while a file is being written sees a broken one."""
+        written = tmp_path / "new.part"
+        written.write_text(json.dumps({"title": title, **NOTED}), encoding="utf-8")
+        written.replace(folder / "new.json")
+
+    async with (
+        served(tmp_path, tools=Ledger().tools()) as found,
+        listener.subscribed(found.server, era, PLANS, has_lists=True) as client,
+    ):
+
+        async def read_names(change: int) -> list[str]:
+            for uri in (PLANS, TOOL_LIST, PROMPT_LIST):
+                await listener.wait_for_updates(uri, change)
+            assert len(listener.uris) == 3 * change
+            return [prompt.name for prompt in (await client.list_prompts()).prompts]
+
+        capabilities = client.server_capabilities
+        assert capabilities.tools is not None and capabilities.tools.list_changed
+        assert capabilities.prompts is not None and capabilities.prompts.list_changed
+        save("Look")
+        assert "new" in await read_names(1)
+        save("Look again")
+        assert "new" in await read_names(2)
+        (folder / "new.json").unlink()
+        assert "new" not in await read_names(3)
+
+
+@requirement("subscriptions:updates")
+async def test_a_server_that_stops_ends_its_streams_in_order(tmp_path: Path) -> None:
+    listening, heard = anyio.Event(), list[list[object]]()
+
+    async def listen(url: str) -> None:
+        async with Client(url) as client, client.listen(resource_subscriptions=[SUSPENSIONS]) as stream:
+            listening.set()
+            heard.append([event async for event in stream])
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks, serving(Settings(home=tmp_path)) as url:
+            tasks.start_soon(listen, url)
+            await listening.wait()
+    assert heard == [[]]

@@ -6,28 +6,21 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import httpx2
 import pytest
 from mcp.types import (
-    CLIENT_CAPABILITIES_META_KEY,
     HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
-    PROTOCOL_VERSION_META_KEY,
     CallToolResult,
     InputRequiredResult,
 )
-from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
 from planwarden.server.auth.caller import Caller
-from planwarden.server.auth.network import AllowedNames
-from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.tasks.state import TASKS
-from planwarden.server.transports.http import build_http_app
-from planwarden.storage.clock import SystemClock
 from tests.kit import Client, PausingTool, confirm, model_step, plan, requirement, tool_step
+from tests.server.mcp.http_support import TAKES, wired
 from tests.server.mcp.support import Desk, Document, decide_on_page, ok, open_desk, question_of
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, listen, run, start, take_tasks
 
@@ -73,12 +66,9 @@ async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_pat
 
 
 @requirement("tasks:lifecycle")
-async def test_what_failed_or_was_rejected_completes_as_a_task(desk: Desk) -> None:
+async def test_what_failed_completes_as_a_task(desk: Desk) -> None:
     failed = await run(desk, plan(tool_step("a", "broken")))
     assert (await failed.over())["status"] == "failed"
-    asked = await run(desk, SENT)
-    await asked.answer(REJECTED)
-    assert (await asked.over())["status"] == "rejected"
 
 
 @requirement("tasks:lifecycle", "tasks:waiting")
@@ -139,11 +129,8 @@ async def test_an_answer_sent_a_hundred_times_has_one_effect(desk: Desk) -> None
     "response",
     [
         {"action": "decline"},
-        {"action": "cancel"},
         {"action": "accept"},
-        {"action": "accept", "content": {}},
         {"action": "accept", "content": {"decision": "yes"}},
-        {"action": "accept", "content": {"confirm": True}},
     ],
 )
 @requirement("tasks:replay")
@@ -179,47 +166,23 @@ async def test_an_answer_that_is_none_is_an_error_and_the_question_stays(desk: D
 @requirement("tasks:durable")
 async def test_a_task_survives_a_restart_in_the_middle_and_a_client_that_drops(tmp_path: Path) -> None:
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "send", {"to": "ann"}))
-    lines = list[str]()
-    async with take_tasks(tmp_path, on_disk=True) as desk:
-        task = await run(desk, steps)
-        key = await task.key()
-        lines += desk.ledger.lines
     gate = PausingTool()
+    async with take_tasks(tmp_path, on_disk=True) as first:
+        task = await run(first, steps)
+        key = await task.key()
     async with take_tasks(tmp_path, gate.tool(), on_disk=True) as desk:
         task = task.seen_by(desk.client)
         assert await task.key() == key
         await task.update(**{key: APPROVED})
-        await task.over()
-        lines += desk.ledger.lines
+        assert (await task.over())["status"] == "completed"
+        assert (await task.get())["createdAt"] == task.created["createdAt"]
+        assert first.ledger.lines + desk.ledger.lines == ["note x", "send ann 1 False"]
         async with Client(desk.server, mode="auto", extensions=[TakesTasks()]) as dropping:
             other = await start(dropping, "execute_plan", plan=plan(tool_step("a", "gate")))
             with anyio.fail_after(60):
                 await gate.started.wait()
         gate.opened.set()
         assert (await other.seen_by(desk.client).over())["status"] == "completed"
-    async with take_tasks(tmp_path, on_disk=True) as desk:
-        done = await task.seen_by(desk.client).get()
-        assert (done["status"], done["createdAt"]) == ("completed", task.created["createdAt"])
-        lines += desk.ledger.lines
-    assert lines == ["note x", "send ann 1 False"]
-
-
-@requirement("tasks:durable", "tasks:notified")
-async def test_two_clients_of_two_servers_share_a_task(tmp_path: Path) -> None:
-    extension = TakesTasks()
-    async with (
-        take_tasks(tmp_path, on_disk=True, extension=extension) as first,
-        take_tasks(tmp_path, on_disk=True) as second,
-        anyio.create_task_group() as tasks,
-    ):
-        task = await run(first, SENT)
-        tasks.start_soon(task.listen)
-        await extension.wait_for_update(lambda task: task["status"] == "input_required")
-        await task.seen_by(second.client).answer(APPROVED)
-        ended = await extension.wait_for_update(lambda task: task["status"] == "completed")
-        assert ended["result"]["structuredContent"]["status"] == "completed"
-        assert first.ledger.lines + second.ledger.lines == ["send ann 1 False"]
-        tasks.cancel_scope.cancel()
 
 
 @requirement("tasks:cancel")
@@ -240,7 +203,7 @@ async def test_a_cancelled_task_runs_nothing_more(desk: Desk) -> None:
 
 @requirement("tasks:cancel")
 async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
-    for number in range(30):
+    for number in range(12):
         gate = PausingTool()
         async with take_tasks(tmp_path, gate.tool()) as desk:
             task = await run(desk, plan(tool_step("a", "gate")))
@@ -248,7 +211,7 @@ async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
                 await gate.started.wait()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(task.cancel)
-                    for _ in range(number):
+                    for _ in range(2 * number):
                         await anyio.lowlevel.checkpoint()
                     gate.opened.set()
             ended = await task.until(*TERMINAL)
@@ -288,26 +251,11 @@ async def test_a_client_without_the_extension_gets_ordinary_results_and_no_tasks
 
 @requirement("tasks:undeclared")
 async def test_over_http_the_routing_header_has_to_name_the_task(desk: Desk) -> None:
-    names = AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80)
-    transport = httpx2.ASGITransport(app=build_http_app(desk.server, names, clock=SystemClock()))
-    capabilities: Document = {"extensions": {TASKS: {}}}
-    meta: Document = {PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION, CLIENT_CAPABILITIES_META_KEY: capabilities}
-    body: Document = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": "x", "_meta": meta}}
-    headers = {
-        "Host": "127.0.0.1:80",
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": LATEST_MODERN_VERSION,
-        "Mcp-Method": "tasks/get",
-    }
-    async with (
-        desk.server.session_manager.run(),
-        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:80", headers=headers) as http,
-    ):
+    async with wired(desk.server) as wire:
+        client, asking = wire.declaring(TAKES), {"taskId": "x"}
         for name in ("another", "", None):
-            answer = await http.post("/mcp", json=body, headers={} if name is None else {"Mcp-Name": name})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (400, HEADER_MISMATCH)
-        answer = await http.post("/mcp", json=body, headers={"Mcp-Name": "x"})
-        assert answer.json()["error"]["code"] == INVALID_PARAMS
+            assert (await client.send("tasks/get", asking, name))["error"]["code"] == HEADER_MISMATCH
+        assert (await client.send("tasks/get", asking, "x"))["error"]["code"] == INVALID_PARAMS
 
 
 @requirement("tasks:lifecycle")

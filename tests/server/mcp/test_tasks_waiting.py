@@ -1,26 +1,26 @@
-"""Tasks whose client cannot be asked, or whose person is sent to a page: nobody polls without end, and reading decides
-nothing."""
+"""Tasks that wait or are over: nobody polls without end, reading decides nothing, and what is over stays over."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 import pytest
-from mcp.types import ElicitResult, InputRequiredResult, InputResponses
+from mcp.types import INVALID_PARAMS, ElicitResult
 from pydantic import JsonValue
 
 from planwarden.server.mcp.tasks import state as tasks_state
 from planwarden.server.mcp.tasks.state import PAGE_S
 from tests.kit import ManualClock, MemoryStore, PausingTool, confirm, model_step, plan, requirement, tool_step
+from tests.server.mcp.http_support import FORMS, LINKS, TAKES, wired
 from tests.server.mcp.support import INBOX, Desk, Document, decide_on_page, ids_of, question_of
-from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, execution_of, run, take_tasks
-from tests.server.mcp.wire_support import FORMS, LINKS, TAKES, wired
+from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, execution_of, run, take_tasks
 
 pytestmark = pytest.mark.anyio
 
 ACCEPTED = ElicitResult(action="accept", content={"decision": "approve"})
 APPROVED: JsonValue = {"action": "accept", "content": {"decision": "approve"}}
 ERASED = plan(tool_step("a", "erase", {"ids": [1]}))
+MORE: JsonValue = {"budgets": {"toolCalls": 9}, "waitSeconds": 0}
 SENT = plan(tool_step("a", "send", {"to": "ann"}))
 
 
@@ -31,28 +31,20 @@ async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
         yield opened
 
 
-@pytest.fixture
-async def mute(tmp_path: Path) -> AsyncGenerator[Desk]:
-    """A client that takes tasks and can be asked nothing."""
-    async with take_tasks(tmp_path, asks=None) as opened:
-        yield opened
-
-
 async def kinds(desk: Desk, task: Task) -> list[str]:
     """What the audit says of the execution."""
     return [row.kind for row in (await desk.warden.service.audit.read_page(execution_id=task.task_id)).rows]
 
 
 @requirement("tasks:waiting")
-@pytest.mark.parametrize("steps", [ERASED, SENT, plan(confirm("a"))], ids=["dangerous", "a form", "a confirmation"])
-async def test_a_call_that_waits_for_a_person_who_cannot_be_asked_is_an_ordinary_result(
-    mute: Desk, steps: JsonValue
-) -> None:
-    asked = await mute.ok("execute_plan", plan=steps)
-    assert (asked["status"], asked["awaiting"]) == ("suspended", "human")
-    assert f"planwarden approve {question_of(asked)['suspensionId']}" in asked["nextAction"]
-    again = await mute.ok("resume_execution", **ids_of(asked), decision={"approved": True})
-    assert (again["status"], again["awaiting"], mute.ledger.lines) == ("suspended", "human", [])
+async def test_a_call_that_waits_for_a_person_who_cannot_be_asked_is_an_ordinary_result(tmp_path: Path) -> None:
+    async with take_tasks(tmp_path, asks=None) as mute:
+        for steps in (ERASED, SENT, plan(confirm("a"))):
+            asked = await mute.ok("execute_plan", plan=steps)
+            assert (asked["status"], asked["awaiting"]) == ("suspended", "human")
+            assert f"planwarden approve {question_of(asked)['suspensionId']}" in asked["nextAction"]
+            again = await mute.ok("resume_execution", **ids_of(asked), decision={"approved": True})
+            assert (again["status"], again["awaiting"], mute.ledger.lines) == ("suspended", "human", [])
 
 
 @requirement("tasks:waiting", "tasks:durable")
@@ -106,37 +98,6 @@ async def test_a_client_without_forms_that_reads_a_task_does_not_end_it_for_clie
         assert desk.ledger.lines == ["send ann 1 False"]
 
 
-@requirement("tasks:waiting")
-async def test_what_continues_a_task_that_is_over_gives_an_ordinary_result(desk: Desk) -> None:
-    task = await run(desk, SENT)
-    await task.answer({"action": "cancel"})
-    arguments: Document = {**ids_of(await task.over()), "decision": {"approved": True}}
-    resume = desk.client.session.call_tool
-    returned = await resume("resume_execution", arguments, allow_input_required=True)
-    assert isinstance(returned, InputRequiredResult) and returned.input_requests is not None
-    responses: InputResponses = dict.fromkeys(returned.input_requests, ACCEPTED)
-    done = await resume("resume_execution", arguments, input_responses=responses, request_state=returned.request_state)
-    assert (done.structured_content["status"], desk.ledger.lines) == ("completed", ["send ann 1 False"])
-    over = await task.over()
-    assert over.items() >= done.structured_content.items() and over["executionId"] == task.task_id
-
-
-@requirement("tasks:waiting")
-async def test_a_client_with_only_forms_learns_of_questions_that_no_form_decides(desk: Desk) -> None:
-    async with wired(desk.server) as wire:
-        formal = wire.declaring(TAKES, FORMS)
-        asked = await formal.call("execute_plan", arguments={"plan": ERASED})
-        assert asked["resultType"] == "complete"
-        document = asked["structuredContent"]
-        assert (document["awaiting"], question_of(document)["needs"]) == ("human", "human")
-        assert question_of(document)["howToAnswer"]["inboxUrl"].startswith(INBOX)
-        for key in (f"{question_of(document)['suspensionId']}.1", "decision", ""):
-            answer = await formal.task("tasks/update", document["executionId"], inputResponses={key: APPROVED})
-            assert answer["result"]["resultType"] == "complete"
-        assert desk.ledger.lines == []
-        assert (await formal.task("tasks/get", document["executionId"]))["result"]["status"] == "completed"
-
-
 @requirement("tasks:caller", "tasks:waiting")
 async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has_answered(desk: Desk) -> None:
     steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]))
@@ -154,7 +115,7 @@ async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has
 
 
 @requirement("tasks:link")
-@pytest.mark.parametrize("content", [None, {}, {"decision": "approve"}, {"approved": True}], ids=str)
+@pytest.mark.parametrize("content", [None, {"decision": "approve"}], ids=str)
 async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_nothing(
     desk: Desk, content: Document | None
 ) -> None:
@@ -250,10 +211,7 @@ async def test_a_task_waits_for_a_person_who_opened_the_page_for_a_limited_time_
 
 
 @requirement("tasks:notified", "tasks:waiting")
-@pytest.mark.parametrize("action", ["accept", "decline"])
-async def test_a_listener_learns_of_an_end_without_a_commit(
-    tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_listener_learns_of_an_end_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks_state, "PAGE_S", 0.05)
     extension = TakesTasks()
     async with (
@@ -263,7 +221,83 @@ async def test_a_listener_learns_of_an_end_without_a_commit(
         task = await run(desk, ERASED)
         tasks.start_soon(task.listen)
         asked = await extension.wait_for_update(lambda told: told["status"] == "input_required")
-        await task.update(**{key: {"action": action} for key in asked["inputRequests"]})
+        await task.update(**{key: {"action": "accept"} for key in asked["inputRequests"]})
         over = await extension.wait_for_update(lambda told: told["status"] == "completed")
         assert execution_of(over)["awaiting"] == "human"
         tasks.cancel_scope.cancel()
+
+
+async def exhaust_budget(desk: Desk, *later: dict[str, JsonValue]) -> Task:
+    """Return the task of a plan whose budget was used up after its first step."""
+    steps = plan(tool_step("a", "note", {"text": "x"}), *later)
+    task = await run(desk, steps, options={"budgets": {"toolCalls": 1}})
+    assert (await task.over())["status"] == "incomplete"
+    return task
+
+
+@requirement("tasks:over")
+async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_goes_on(tmp_path: Path) -> None:
+    gate = PausingTool()
+    async with take_tasks(tmp_path, gate.tool(), on_disk=True) as desk:
+        task = await exhaust_budget(desk, tool_step("b", "gate"), confirm("c"))
+        thread_id = (await task.over())["threadId"]
+        more = await desk.ok("execute_plan", threadId=thread_id, options=MORE)
+        assert (more["executionId"], more["status"]) == (task.task_id, "running")
+        with anyio.fail_after(60):
+            await gate.started.wait()
+        assert (await task.over())["status"] == "running"
+        gate.opened.set()
+        engine = desk.warden.service.engine
+        assert (await engine.wait(await engine.find(task.task_id), 60)).status == "suspended"
+        assert (await task.over())["awaiting"] == "human" and "inputRequests" not in await task.get()
+    async with take_tasks(tmp_path, gate.tool(), on_disk=True) as desk:
+        task = task.seen_by(desk.client)
+        assert (await task.over())["status"] == "suspended"
+        await desk.ok("cancel_execution", threadId=thread_id)
+        assert (await task.over())["status"] == "cancelled"
+
+
+@requirement("tasks:over", "tasks:cancel")
+async def test_cancelling_a_task_that_is_over_stops_its_execution_and_not_its_status(tmp_path: Path) -> None:
+    async with take_tasks(tmp_path) as desk:
+        task = await run(desk, SENT)
+        await task.answer({"action": "cancel"})
+        assert (await task.over())["status"] == "suspended"
+        assert (await task.cancel())["resultType"] == "complete"
+        assert (await task.over())["status"] == "cancelled"
+        assert (await desk.warden.list_suspensions()).total == 0 and desk.ledger.lines == []
+
+
+@requirement("tasks:notified", "tasks:over", "tasks:durable", "tasks:waiting")
+async def test_every_process_and_its_listeners_know_the_answers_that_one_process_took(tmp_path: Path) -> None:
+    extension = TakesTasks()
+    async with (
+        take_tasks(tmp_path, on_disk=True) as first,
+        take_tasks(tmp_path, on_disk=True, extension=extension) as second,
+        anyio.create_task_group() as tasks,
+    ):
+        task = await run(first, SENT)
+        other = task.seen_by(second.client)
+        key = await other.key()
+        tasks.start_soon(other.listen)
+        await extension.wait_for_update(lambda told: told["status"] == "input_required")
+        await task.update(**{key: {"action": "cancel"}})
+        over = await extension.wait_for_update(lambda told: told["status"] == "completed")
+        assert over["result"]["structuredContent"]["awaiting"] == "human"
+        assert (await other.over())["awaiting"] == "human"
+        await other.update(**{key: APPROVED})
+        assert first.ledger.lines + second.ledger.lines == []
+        await decide_on_page(first)
+        assert [(await each.over())["status"] for each in (task, other)] == ["completed"] * 2
+        tasks.cancel_scope.cancel()
+
+
+@requirement("tasks:over", "tasks:owner")
+async def test_the_task_of_a_pruned_execution_is_not_found_and_nothing_comes_back(tmp_path: Path) -> None:
+    async with take_tasks(tmp_path, on_disk=True) as desk:
+        task = await exhaust_budget(desk, tool_step("b", "note", {"text": "y"}))
+        store = desk.warden.service.engine.store
+        assert await store.prune(store.clock.now() + 1) == 1
+        for call in (task.get(), task.update(a={"action": "accept"}), task.cancel()):
+            assert await code_of(call) == INVALID_PARAMS
+        assert (await desk.warden.service.audit.verify()).problems == ()

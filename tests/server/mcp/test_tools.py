@@ -42,20 +42,14 @@ async def test_the_tools_are_few_have_annotations_and_are_introduced(desk: Desk)
 
 async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_full(desk: Desk) -> None:
     best = await desk.ok("search_tools", query="delete records", limit=2)
-    assert best["tools"][0] == {
-        "name": "erase",
-        "signature": "erase(ids)",
-        "description": "Delete records.",
-        "executionMode": "immediate",
-        "risk": "dangerous",
-        "source": "python",
-    }
+    found = {"name": "erase", "signature": "erase(ids)", "description": "Delete records."}
+    assert best["tools"][0] == {**found, "executionMode": "immediate", "risk": "dangerous", "source": "python"}
     first = await desk.ok("search_tools", limit=6)
     second = await desk.ok("search_tools", limit=6, cursor=first["nextCursor"])
     names = [tool["name"] for tool in first["tools"] + second["tools"]]
     assert len(set(names)) == len(names) == first["total"] and "nextCursor" not in second
-    everything = await desk.call("search_tools")
-    assert "erase(ids): Delete records. [risk dangerous, immediate, from python]" in text_of(everything)
+    everything = text_of(await desk.call("search_tools"))
+    assert "erase(ids): Delete records. [risk dangerous, immediate, from python]" in everything
     result = await desk.call("get_tool_schemas", names=["erase", "nope"])
     [tool] = result.structured_content["tools"]
     assert tool["inputSchema"]["properties"]["ids"]["type"] == "array"
@@ -90,14 +84,6 @@ async def test_a_goal_runs_with_the_caller_as_its_model(desk: Desk) -> None:
     assert (whole["output"], whole["steps"][0]["validationStatus"]) == ("They are 1, 2, 3.", "passed")
 
 
-async def test_text_alone_is_enough_to_answer_a_question(desk: Desk) -> None:
-    result = await desk.call("execute_plan", plan=plan(model_step("a", "find")))
-    text, question = text_of(result), question_of(result.structured_content)
-    schema = json.dumps(question["tools"][0]["inputSchema"])
-    for needed in (question["instructions"], question["prompt"], question["suspensionId"], schema, "submit_answer"):
-        assert needed in text
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_plan_runs_and_its_results_and_history_are_in_both_twins(desk: Desk) -> None:
     steps = plan(FIND, tool_step("b", "note", {"text": {"$from": "a", "pointer": "/topic"}}))
@@ -116,15 +102,6 @@ async def test_a_plan_runs_and_its_results_and_history_are_in_both_twins(desk: D
     after = history[2]["sequence"]
     later = await desk.ok("get_execution", threadId=document["threadId"], observationsAfter=after)
     assert [entry["type"] for entry in later["observations"]] == types[3:]
-
-
-async def test_a_plan_is_made_first_and_run_later(tmp_path: Path) -> None:
-    reply: JsonValue = {"reply": {"plan": plan(tool_step("a", "note", {"text": "x"}))}}
-    async with open_desk(tmp_path, script=[reply]) as desk:
-        planned = await desk.ok("create_plan", goal="note x")
-        assert (planned["status"], desk.ledger.lines) == ("planned", [])
-        done = await desk.ok("execute_plan", threadId=planned["threadId"])
-        assert (done["status"], desk.ledger.lines) == ("completed", ["note x"])
 
 
 async def test_open_questions_are_listed_by_addressee_until_their_execution_is_cancelled(desk: Desk) -> None:

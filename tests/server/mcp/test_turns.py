@@ -1,4 +1,11 @@
-"""Whose request is worked on next, while several callers send."""
+"""When a server works on what: before its store is open, while it opens, and while several callers send."""
+
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -6,11 +13,113 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.common.errors import InvalidPlan, PlanwardenError, StoreError
+from planwarden.agent.models.caller import CallerModel
+from planwarden.server.api.service import Service
+from planwarden.server.api.warden import Warden
+from planwarden.server.mcp import lazy_service
+from planwarden.server.mcp.server import PlanwardenServer, build_server
+from planwarden.server.mcp.state_key import NAME, find_request_state_key, load_request_state_key
 from planwarden.server.mcp.turns import MAX_AT_ONCE, Turns
-from tests.kit import Ledger, plan, requirement, tool_step, warden
+from planwarden.storage.secret_files import SecretFiles
+from tests.kit import Client, Ledger, MemoryStore, Settings, ok, plan, refused, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Gate:
+    """An opening that waits until it may, counts how often it began, and fails if it is to."""
+
+    home: Path
+    failure: PlanwardenError | None = None
+    may_open: anyio.Event = field(default_factory=anyio.Event)
+    has_begun: anyio.Event = field(default_factory=anyio.Event)
+    begun: int = 0
+
+    def server(self) -> PlanwardenServer:
+        return build_server(self.opening)
+
+    @asynccontextmanager
+    async def opening(self) -> AsyncGenerator[Service]:
+        self.begun += 1
+        self.has_begun.set()
+        await self.may_open.wait()
+        if self.failure is not None:
+            raise self.failure
+        async with Warden(settings=Settings(home=self.home), model=CallerModel(), store=MemoryStore()) as warden:
+            yield warden.service
+
+
+@pytest.fixture
+async def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Gate]:
+    """Only a request makes the server open."""
+    monkeypatch.setattr(lazy_service, "HEADSTART_S", math.inf)
+    with anyio.fail_after(60):
+        yield Gate(tmp_path)
+
+
+@requirement("start:light")
+async def test_a_server_without_requests_opens_by_itself(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_service, "HEADSTART_S", 0.0)
+    gate.may_open.set()
+    async with Client(gate.server()):
+        await gate.has_begun.wait()
+
+
+@requirement("start:light", "start:failure")
+@pytest.mark.parametrize("failure", [None, StoreError("the disk is gone")], ids=["opens", "fails"])
+async def test_calls_that_come_at_once_wait_for_one_opening_and_share_its_end_while_others_are_answered(
+    gate: Gate, failure: StoreError | None
+) -> None:
+    gate.failure = failure
+    answers: list[Any] = []
+
+    async def call(client: Client) -> None:
+        if failure is None:
+            answers.append((await ok(client, "list_suspensions"))["total"])
+        else:
+            answers.append((await refused(client, "list_suspensions"))["message"])
+
+    async with Client(gate.server()) as client:
+        assert (await client.list_tools()).tools and (await client.list_prompts()).prompts
+        await client.list_resources()
+        assert gate.begun == 0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, client)
+            tasks.start_soon(call, client)
+            await gate.has_begun.wait()
+            assert (await client.list_tools()).tools and answers == []
+            gate.may_open.set()
+        await call(client)
+    assert (answers, gate.begun) == ([0 if failure is None else failure.message] * 3, 1)
+
+
+@requirement("start:light")
+async def test_a_server_that_ends_before_it_opened_opens_nothing_and_is_closed(gate: Gate) -> None:
+    server = gate.server()
+    async with Client(server) as client:
+        assert (await client.list_tools()).tools
+        assert not server.closed.is_set()
+    await server.closed.wait()
+    await checkpoint()
+    assert gate.begun == 0
+
+
+@pytest.mark.parametrize("content", ["", "abc", "zz" * 32, "00" * 31, "ü"])
+async def test_the_key_of_what_is_sealed_is_made_once_and_what_is_none_is_refused_and_left_alone(
+    tmp_path: Path, content: str
+) -> None:
+    new = SecretFiles(tmp_path / "new" / "home")
+    key = await load_request_state_key(new)
+    assert len(key) == 32 and await load_request_state_key(new) == key
+    assert oct((tmp_path / "new" / "home" / NAME).stat().st_mode)[-3:] == "600"
+    (tmp_path / NAME).write_text(content)
+    with pytest.raises(StoreError, match="not a key"):
+        await load_request_state_key(SecretFiles(tmp_path))
+    assert (tmp_path / NAME).read_text() == content
+    assert await find_request_state_key(Settings(home=tmp_path), SecretFiles(tmp_path)) is None
+
 
 HOURS = 36_000.0
 
@@ -45,17 +154,11 @@ class Floor:
 
 
 @requirement("mcp:turns")
-async def test_one_caller_alone_is_never_held_back() -> None:
-    async with anyio.create_task_group() as tasks:
-        floor = Floor(tasks)
-        await floor.send("ann", *(f"a{number}" for number in range(50)))
-        assert len(floor.begun) == 50
-        tasks.cancel_scope.cancel()
-
-
-@requirement("mcp:turns")
 async def test_a_callers_flood_waits_in_its_own_line_and_others_begin_at_once() -> None:
     async with anyio.create_task_group() as tasks:
+        alone = Floor(tasks)
+        await alone.send("ann", *(f"a{number}" for number in range(50)))
+        assert len(alone.begun) == 50, "one caller alone is never held back"
         floor = Floor(tasks)
         await floor.send("ann", "b1")
         await floor.send("eve", *(f"e{number}" for number in range(9)))

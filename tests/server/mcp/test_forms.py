@@ -1,5 +1,7 @@
-"""What a form says: all facts on three lines of eighty columns, or no form; text from outside never begins a line."""
+"""How a question is put to a person: facts first, nothing hidden; a form says all on three lines or is not shown."""
 
+import hashlib
+import json
 import unicodedata
 from datetime import UTC, datetime
 
@@ -19,12 +21,34 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
+from planwarden.server.views.facts import count_hidden, escape_text, format_value, is_shown_whole
 from planwarden.server.views.suspension import Background, CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
-from planwarden.server.views.voices import AGENT_CHARS, count_escaped, is_whole
+from planwarden.server.views.voices import AGENT_CHARS, build_voices, is_whole
 from tests.requirements import requirement
-from tests.server.mcp.test_facts import QUESTION
 
+QUESTION = Suspension(
+    suspension_id="s",
+    thread_id="t",
+    execution_id="e",
+    step_id="a",
+    addressee="human",
+    kind="approval",
+    message="tell Ann",
+    tool_call=ToolCall(call_id="a:1", tool_name="send", arguments={"to": "Ann", "copies": 2}),
+    risk="confirm",
+    needs="client",
+    digest="d",
+    revision=1,
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    expires_at=None,
+    on_timeout="reject",
+    prompt=None,
+    tools=(),
+    answer_schema=None,
+    confirms=(),
+    how_to_answer=HowToAnswer(),
+)
 NASTY = "Fine\n" * 5_000 + "\x1b[2J\u202e[Approve]\u200b\U000e0041\nConfirm? (risk: read)"
 SPOKEN = "Remind all customers whose invoices are overdue?"
 
@@ -54,6 +78,78 @@ def _cells(line: str) -> int:
     """Columns of a terminal; what isolates right-to-left words takes none."""
     visible = line.replace("\u2067", "").replace("\u2068", "").replace("\u2069", "")
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in visible)
+
+
+def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
+    full = replace(
+        QUESTION,
+        confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"ids": [1, 2]}),),
+        revision=2,
+        expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
+    assert build_voices(full).lines == [
+        "Run this call?",
+        "planwarden found: This is revision 2: something changed since it was first asked.",
+        "Tool: send",
+        '  to = "Ann"',
+        "  copies = 2",
+        "The same decision also covers 1 call(s):",
+        "  erase (step b)",
+        "    ids = [1, 2]",
+        "Risk: confirm",
+        "Without an answer until 2026-01-02T03:04:05Z: reject",
+        "The agent says (unverified): tell Ann",
+    ]
+
+
+def test_ordinary_writing_is_left_alone_and_marks_piled_on_one_letter_are_not() -> None:
+    for text in ("Grüße, Ω≈ç√", "Привет", "日本語", "नमस्ते", "👍🏽 ok", "naïve e\u0301"):
+        assert escape_text(text) == text and count_hidden(text) == 0
+    assert escape_text("שלום") == "\u2067שלום\u2069" and count_hidden("שלום") == 0
+    assert escape_text("a" + "\u0301" * 10) == "a" + "\u0301" * 3 + "\\u0301" * 7
+
+
+def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
+    value: JsonValue = {"text": "é" * 1_000}
+    data = json.dumps(value, ensure_ascii=False).encode()
+    shown = format_value(value)
+    assert shown.endswith(f"... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]")
+    assert len(shown) < 460 and not is_shown_whole(value)
+
+
+@requirement("forms:whole")
+@pytest.mark.parametrize(
+    "cut",
+    [
+        _call({"to": "x" * 400}),
+        _call({"to": {"x" * 400: 1}}),
+        _call({"x" * 400: 1}),
+        replace(QUESTION, confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"a": "x" * 400}),)),
+        replace(QUESTION, confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"x" * 400: 1}),)),
+        replace(QUESTION, kind="confirmation", message="x" * 501),
+    ],
+    ids=["value", "key", "name", "covered value", "covered name", "words"],
+)
+def test_a_question_of_which_anything_is_cut_is_not_whole(cut: Suspension) -> None:
+    assert not is_whole(cut) and is_whole(QUESTION)
+    assert "... [" not in "".join(build_voices(cut, limit=None, is_cut=False).lines)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.text(max_size=60), VALUES)
+def test_whatever_the_text_and_the_value_what_is_shown_is_one_short_printable_line(text: str, value: JsonValue) -> None:
+    shown = escape_text(text).replace("\u2067", "").replace("\u2069", "")
+    assert len(shown.splitlines()) <= 1
+    assert all(character.isprintable() or character == "\ufe0f" for character in shown)
+    assert (shown == text) == (count_hidden(text) == 0)
+    shown = format_value([value, text * 20])
+    assert len(shown.splitlines()) == 1 and len(shown) < 460
 
 
 @requirement("forms:brief")
@@ -93,34 +189,37 @@ def test_what_changed_and_when_it_ends_stand_there_too() -> None:
     ]
 
 
-def test_the_fields_of_a_form_are_not_repeated_as_an_argument() -> None:
-    fields: JsonValue = {"type": "object", "properties": {"city": {"type": "string"}}}
-    asked = ToolCall(call_id="a:1", tool_name="requestInput", arguments={"message": "Where to?", "form": fields})
-    assert _lines(replace(QUESTION, kind="input", message="Where to?", tool_call=asked, answer_schema=fields)) == [
-        "Answer needed: requestInput (risk: confirm)",
-        'message="Where to?", form=(the fields below)',
-        "The agent says (unverified): the same as message",
-    ]
-
-
 @requirement("forms:whole")
 @pytest.mark.parametrize(
-    "field",
+    "form",
     [
-        {"type": "string", "title": "x" * 75},
-        {"type": "string", "description": "x" * 75},
-        {"type": "string", "enum": ["ok", "x" * 75]},
-        {"type": "string", "default": "x" * 75},
-        {"type": "string", "title": "\u202e" * 20},
-        {"type": "string", "examples": ["and pay everybody"]},
-        {"type": "string", "$comment": "and pay everybody"},
+        *(
+            {"properties": {"city": {"type": "string", **field}}}
+            for field in (
+                {"title": "x" * 75},
+                {"description": "x" * 75},
+                {"enum": ["ok", "x" * 75]},
+                {"default": "x" * 75},
+                {"title": "\u202e" * 20},
+                {"examples": ["and pay everybody"]},
+                {"$comment": "and pay everybody"},
+            )
+        ),
+        {"properties": {"x" * 75: {"type": "string"}}},
+        {"properties": {"who": {"type": "object", "properties": {}}}},
+        {"properties": {"who": {"type": "array", "items": {"type": "string"}}}},
+        {"properties": {"who": {"type": ["string", "null"]}}},
+        {"properties": {"decision": {"type": "string"}}},
+        {"properties": {"who": {"enum": ["a", "b"]}}},
+        {"properties": {"who\u200b": {"type": "string"}}},
+        {"properties": {}, "required": ["who"]},
+        {},
     ],
+    ids=lambda form: str(form)[:60],
 )
-def test_a_form_with_a_label_or_a_choice_that_would_be_cut_is_not_shown(field: JsonValue) -> None:
-    cut: tuple[dict[str, JsonValue], ...] = ({"city": field}, {"x" * 75: {"type": "string"}})
-    for properties in cut:
-        form: dict[str, JsonValue] = {"type": "object", "properties": properties}
-        assert build_form(replace(QUESTION, kind="input", message="?", answer_schema=form)) is None
+def test_a_form_that_a_host_cannot_show_whole_is_not_shown(form: dict[str, JsonValue]) -> None:
+    asked: dict[str, JsonValue] = {"type": "object", **form}
+    assert build_form(replace(QUESTION, kind="input", message="?", answer_schema=asked)) is None
 
 
 @requirement("forms:whole")
@@ -137,20 +236,6 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -
     assert build_compact_message(long) is None and not is_whole(replace(long, message="x" * 501 + "pay everybody"))
     repeated = replace(long, tool_call=ToolCall(call_id="a:1", tool_name="ask", arguments={"action": long.message}))
     assert build_compact_message(repeated) is None and is_whole(repeated)
-
-
-@requirement("forms:brief")
-def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
-    lines = _lines(_call({"to": "Ann"}, NASTY))
-    escaped = count_escaped(_call({}, NASTY))
-    assert lines[:3] == [
-        "Run this call? send (risk: confirm)",
-        f"planwarden found: Control or invisible characters escaped: {escaped}",
-        'to="Ann"',
-    ]
-    assert lines[3].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
-    assert len(lines) == MAX_LINES
-    assert all(line.isprintable() for line in lines) and len(lines[-1]) < AGENT_CHARS + 60
 
 
 @requirement("forms:brief")
@@ -188,26 +273,12 @@ def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_no
 
 
 def test_only_what_is_shown_whole_can_be_edited() -> None:
-    arguments: dict[str, JsonValue] = {
-        "text": "ok",
-        "number": 1.5,
-        "count": 2,
-        "flag": True,
-        "hidden": "a\u200bb",
-        "list": [1],
-        "nothing": None,
-    }
-    form = build_form(_call(arguments))
+    shown: dict[str, JsonValue] = {"text": "ok", "number": 1.5, "flag": True}
+    form = build_form(_call({**shown, "hidden": "a\u200bb", "list": [1], "nothing": None}))
     assert form is not None
     kinds = {name: entry["type"] for name, entry in form.schema["properties"].items()}
-    assert kinds == {
-        "decision": "string",
-        "reason": "string",
-        "arg_text": "string",
-        "arg_number": "string",
-        "arg_count": "string",
-        "arg_flag": "boolean",
-    }
+    arguments = {"arg_text": "string", "arg_number": "string", "arg_flag": "boolean"}
+    assert kinds == {"decision": "string", "reason": "string", **arguments}
 
 
 def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in_it() -> None:
@@ -226,17 +297,6 @@ def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in
             read_decision(question, {"decision": "approve", "arg_count": typed})
 
 
-def test_the_numbers_of_a_requested_form_stay_numbers() -> None:
-    fields: JsonValue = {"type": "object", "properties": {"arg_n": {"type": "integer", "default": 1}}}
-    form = build_form(replace(QUESTION, kind="input", answer_schema=fields))
-    assert form is not None and form.schema["properties"]["arg_n"] == {"type": "integer", "default": 1}
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=40),
-    lambda c: st.lists(c, max_size=3) | st.dictionaries(st.text(max_size=8), c, max_size=3),
-    max_leaves=4,
-)
 NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 
 
@@ -245,7 +305,7 @@ NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
     arguments={"": None, "0000000\x1f\x1f\x07\U00018d09": "00000000000000\u061b"}, words="", names=[""], revision=1
 )
 @given(
-    arguments=st.dictionaries(NAMES, JSON, max_size=6),
+    arguments=st.dictionaries(NAMES, VALUES, max_size=6),
     words=st.text(max_size=300),
     names=st.lists(st.text(max_size=20), max_size=4),
     revision=st.integers(1, 3),
@@ -271,16 +331,11 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
 
 
 def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> None:
-    fields: dict[str, JsonValue] = {
-        "city": {"type": "string", "title": "Where to"},
-        "when": {"type": "string", "title": "When"},
-        "note": {"type": "string", "title": "x" * 70},
-    }
-    form: dict[str, JsonValue] = {"type": "object", "properties": {**fields}}
+    titles = {"city": "Where to", "when": "When", "note": "x" * 70}
+    fields: dict[str, JsonValue] = {name: {"type": "string", "title": title} for name, title in titles.items()}
+    form: dict[str, JsonValue] = {"type": "object", "properties": fields}
     shown = build_form(replace(QUESTION, kind="input", message="?", answer_schema=form))
     assert shown is not None
-    titles = {name: field.get("title") for name, field in shown.schema["properties"].items() if name != "decision"}
-    assert titles == {"city": "Where to (city)", "when": "When", "note": "x" * 70}
-    titled = replace(QUESTION, background=Background(titles={"to": "Recipient"}))
-    edited = build_form(titled)
+    assert {name: shown.schema["properties"][name]["title"] for name in titles} == {**titles, "city": "Where to (city)"}
+    edited = build_form(replace(QUESTION, background=Background(titles={"to": "Recipient"})))
     assert edited is not None and edited.schema["properties"]["arg_to"]["title"] == "Recipient (to)"
