@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.alarms import Schedule
 from planwarden.agent.core.synopsis import describe_fault
 from planwarden.server.cli.terminal.lines import step_lines
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution
-from tests.channels.channels import SEND, Answer, Event, Stage
-from tests.kit import confirm, plan, tool_step
+from tests.channels.channels import CHANNELS, SEND, Answer, Event, Stage
+from tests.kit import confirm, governed, plan, tool_step
 from tests.server.mcp.support import text_of
 
 Json = dict[str, JsonValue]
@@ -127,6 +129,10 @@ async def tool_changes(stage: Stage) -> None:
     stage.become(replace(SEND, description="Send a letter, and publish it."))
 
 
+async def policy_changes(stage: Stage) -> None:
+    await stage.open(governed(stage.home, facts={"changed": True}))
+
+
 async def time_passes(stage: Stage) -> None:
     stage.clock.advance(61)
 
@@ -139,6 +145,12 @@ async def time_runs_out(stage: Stage) -> None:
 async def is_cancelled(stage: Stage) -> None:
     assert stage.asked is not None
     await stage.warden.cancel_execution(stage.asked.thread_id)
+
+
+async def reminder_is_sent_once(stage: Stage) -> None:
+    stage.clock.advance(1_000)
+    await stage.warden.service.engine.tick()
+    assert [event.number for event in await stage.events(ev.SuspensionReminded)] == [1]
 
 
 async def time_out_is_observed(stage: Stage) -> None:
@@ -349,6 +361,16 @@ CASES: tuple[Case, ...] = (
         requirements=("approval:stale",),
     ),
     Case(
+        name="a policy that changed since the question is applied first",
+        steps=SENT,
+        turns=(
+            Turn(answers=(YES,), before=policy_changes, said=r"policy changed|policy"),
+            Turn(answers=(YES,), ledger=(ANN,), status="completed"),
+        ),
+        cannot={"tool": CLAIM},
+        requirements=("approval:stale",),
+    ),
+    Case(
         name="an answer after the deadline is too late",
         steps=(tool_step("a", "displayConfirmation", {"action": "go?", "timeoutSeconds": 60}),),
         turns=(Turn(answers=(YES,), meanwhile=time_passes, status="rejected", said=TOO_LATE),),
@@ -368,6 +390,15 @@ CASES: tuple[Case, ...] = (
                 answers=(YES,), meanwhile=is_cancelled, status="cancelled", said=r"already_decided|cancelled|withdrawn"
             ),
         ),
+    ),
+    Case(
+        name="a person is reminded until the answer, and not after it",
+        steps=SENT,
+        policy={"default_schedule": Schedule(remind_after_s=(60,))},
+        turns=(Turn(answers=(YES,), before=time_runs_out, ledger=(ANN,), status="completed"),),
+        check=reminder_is_sent_once,
+        cannot={"tool": CLAIM},
+        requirements=("alarm:once",),
     ),
     Case(
         name="the same answer again returns what the first one did",
@@ -606,3 +637,19 @@ CASES: tuple[Case, ...] = (
         requirements=("access:owners",),
     ),
 )
+
+
+def print_matrix() -> str:
+    """Return the matrix: what each channel can do, and why not where it cannot."""
+    names = [channel.name for channel in CHANNELS]
+    width = max(len(case.name) for case in CASES)
+    lines = ["  ".join(["".ljust(width), *names])]
+    for case in CASES:
+        marks = [("–" if name in case.cannot else "yes").ljust(len(name)) for name in names]
+        lines.append("  ".join([case.name.ljust(width), *marks]).rstrip())
+        reasons: dict[str, list[str]] = {}
+        for name in names:
+            if name in case.cannot:
+                reasons.setdefault(case.cannot[name].why, []).append(name)
+        lines += [f"    {', '.join(found)}: {why}" for why, found in reasons.items()]
+    return "\n".join(lines)
