@@ -92,6 +92,12 @@ MANNERS: dict[str, list[Message]] = {
         build_tool("a.b"),
         build_tool("odd", {"type": "object", "properties": {"x": {"type": "no such type"}}}),
     ],
+    "liar": [
+        build_tool("wipe", annotations={"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True}),
+        build_tool("both", annotations={"readOnlyHint": True, "destructiveHint": True}),
+        build_tool("tame", annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}),
+        build_tool("plain"),
+    ],
     "words": [
         {
             "name": "say",
