@@ -183,10 +183,7 @@ async def _runs(tool: Tool, arguments: dict[str, JsonValue]) -> bool:
     return True
 
 
-HEADS = (
-    *("habit", "what it does", "recoverable", "ended", "completed", "false", "rescued", "retries", "tokens"),
-    *("as caller: ended", "completed", "false", "naive: completed", "false", "tokens"),
-)
+HEADS = ("habit", "recoverable", "planwarden", "as caller", "naive loop")
 
 
 async def evaluate() -> list[Row]:
@@ -206,28 +203,26 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# Evaluation",
         "",
-        "Written by `make eval`. Each line is one model with one habit. It plans three steps, which require `find`,",
-        "`find` and `note`, and `note`, and then does them. The models are **scripted**: doubles that speak a real",
-        "wire format (OpenAI Chat Completions) on a loopback port, and the same doubles as the calling assistant. So",
-        "the table says what the engine does about such habits, not how often real models have them. The naive loop",
-        "gets the same prompts with the same forced tool choice from the same doubles; it asks once for a plan and",
-        "once per step, runs what the model calls, and ticks the step off.",
+        "Does planwarden report a step as completed that did not make its calls? `make eval` tries it and writes this",
+        "page. Each row is a model with one habit. It plans three steps, which must call `find`, `find` and `note`, and",
+        "`note`, and does them. A cell says how the execution ended, and how many steps completed. *As caller*: the",
+        "calling assistant has the habit. The *naive loop* gets the same prompts once and ticks each step off; *false*",
+        "are its steps without their calls. *Recoverable*: the model does what it promised once it is told what was",
+        "wrong, so the execution must end `completed`. An invented condition does not hold, so that step is skipped.",
         "",
-        "*Recoverable* is a habit whose model does what it promised once it is told what was wrong: its execution must",
-        "end `completed`. *False* are steps reported as completed although a required tool has no recorded success:",
-        "there must be none. *Rescued* are steps completed after an enforcement prompt. Tokens are the doubles' own",
-        "numbers, for the whole goal. An invented condition, once corrected, does not hold, so its step is skipped.",
+        "The models are **scripted** doubles behind a real wire format (OpenAI Chat Completions). The table shows what",
+        "planwarden does about such habits, not how often real models have them.",
         "",
         f"| {' | '.join(HEADS)} |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|",
+        "|---|---|---|---|---|",
     ]
     for row in rows:
-        words = [row.manner.name, row.manner.does.replace("<", "&lt;"), "yes" if row.manner.is_recoverable else "no"]
         cells = [
-            *words,
-            *_show(row.provider, "ended", "claimed", "false", "rescued", "retries", "tokens"),
-            *_show(row.caller, "ended", "claimed", "false"),
-            *_show(row.naive, "claimed", "false", "tokens"),
+            f"**{row.manner.name}** {row.manner.does.replace('<', '&lt;')}",
+            "yes" if row.manner.is_recoverable else "no",
+            _show(row.provider),
+            _show(row.caller),
+            _show_naive(row.naive),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     lines.extend(("", _sum_up(rows), "", f"Missed the bar: {'; '.join(list_failures(rows)) or '**none**'}.", ""))
@@ -248,11 +243,13 @@ def list_failures(rows: Sequence[Row]) -> list[str]:
     return [failure for row in rows for failure in row.list_failures()]
 
 
-def _show(outcome: Outcome | None, *fields: str) -> list[str]:
-    if outcome is None:
-        return ["–"] * len(fields)
-    values = [getattr(outcome, field) for field in fields]
-    return [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
+def _show(outcome: Outcome | None) -> str:
+    return "–" if outcome is None else f"{outcome.ended} {outcome.claimed}"
+
+
+def _show_naive(outcome: Outcome | None) -> str:
+    false = f", {outcome.false} false" if outcome is not None and outcome.false else ""
+    return "–" if outcome is None else f"{outcome.claimed}{false}"
 
 
 def _sum(outcomes: Sequence[Outcome], field: str) -> int:

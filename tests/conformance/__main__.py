@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -67,15 +67,15 @@ SKILLS = (
     "sep-2640-client-verify-size",
     "sep-2640-client-verify-frontmatter",
 )
-_SKILLS = "skills extension: of a server, planwarden uses the tools"
-_NO_PERSON = "extension: a client that logs in without a person; give such a server a token under `headers`"
+_SKILLS = "skills; planwarden uses the tools of a server"
+_NO_PERSON = "a login without a person; use a token under `headers`"
 NOT_OFFERED = {
     "auth/client-credentials-jwt": _NO_PERSON,
     "auth/client-credentials-basic": _NO_PERSON,
-    "auth/enterprise-managed-authorization": "extension: a login through the identity provider of an enterprise",
-    "auth/dpop": "extension: tokens bound to a key, which the SDK does not have",
-    "auth/dpop-nonce": "extension: tokens bound to a key, which the SDK does not have",
-    "auth/wif-jwt-bearer": "extension: a login with the identity of a workload",
+    "auth/enterprise-managed-authorization": "a login through an enterprise's identity provider",
+    "auth/dpop": "tokens bound to a key, which the SDK does not have",
+    "auth/dpop-nonce": "tokens bound to a key, which the SDK does not have",
+    "auth/wif-jwt-bearer": "a login with the identity of a workload",
     **dict.fromkeys(SKILLS, _SKILLS),
 }
 """Scenarios that cannot pass, and why. None of them is in a requirement set."""
@@ -191,11 +191,12 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
     others = [row for row in _list_rows(sets) if row[1].scenario not in TASKS]
     tables = {
         "shipped": _table(_list_rows(shipped)),
-        "sets": _codes(sets) + _table(row for row in others if not is_extra(*row)),
+        "sets": _table(row for row in others if not is_extra(*row)),
         "tasks": _table(row for row in _list_rows(sets) if row[1].scenario in TASKS),
         "rest": _table(row for row in others if is_extra(*row)),
-        "client": _codes(clients[:2]) + _table(row for row in _list_rows(clients) if counts(*row)),
-        "client rest": _table((row for row in _list_rows(clients) if not counts(*row)), why=NOT_OFFERED),
+        "client": _table(row for row in _list_rows(clients) if counts(*row)),
+        "client-rest": _table((row for row in _list_rows(clients) if not counts(*row)), is_whole=False),
+        "not-offered": _list_not_offered(),
         "versions": f"| | version |\n|---|---|\n| suite | `@modelcontextprotocol/conformance` {suite.version} |\n"
         f"| Node | {suite.node_version} |\n| SDK | `mcp` {version('mcp')} |\n",
     }
@@ -204,18 +205,27 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
         print(text)
 
 
-def _codes(runs: Sequence[Run]) -> str:
-    return "".join(f"Exit code of {revision}: {outcome.code}.\n\n" for revision, outcome in runs)
+def _list_not_offered() -> str:
+    names = {why: [f"`{name}`" for name in NOT_OFFERED if NOT_OFFERED[name] == why] for why in NOT_OFFERED.values()}
+    return "\n" + "".join(f"* {', '.join(listed)}: {why}\n" for why, listed in names.items())
 
 
-def _table(rows: Iterable[Row], why: Mapping[str, str] | None = None) -> str:
-    heads = ["revision", "scenario", "passed", "failed", "warnings", "skipped", *([] if why is None else ["why"])]
-    lines = [f"| {' | '.join(heads)} |\n", "|---" * len(heads) + "|\n"]
-    for revision, found in rows:
-        figures = map(str, (found.passed, len(found.failed), found.warned, found.skipped))
-        reason = [] if why is None else [why.get(found.scenario, "")]
-        lines.append(f"| {' | '.join([revision, f'`{found.scenario}`', *figures, *reason])} |\n")
+def _table(rows: Iterable[Row], *, is_whole: bool = True) -> str:
+    """Return a row for each revision; if `is_whole`, also one for each scenario in which not everything passed."""
+    lines = ["| revision | scenarios | passed | failed | warnings | skipped |\n", "|---" * 6 + "|\n"]
+    results: dict[str, list[ScenarioResult]] = {}
+    for revision, result in rows:
+        results.setdefault(revision, []).append(result)
+    for revision, of_revision in results.items():
+        differing = [result for result in of_revision if is_whole and any(_count(result)[1:])]
+        totals = [sum(column) for column in zip(*map(_count, of_revision), strict=True)]
+        counts = [(f"all {len(of_revision)}", totals), *((f"`{r.scenario}`", _count(r)) for r in differing)]
+        lines += [f"| {revision} | {name} | {' | '.join(map(str, figures))} |\n" for name, figures in counts]
     return "".join(lines)
+
+
+def _count(result: ScenarioResult) -> tuple[int, int, int, int]:
+    return result.passed, len(result.failed), result.warned, result.skipped
 
 
 if __name__ == "__main__":
