@@ -204,7 +204,7 @@ def report(rows: Sequence[Row]) -> str:
         "# Evaluation",
         "",
         "Does planwarden report a step as completed that did not make its calls? `make eval` tries it and writes this",
-        "page. Each row is a model with one habit. It plans three steps, which must call `find`, `find` and `note`, and",
+        "page. Each row is a model with one habit. It plans three steps that must call `find`, `find` and `note`, and",
         "`note`, and does them. A cell says how the execution ended, and how many steps completed. *As caller*: the",
         "calling assistant has the habit. The *naive loop* gets the same prompts once and ticks each step off; *false*",
         "are its steps without their calls. *Recoverable*: the model does what it promised once it is told what was",
