@@ -45,6 +45,8 @@ from planwarden.tools.base import Tool, as_tool
 WIRE = "openai-chat"
 REPORT = DOCS / "evaluation.md"
 GOAL = "find and note"
+STEPS = 3
+"""Of the plan."""
 OFFLINE = frozenset({"50 MB"})
 """Left out: they test the HTTP client, and their size says nothing here."""
 
@@ -73,6 +75,11 @@ class Row:
     provider: Outcome | None
     caller: Outcome | None
     naive: Outcome | None
+
+    def is_harmless(self) -> bool:
+        """Return whether each step was completed in each seat, and none falsely."""
+        seats = [outcome for outcome in (self.provider, self.caller, self.naive) if outcome is not None]
+        return all(outcome.claimed == STEPS and not outcome.false for outcome in seats)
 
     def list_failures(self) -> Iterator[str]:
         """Yields how planwarden missed the bar."""
@@ -216,7 +223,10 @@ def report(rows: Sequence[Row]) -> str:
         f"| {' | '.join(HEADS)} |",
         "|---|---|---|---|---|",
     ]
+    harmless = [row.manner.name for row in rows if row.is_harmless()]
     for row in rows:
+        if row.is_harmless():
+            continue
         cells = [
             f"**{row.manner.name}** {row.manner.does.replace('<', '&lt;')}",
             "yes" if row.manner.is_recoverable else "no",
@@ -225,6 +235,7 @@ def report(rows: Sequence[Row]) -> str:
             _show_naive(row.naive),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    lines.extend(("", f"Harmless to planwarden and to the naive loop: {', '.join(harmless)}."))
     lines.extend(("", _sum_up(rows), "", f"Missed the bar: {'; '.join(list_failures(rows)) or '**none**'}.", ""))
     return "\n".join(lines)
 
