@@ -64,7 +64,6 @@ class Outcome:
     rescued: int = 0
     """Completed steps that needed an enforcement prompt."""
     retries: int = 0
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,6 @@ def _judge(execution: Execution) -> Outcome:
         false=sum(not set(step.required_tools) <= names for step, names in zip(done, proven, strict=True)),
         rescued=sum(1 for step in done if step.retries),
         retries=sum(step.retries for step in execution.steps),
-        tokens=execution.usage.input_tokens + execution.usage.output_tokens,
     )
 
 
@@ -139,7 +137,7 @@ async def with_naive_loop(manner: Manner) -> Outcome:
                     succeeded.add(call.tool_name)
             claimed += 1
             false += not set(step.required_tools) <= succeeded
-    return Outcome(ended="", claimed=claimed, false=false, tokens=model.tokens)
+    return Outcome(ended="", claimed=claimed, false=false)
 
 
 @dataclass
@@ -147,7 +145,6 @@ class NaiveModel:
     """A model as the naive loop asks it: with planwarden's prompts, once each."""
 
     model: ProviderModel
-    tokens: int = 0
 
     async def plan(self, tools: Mapping[str, Tool]) -> Plan | None:
         definitions = [tool.definition for tool in tools.values()]
@@ -168,12 +165,9 @@ class NaiveModel:
 
     async def _ask(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | None:
         try:
-            reply = await self.model.reply(prompt, tools)
-        except ModelError as error:
-            self.tokens += error.input_tokens + error.output_tokens
+            return await self.model.reply(prompt, tools)
+        except ModelError:
             return None
-        self.tokens += reply.input_tokens + reply.output_tokens
-        return reply
 
 
 def _start() -> ExecutionState:
@@ -224,15 +218,13 @@ def report(rows: Sequence[Row]) -> str:
         "|---|---|---|---|---|",
     ]
     harmless = [row.manner.name for row in rows if row.is_harmless()]
-    for row in rows:
-        if row.is_harmless():
-            continue
+    for row in (row for row in rows if not row.is_harmless()):
         cells = [
             f"**{row.manner.name}** {row.manner.does.replace('<', '&lt;')}",
             "yes" if row.manner.is_recoverable else "no",
             _show(row.provider),
             _show(row.caller),
-            _show_naive(row.naive),
+            _show(row.naive),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     lines.extend(("", f"Harmless to planwarden and to the naive loop: {', '.join(harmless)}."))
@@ -255,12 +247,9 @@ def list_failures(rows: Sequence[Row]) -> list[str]:
 
 
 def _show(outcome: Outcome | None) -> str:
-    return "–" if outcome is None else f"{outcome.ended} {outcome.claimed}"
-
-
-def _show_naive(outcome: Outcome | None) -> str:
-    false = f", {outcome.false} false" if outcome is not None and outcome.false else ""
-    return "–" if outcome is None else f"{outcome.claimed}{false}"
+    if outcome is None:
+        return "–"
+    return f"{outcome.ended} {outcome.claimed}".lstrip() + (f", {outcome.false} false" if outcome.false else "")
 
 
 def _sum(outcomes: Sequence[Outcome], field: str) -> int:

@@ -44,9 +44,7 @@ async def runs() -> list[tuple[Way, Finished]]:
 
 def section(way: Way, run: Finished) -> str:
     lines = [
-        f"## {way.title}",
-        "",
-        "```text",
+        f"## {way.title}\n\n```text",
         *(f"export {name}={value}" for name, value in run.environment.items()),
         "```",
         "",
@@ -68,8 +66,8 @@ def _request(number: int, asked: ModelRequest) -> str:
 
 def page(found: list[tuple[Way, Finished]]) -> str:
     [transcript] = {run.transcript for _, run in found}
-    introduction = INTRODUCTION.format(goal=GOAL, transcript=transcript)
-    return "\n".join([introduction, *(section(way, run) for way, run in found)])
+    sections = (section(way, run) for way, run in found)
+    return "\n".join([INTRODUCTION.format(goal=GOAL, transcript=transcript), *sections])
 
 
 def main() -> None:
