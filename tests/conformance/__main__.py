@@ -67,18 +67,13 @@ SKILLS = (
     "sep-2640-client-verify-size",
     "sep-2640-client-verify-frontmatter",
 )
-_SKILLS = "skills; planwarden uses the tools of a server"
-_NO_PERSON = "a login without a person; use a token under `headers`"
-NOT_OFFERED = {
-    "auth/client-credentials-jwt": _NO_PERSON,
-    "auth/client-credentials-basic": _NO_PERSON,
-    "auth/enterprise-managed-authorization": "a login through an enterprise's identity provider",
-    "auth/dpop": "tokens bound to a key, which the SDK does not have",
-    "auth/dpop-nonce": "tokens bound to a key, which the SDK does not have",
-    "auth/wif-jwt-bearer": "a login with the identity of a workload",
-    **dict.fromkeys(SKILLS, _SKILLS),
-}
-"""Scenarios that cannot pass, and why. None of them is in a requirement set."""
+NOT_OFFERED = frozenset(
+    {
+        *("auth/client-credentials-jwt", "auth/client-credentials-basic", "auth/enterprise-managed-authorization"),
+        *("auth/dpop", "auth/dpop-nonce", "auth/wif-jwt-bearer", *SKILLS),
+    }
+)
+"""Scenarios that cannot pass; the page says why. None of them is in a requirement set."""
 
 Run = tuple[str, Outcome]
 """Revision and outcome."""
@@ -195,8 +190,7 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
         "tasks": _table(row for row in _list_rows(sets) if row[1].scenario in TASKS),
         "rest": _table(row for row in others if is_extra(*row)),
         "client": _table(row for row in _list_rows(clients) if counts(*row)),
-        "client-rest": _table((row for row in _list_rows(clients) if not counts(*row)), is_whole=False),
-        "not-offered": _list_not_offered(),
+        "client-rest": _table(row for row in _list_rows(clients) if not counts(*row)),
         "versions": f"| | version |\n|---|---|\n| suite | `@modelcontextprotocol/conformance` {suite.version} |\n"
         f"| Node | {suite.node_version} |\n| SDK | `mcp` {version('mcp')} |\n",
     }
@@ -205,27 +199,18 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
         print(text)
 
 
-def _list_not_offered() -> str:
-    names = {why: [f"`{name}`" for name in NOT_OFFERED if NOT_OFFERED[name] == why] for why in NOT_OFFERED.values()}
-    return "\n" + "".join(f"* {', '.join(listed)}: {why}\n" for why, listed in names.items())
-
-
-def _table(rows: Iterable[Row], *, is_whole: bool = True) -> str:
-    """Return a row for each revision; if `is_whole`, also one for each scenario in which not everything passed."""
+def _table(rows: Iterable[Row]) -> str:
+    """Return a row for each revision, and one for each scenario that is offered and did not pass as a whole."""
     lines = ["| revision | scenarios | passed | failed | warnings | skipped |\n", "|---" * 6 + "|\n"]
-    results: dict[str, list[ScenarioResult]] = {}
-    for revision, result in rows:
-        results.setdefault(revision, []).append(result)
-    for revision, of_revision in results.items():
-        differing = [result for result in of_revision if is_whole and any(_count(result)[1:])]
-        totals = [sum(column) for column in zip(*map(_count, of_revision), strict=True)]
-        counts = [(f"all {len(of_revision)}", totals), *((f"`{r.scenario}`", _count(r)) for r in differing)]
-        lines += [f"| {revision} | {name} | {' | '.join(map(str, figures))} |\n" for name, figures in counts]
+    counts: dict[str, dict[str, tuple[int, ...]]] = {}
+    for revision, found in rows:
+        figures = found.passed, len(found.failed), found.warned, found.skipped
+        counts.setdefault(revision, {})[found.scenario] = figures
+    for revision, scenarios in counts.items():
+        shown = {f"all {len(scenarios)}": tuple(map(sum, zip(*scenarios.values(), strict=True)))}
+        shown |= {f"`{name}`": f for name, f in scenarios.items() if any(f[1:]) and name not in NOT_OFFERED}
+        lines += [f"| {revision} | {name} | {' | '.join(map(str, figures))} |\n" for name, figures in shown.items()]
     return "".join(lines)
-
-
-def _count(result: ScenarioResult) -> tuple[int, int, int, int]:
-    return result.passed, len(result.failed), result.warned, result.skipped
 
 
 if __name__ == "__main__":
