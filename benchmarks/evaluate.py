@@ -45,6 +45,8 @@ from planwarden.tools.base import Tool, as_tool
 WIRE = "openai-chat"
 REPORT = DOCS / "evaluation.md"
 GOAL = "find and note"
+STEPS = 3
+"""Of the plan."""
 OFFLINE = frozenset({"50 MB"})
 """Left out: they test the HTTP client, and their size says nothing here."""
 
@@ -62,7 +64,6 @@ class Outcome:
     rescued: int = 0
     """Completed steps that needed an enforcement prompt."""
     retries: int = 0
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,11 @@ class Row:
     provider: Outcome | None
     caller: Outcome | None
     naive: Outcome | None
+
+    def is_harmless(self) -> bool:
+        """Return whether each step was completed in each seat, and none falsely."""
+        seats = [outcome for outcome in (self.provider, self.caller, self.naive) if outcome is not None]
+        return all(outcome.claimed == STEPS and not outcome.false for outcome in seats)
 
     def list_failures(self) -> Iterator[str]:
         """Yields how planwarden missed the bar."""
@@ -111,7 +117,6 @@ def _judge(execution: Execution) -> Outcome:
         false=sum(not set(step.required_tools) <= names for step, names in zip(done, proven, strict=True)),
         rescued=sum(1 for step in done if step.retries),
         retries=sum(step.retries for step in execution.steps),
-        tokens=execution.usage.input_tokens + execution.usage.output_tokens,
     )
 
 
@@ -132,7 +137,7 @@ async def with_naive_loop(manner: Manner) -> Outcome:
                     succeeded.add(call.tool_name)
             claimed += 1
             false += not set(step.required_tools) <= succeeded
-    return Outcome(ended="", claimed=claimed, false=false, tokens=model.tokens)
+    return Outcome(ended="", claimed=claimed, false=false)
 
 
 @dataclass
@@ -140,7 +145,6 @@ class NaiveModel:
     """A model as the naive loop asks it: with planwarden's prompts, once each."""
 
     model: ProviderModel
-    tokens: int = 0
 
     async def plan(self, tools: Mapping[str, Tool]) -> Plan | None:
         definitions = [tool.definition for tool in tools.values()]
@@ -161,12 +165,9 @@ class NaiveModel:
 
     async def _ask(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | None:
         try:
-            reply = await self.model.reply(prompt, tools)
-        except ModelError as error:
-            self.tokens += error.input_tokens + error.output_tokens
+            return await self.model.reply(prompt, tools)
+        except ModelError:
             return None
-        self.tokens += reply.input_tokens + reply.output_tokens
-        return reply
 
 
 def _start() -> ExecutionState:
@@ -183,10 +184,7 @@ async def _runs(tool: Tool, arguments: dict[str, JsonValue]) -> bool:
     return True
 
 
-HEADS = (
-    *("habit", "what it does", "recoverable", "ended", "completed", "false", "rescued", "retries", "tokens"),
-    *("as caller: ended", "completed", "false", "naive: completed", "false", "tokens"),
-)
+HEADS = ("habit", "recoverable", "planwarden", "as caller", "naive loop")
 
 
 async def evaluate() -> list[Row]:
@@ -206,30 +204,30 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# Evaluation",
         "",
-        "Written by `make eval`. Each line is one model with one habit. It plans three steps, which require `find`,",
-        "`find` and `note`, and `note`, and then does them. The models are **scripted**: doubles that speak a real",
-        "wire format (OpenAI Chat Completions) on a loopback port, and the same doubles as the calling assistant. So",
-        "the table says what the engine does about such habits, not how often real models have them. The naive loop",
-        "gets the same prompts with the same forced tool choice from the same doubles; it asks once for a plan and",
-        "once per step, runs what the model calls, and ticks the step off.",
+        "Does planwarden report a step as completed that did not make its calls? `make eval` tries it and writes this",
+        "page. Each row is a model with one habit. It plans three steps that must call `find`, `find` and `note`, and",
+        "`note`, and does them. A cell says how the execution ended, and how many steps completed. *As caller*: the",
+        "calling assistant has the habit. The *naive loop* gets the same prompts once and ticks each step off; *false*",
+        "are its steps without their calls. *Recoverable*: the model does what it promised once it is told what was",
+        "wrong, so the execution must end `completed`. An invented condition does not hold, so that step is skipped.",
         "",
-        "*Recoverable* is a habit whose model does what it promised once it is told what was wrong: its execution must",
-        "end `completed`. *False* are steps reported as completed although a required tool has no recorded success:",
-        "there must be none. *Rescued* are steps completed after an enforcement prompt. Tokens are the doubles' own",
-        "numbers, for the whole goal. An invented condition, once corrected, does not hold, so its step is skipped.",
+        "The models are **scripted** doubles behind a real wire format (OpenAI Chat Completions). The table shows what",
+        "planwarden does about such habits, not how often real models have them.",
         "",
         f"| {' | '.join(HEADS)} |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|",
+        "|---|---|---|---|---|",
     ]
-    for row in rows:
-        words = [row.manner.name, row.manner.does.replace("<", "&lt;"), "yes" if row.manner.is_recoverable else "no"]
+    harmless = [row.manner.name for row in rows if row.is_harmless()]
+    for row in (row for row in rows if not row.is_harmless()):
         cells = [
-            *words,
-            *_show(row.provider, "ended", "claimed", "false", "rescued", "retries", "tokens"),
-            *_show(row.caller, "ended", "claimed", "false"),
-            *_show(row.naive, "claimed", "false", "tokens"),
+            f"**{row.manner.name}** {row.manner.does.replace('<', '&lt;')}",
+            "yes" if row.manner.is_recoverable else "no",
+            _show(row.provider),
+            _show(row.caller),
+            _show(row.naive),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    lines.extend(("", f"Harmless to planwarden and to the naive loop: {', '.join(harmless)}."))
     lines.extend(("", _sum_up(rows), "", f"Missed the bar: {'; '.join(list_failures(rows)) or '**none**'}.", ""))
     return "\n".join(lines)
 
@@ -248,11 +246,10 @@ def list_failures(rows: Sequence[Row]) -> list[str]:
     return [failure for row in rows for failure in row.list_failures()]
 
 
-def _show(outcome: Outcome | None, *fields: str) -> list[str]:
+def _show(outcome: Outcome | None) -> str:
     if outcome is None:
-        return ["–"] * len(fields)
-    values = [getattr(outcome, field) for field in fields]
-    return [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
+        return "–"
+    return f"{outcome.ended} {outcome.claimed}".lstrip() + (f", {outcome.false} false" if outcome.false else "")
 
 
 def _sum(outcomes: Sequence[Outcome], field: str) -> int:

@@ -13,22 +13,24 @@ from tests.support.doubles.messages import ModelRequest
 from tests.support.paths import DOCS
 
 PAGE = DOCS / "providers.md"
-INTRODUCTION = f"""# Providers
+INTRODUCTION = """# Providers
 
-Written by `make providers`. Each transcript is what
+Which requests does planwarden send to a provider's model? `make providers` runs
 
 ```
-planwarden run-goal "{GOAL}"
+planwarden run-goal "{goal}"
 ```
 
-printed, as a process of its own, with a home that has two tools and the environment that is shown. `THREAD`, `PORT`
-and `KEY` stand for thread ids, port and key.
+once for each wire format, with two tools, and writes this page. Every run printed the same:
 
-**No provider was asked.** The other end is a double on a loopback port. It speaks the provider's wire format and
-refuses what the provider would refuse: a wrong key, an unknown model, a forced tool that was not offered. It answers
-like an obedient model, with made-up arguments. So this page shows that requests and answers go over the wire as the
-provider's own client writes and reads them, and that the tools really ran. It does not show what a real model would
-answer. `python -m tests.support.doubles WIRE MANNER [PLAN.json]` starts a double to try by hand.
+```text
+{transcript}
+```
+
+**No provider was asked.** The other end is a double on a loopback port. It refuses a wrong key, an unknown model and a
+forced tool that was not offered, and answers as an obedient model would. The page shows that the requests and answers
+fit the wire format and that the tools ran, not what a real model answers. To start a double by hand:
+`python -m tests.support.doubles WIRE MANNER [PLAN.json]`.
 """
 
 
@@ -42,37 +44,30 @@ async def runs() -> list[tuple[Way, Finished]]:
 
 def section(way: Way, run: Finished) -> str:
     lines = [
-        f"## {way.title}",
-        "",
-        "```text",
+        f"## {way.title}\n\n```text",
         *(f"export {name}={value}" for name, value in run.environment.items()),
         "```",
-        f"Exit code {run.code}, and on standard output:",
-        "```text",
-        run.transcript,
-        "```",
         "",
-        "| request | tools in it | forced |",
-        "|---|---|---|",
         *(_request(number, asked) for number, asked in enumerate(run.asked, 1)),
-        "",
-        f"Ledger of the tools: {', '.join(f'`{line}`' for line in run.ledger)}.",
         "",
     ]
     return "\n".join(lines)
 
 
 def _request(number: int, asked: ModelRequest) -> str:
-    where = " in the text" if asked.in_text else ""
-    tools = ", ".join(f"`{name}`" for name in (*asked.tools, *(("revise_plan",) if asked.may_revise else ()))) or "none"
-    forced = "asked for" if asked.in_text and asked.forced else ", ".join(f"`{name}`" for name in asked.forced) or "no"
+    forced = ", ".join(f"`{name}`" for name in asked.forced)
+    offered = ", ".join(f"`{name}`" for name in asked.tools if name not in asked.forced)
+    revision = "`revise_plan` offered" if asked.may_revise else ""
+    how = "asked for in the text" if asked.in_text else "forced"
+    parts = [f"{forced} {how}" if forced else "", f"{offered} offered" if offered else "", revision]
     streamed = ", streamed" if asked.is_streamed else ""
-    path = asked.path.partition("?")[0]
-    return f"| {number}. `{path}`{streamed} | {tools}{where if asked.tools else ''} | {forced} |"
+    return f"{number}. `{asked.path.partition('?')[0]}`{streamed}: {', '.join(filter(None, parts)) or 'no tool'}"
 
 
 def page(found: list[tuple[Way, Finished]]) -> str:
-    return "\n".join([INTRODUCTION, *(section(way, run) for way, run in found)])
+    [transcript] = {run.transcript for _, run in found}
+    sections = (section(way, run) for way, run in found)
+    return "\n".join([INTRODUCTION.format(goal=GOAL, transcript=transcript), *sections])
 
 
 def main() -> None:

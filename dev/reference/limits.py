@@ -62,8 +62,8 @@ def limits() -> str:
             f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}",
         ),
         (
-            "MCP calls of one owner that are worked on, while another owner sends, too",
-            f"{turns.MAX_AT_ONCE}; the others wait in its line; after {turns.WORK_S:g} s one makes room",
+            "MCP calls of one owner at a time, while another owner sends",
+            f"{turns.MAX_AT_ONCE}; the others wait; a call counts for {turns.WORK_S:g} s",
         ),
         (
             "open sessions of the older protocol, per caller",

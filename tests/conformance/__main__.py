@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -67,18 +67,13 @@ SKILLS = (
     "sep-2640-client-verify-size",
     "sep-2640-client-verify-frontmatter",
 )
-_SKILLS = "skills extension: of a server, planwarden uses the tools"
-_NO_PERSON = "extension: a client that logs in without a person; give such a server a token under `headers`"
-NOT_OFFERED = {
-    "auth/client-credentials-jwt": _NO_PERSON,
-    "auth/client-credentials-basic": _NO_PERSON,
-    "auth/enterprise-managed-authorization": "extension: a login through the identity provider of an enterprise",
-    "auth/dpop": "extension: tokens bound to a key, which the SDK does not have",
-    "auth/dpop-nonce": "extension: tokens bound to a key, which the SDK does not have",
-    "auth/wif-jwt-bearer": "extension: a login with the identity of a workload",
-    **dict.fromkeys(SKILLS, _SKILLS),
-}
-"""Scenarios that cannot pass, and why. None of them is in a requirement set."""
+NOT_OFFERED = frozenset(
+    {
+        *("auth/client-credentials-jwt", "auth/client-credentials-basic", "auth/enterprise-managed-authorization"),
+        *("auth/dpop", "auth/dpop-nonce", "auth/wif-jwt-bearer", *SKILLS),
+    }
+)
+"""Scenarios that cannot pass; the page says why. None of them is in a requirement set."""
 
 Run = tuple[str, Outcome]
 """Revision and outcome."""
@@ -191,11 +186,11 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
     others = [row for row in _list_rows(sets) if row[1].scenario not in TASKS]
     tables = {
         "shipped": _table(_list_rows(shipped)),
-        "sets": _codes(sets) + _table(row for row in others if not is_extra(*row)),
+        "sets": _table(row for row in others if not is_extra(*row)),
         "tasks": _table(row for row in _list_rows(sets) if row[1].scenario in TASKS),
         "rest": _table(row for row in others if is_extra(*row)),
-        "client": _codes(clients[:2]) + _table(row for row in _list_rows(clients) if counts(*row)),
-        "client rest": _table((row for row in _list_rows(clients) if not counts(*row)), why=NOT_OFFERED),
+        "client": _table(row for row in _list_rows(clients) if counts(*row)),
+        "client-rest": _table(row for row in _list_rows(clients) if not counts(*row)),
         "versions": f"| | version |\n|---|---|\n| suite | `@modelcontextprotocol/conformance` {suite.version} |\n"
         f"| Node | {suite.node_version} |\n| SDK | `mcp` {version('mcp')} |\n",
     }
@@ -204,17 +199,17 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
         print(text)
 
 
-def _codes(runs: Sequence[Run]) -> str:
-    return "".join(f"Exit code of {revision}: {outcome.code}.\n\n" for revision, outcome in runs)
-
-
-def _table(rows: Iterable[Row], why: Mapping[str, str] | None = None) -> str:
-    heads = ["revision", "scenario", "passed", "failed", "warnings", "skipped", *([] if why is None else ["why"])]
-    lines = [f"| {' | '.join(heads)} |\n", "|---" * len(heads) + "|\n"]
+def _table(rows: Iterable[Row]) -> str:
+    """Return a row for each revision, and one for each scenario that is offered and did not pass as a whole."""
+    lines = ["| revision | scenarios | passed | failed | warnings | skipped |\n", "|---" * 6 + "|\n"]
+    counts: dict[str, dict[str, tuple[int, ...]]] = {}
     for revision, found in rows:
-        figures = map(str, (found.passed, len(found.failed), found.warned, found.skipped))
-        reason = [] if why is None else [why.get(found.scenario, "")]
-        lines.append(f"| {' | '.join([revision, f'`{found.scenario}`', *figures, *reason])} |\n")
+        figures = found.passed, len(found.failed), found.warned, found.skipped
+        counts.setdefault(revision, {})[found.scenario] = figures
+    for revision, scenarios in counts.items():
+        shown = {f"all {len(scenarios)}": tuple(map(sum, zip(*scenarios.values(), strict=True)))}
+        shown |= {f"`{name}`": f for name, f in scenarios.items() if any(f[1:]) and name not in NOT_OFFERED}
+        lines += [f"| {revision} | {name} | {' | '.join(map(str, figures))} |\n" for name, figures in shown.items()]
     return "".join(lines)
 
 

@@ -84,7 +84,8 @@ def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator,
         run = finished(double, environment, operator.home, result.code, result.out, result.err)
     assert (run.code, run.err, run.ledger) == (0, "", DONE)
     assert "3 of 3 steps completed · 2 tool calls · 5 model replies" in run.out and KEY not in run.out
-    assert section(WAYS[name], run) in PAGE.read_text(encoding="utf-8"), "run `make providers`"
+    page = PAGE.read_text(encoding="utf-8")
+    assert section(WAYS[name], run) in page and run.transcript in page, "run `make providers`"
 
 
 @requirement("provider:bad-settings")
