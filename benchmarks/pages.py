@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from planwarden import Warden
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 

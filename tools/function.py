@@ -8,12 +8,15 @@ return `Suspend`; whatever it returns, the engine waits for an answer.
 import inspect
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+import warnings
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, cast, get_type_hints, overload
 
 import anyio.from_thread
 import anyio.to_thread
+from pydantic import ConfigDict, create_model
+from pydantic.errors import PydanticUserError
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import (
@@ -26,8 +29,39 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, ToolDefinition
-from planwarden.tools.arguments import Arguments, Parameters
 from planwarden.tools.base import MARK, Tool, define
+
+Parameters = Mapping[str, tuple[Any, Any]]
+"""Annotation and default of each parameter; the default is `...` for none."""
+
+
+class Arguments:
+    """The keyword arguments of one function."""
+
+    def __init__(self, tool_name: str, parameters: Parameters) -> None:
+        """Raises `UsageError` for a signature that has no JSON Schema."""
+        self._names = tuple(parameters)
+        fields: dict[str, Any] = dict(parameters)
+        try:
+            with warnings.catch_warnings():
+                # A parameter may be called `copy` or `json`, as methods of models are: nobody calls those here.
+                warnings.filterwarnings("ignore", 'Field name ".*" in ".*" shadows', UserWarning)
+                self._model = create_model(
+                    tool_name, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields
+                )
+            schema: dict[str, Any] = self._model.model_json_schema()
+        except PydanticUserError as error:
+            raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
+        # Titles only repeat names.
+        for entry in (schema, *schema["properties"].values()):
+            entry.pop("title", None)
+        self.schema: dict[str, JsonValue] = schema
+
+    def read(self, arguments: dict[str, JsonValue]) -> dict[str, Any]:
+        """Return a value for each parameter. Raises `pydantic.ValidationError` for arguments that do not fit."""
+        parsed = self._model.model_validate(arguments)
+        return {name: getattr(parsed, name) for name in self._names}
+
 
 # A tool's own types are unknown here; the tool's schema checks the values.
 ToolFunction = Callable[..., Any]

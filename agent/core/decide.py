@@ -6,8 +6,18 @@ No action at all means: wait for a result or an answer.
 from collections.abc import Iterator
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.actions import Action, AskModel, AskReview, BeginStep, RecordEvent, RevisePlan, WaitForModel
-from planwarden.agent.core.calls import decide_call, fail_step, reject_step
+from planwarden.agent.core.actions import (
+    Action,
+    AskModel,
+    AskReview,
+    BeginStep,
+    RecordEvent,
+    RevisePlan,
+    WaitForModel,
+    decide_call,
+    fail_step,
+    reject_step,
+)
 from planwarden.agent.core.loops import decide_items
 from planwarden.agent.core.patience import find_wait_s, has_given_up
 from planwarden.agent.core.prompts import find_final_text

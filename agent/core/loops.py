@@ -8,8 +8,7 @@ ends only when none of its calls is on its way or asked about.
 from collections.abc import Sequence
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.actions import Action, RecordEvent
-from planwarden.agent.core.calls import decide_call, fail_step, reject_step
+from planwarden.agent.core.actions import Action, RecordEvent, decide_call, fail_step, reject_step
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 
 

@@ -29,10 +29,9 @@ from planwarden.agent.core.plan import (
 )
 from planwarden.agent.core.plan_checks.arguments import WrittenCall, list_placeholders
 from planwarden.agent.core.plan_checks.bindings import find_foreign_bindings, find_unresolvable
-from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, join_faults
+from planwarden.agent.core.plan_checks.faults import MAX_LISTED, MAX_TOLD, find_id_faults, join_faults, list_look_alikes
 from planwarden.agent.core.plan_checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan_checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
-from planwarden.agent.core.plan_checks.step_ids import find_id_faults, list_look_alikes
 from planwarden.agent.core.plan_checks.tools import check_tools
 from planwarden.agent.core.plan_checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan

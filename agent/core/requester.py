@@ -1,7 +1,10 @@
-"""Who asks for an execution: one value that travels from the channel that was asked to the event that records it."""
+"""Who asks for an execution, and the name of the local user: one value that travels from the channel that was asked to the event that records it."""
 
 from planwarden.agent.common.struct import FrozenStruct
 from planwarden.agent.core.events import Starter
+
+LOCAL = "local"
+"""The principal of every request without authentication: somebody who can use this machine."""
 
 
 class Requester(FrozenStruct, frozen=True, kw_only=False):

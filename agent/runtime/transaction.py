@@ -12,8 +12,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.budgets import BudgetRoom
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, BudgetRoom
 from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review

@@ -19,7 +19,7 @@ import asyncpg
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.scale.recording import Recording
-from planwarden.storage.postgres.statements import SQL
+from planwarden.storage.postgres.connection import SQL
 from planwarden.storage.postgres.writer import AppendRequest, PostgresWriter
 
 GROUPS = (1, 16)

@@ -12,7 +12,7 @@ from benchmarks.scale.side import HOLD_S, ScaleSide, report_effect, run_closed
 from benchmarks.workload import FUNCTIONS
 from planwarden import Decision, Warden
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.configuration import ProcessRole
 from planwarden.storage.postgres.store import PostgresStore
 
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from dev.reference.code import table
 from planwarden.server.cli.command_parser import Parser
-from planwarden.server.cli.exit_codes import EXIT_CODES
+from planwarden.server.cli.output import EXIT_CODES
 from planwarden.server.cli.parser import build_parser
 
 _EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--version")

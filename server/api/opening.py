@@ -20,8 +20,7 @@ from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.settings.catalogue import build_command_prefix
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.suspension import name_program
 from planwarden.storage.opening import open_store

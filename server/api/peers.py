@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.configuration import ProcessRole
 from planwarden.storage.ports.processes import ProcessFacts, ProcessRegistry, merge_tools
 
 logger = logging.getLogger(__name__)

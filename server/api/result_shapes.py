@@ -1,4 +1,4 @@
-"""The shape of a tool's last result, for those who bind to it and whose tool does not say what it returns.
+"""Results for those who come later: an artifact, and the shape of a tool's last result where the tool does not say it.
 
 A shape has names and kinds of values, and no value: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
 from the newest successful call in an execution of the same principal, and is bounded like everything from outside.
@@ -8,13 +8,29 @@ import json
 from collections.abc import Awaitable, Callable
 from itertools import islice
 
-from planwarden.agent.common.artifact import is_stand_in
+from planwarden.agent.common.artifact import Artifact, is_stand_in
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.errors import PlanwardenError, UnknownArtifact
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.store import Lookups, Store
+
+
+async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
+    """Returns a whole artifact of the thread, of anybody's without a `principal`.
+
+    Raises:
+        UnknownArtifact: the thread has no such artifact, or belongs to another principal.
+    """
+    headers = await store.thread(thread_id)
+    found: Artifact | None = None
+    if headers and principal in (None, headers[0].principal):
+        found = await store.artifact(thread_id, artifact_id)
+    if found is None:
+        raise UnknownArtifact(f"there is no artifact {artifact_id[:64]!r} in thread {thread_id[:64]!r}")
+    return found
+
 
 MAX_EXECUTIONS = 3
 """The newest ones that name the tool; none of them may have called it yet."""

@@ -29,7 +29,6 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.api.artifacts import read_artifact
 from planwarden.server.api.asking import build_question_plan
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.grants import GrantService
@@ -46,13 +45,13 @@ from planwarden.server.api.limits import (
 )
 from planwarden.server.api.once import OnceService
 from planwarden.server.api.plan_checker import ParsedPlan, PlanChecker
-from planwarden.server.api.result_shapes import find_seen_shape
+from planwarden.server.api.result_shapes import find_seen_shape, read_artifact
 from planwarden.server.api.retries import RetryRequest, RetryStarter
 from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.starts import Starts
 from planwarden.server.api.suspension_reader import SuspensionReader, list_open_suspensions
 from planwarden.server.api.threads import Threads
-from planwarden.server.auth import proof
+from planwarden.server.auth.caller import assess_authority
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
@@ -462,7 +461,7 @@ class Service:
         check_wait(wait_seconds)
         execution = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
-        authority = proof.assess_authority(authority, execution)
+        authority = assess_authority(authority, execution)
         if caller_only and suspension is not None and suspension.question.addressee != "caller":
             raise InvalidArguments(
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "

@@ -18,18 +18,16 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.imports import collector_at_rest
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.question import Addressee
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
 from planwarden.server.api.stalls import watch_stalls
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.plans.library import build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
-from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load_settings
+from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
 from planwarden.server.settings.models import build_model
-from planwarden.server.settings.roles import ProcessRole
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import SuspensionPage
 from planwarden.server.views.tools import ToolPage, ToolSchemas

@@ -6,9 +6,9 @@ import secrets
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core.requester import LOCAL
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.auth.caller import VerifiedToken
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.auth.secrets import PREFIX, find_valid_token
 from planwarden.storage.ports.tokens import TokenStore
 

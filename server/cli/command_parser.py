@@ -13,7 +13,7 @@ import msgspec
 
 from planwarden.agent.common.imports import import_quickly
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.server.cli.exit_codes import USAGE
+from planwarden.server.cli.output import USAGE
 
 Handler = Callable[[argparse.Namespace], int]
 """Runs a command and returns its exit code."""

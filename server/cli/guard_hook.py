@@ -8,12 +8,11 @@ import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.server.auth.principals import LOCAL
-from planwarden.server.guard.answers import CommandAnswer, build_command_answer
+from planwarden.agent.core.requester import LOCAL
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, GuardedCall, read_event
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.own_things import OwnThings
-from planwarden.server.guard.verdict import Verdict, deny
+from planwarden.server.guard.verdict import CommandAnswer, Verdict, build_command_answer, deny
 from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.storage.opening import open_store

@@ -12,10 +12,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.cli.confirmation import confirm
-from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.hosts import find_launch_command
-from planwarden.server.cli.output import build_terminal, print_json, write_result
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files

@@ -1,12 +1,34 @@
-"""Where a command writes: one JSON document for programs, or lines on a terminal for people."""
+"""How a command ends: its exit code, one JSON document for programs or lines for people, and the question before a change."""
 
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.standard_output import print_json
 from planwarden.server.cli.terminal.terminal import Terminal
+
+DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
+
+EXIT_CODES = """\
+exit codes:
+  0    done
+  1    the command failed, or the execution (also a step of a rehearsal) failed or was rejected
+  2    the command was used wrongly
+  3    the execution waits for an answer
+  130  interrupted; an execution that has started can continue
+"""
+
+
+def exit_code(execution: ExecutionState) -> int:
+    """Returns the exit code of a command that ran this execution."""
+    if execution.status in ("completed", "planned"):
+        return DONE
+    if execution.status == "rehearsed":
+        return FAILED if any(state.status == "failed" for state in execution.steps.values()) else DONE
+    return WAITING if execution.status in ("running", "suspended") else FAILED
 
 
 def build_terminal(arguments: Namespace) -> Terminal:
@@ -22,3 +44,19 @@ def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: 
         print_json(document)
     else:
         draw(build_terminal(arguments))
+
+
+YES = ("y", "yes")
+
+
+def confirm(terminal: Terminal, question: str, *, says_yes: bool) -> bool:
+    """Returns whether the person agrees; `says_yes` is the option --yes, which agrees beforehand.
+
+    Raises:
+        UsageError: nobody can be asked here, and --yes was not given.
+    """
+    if says_yes:
+        return True
+    if not terminal.can_ask:
+        raise UsageError("nothing was changed, because nobody can be asked here; run it in a terminal, or with --yes")
+    return (terminal.ask(f"{question} [y yes · Enter no] ") or "").lower() in YES

@@ -4,7 +4,7 @@ import argparse
 
 from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.command_parser import CommandParser, Parser, ShowVersion, add_options, add_server_options
-from planwarden.server.cli.exit_codes import EXIT_CODES
+from planwarden.server.cli.output import EXIT_CODES
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("serve", "serve:add_serve", "Serve MCP over standard input and output, or over HTTP."),

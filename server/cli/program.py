@@ -18,7 +18,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.server.cli.arguments import build_program, check_home
-from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+from planwarden.server.cli.output import FAILED, INTERRUPTED, USAGE
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT, print_error, print_json
 from planwarden.server.cli.terminal.commands import name_commands

@@ -19,12 +19,11 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import Expired
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.requester import LOCAL
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.context import CliContext, CoroutineRunner, watch_execution
-from planwarden.server.cli.exit_codes import exit_code
-from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.output import build_terminal, exit_code, print_json
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal

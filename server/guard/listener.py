@@ -15,13 +15,12 @@ import msgspec
 from anyio.abc import SocketStream
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.core.requester import LOCAL
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
-from planwarden.server.guard.answers import build_command_answer
 from planwarden.server.guard.calls import read_event
 from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.quick import DECLINED, FOLDER, MAX_EVENT_BYTES, digest_settings
-from planwarden.server.guard.verdict import deny
+from planwarden.server.guard.verdict import build_command_answer, deny
 from planwarden.server.settings.configuration import Settings
 
 logger = logging.getLogger(__name__)

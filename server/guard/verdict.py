@@ -1,5 +1,6 @@
-"""What the guard says about one call."""
+"""What the guard says about one call, and how each host is told."""
 
+import json
 from typing import Literal
 
 import msgspec
@@ -21,3 +22,45 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def deny(reason: str, *, facts: dict[str, JsonValue] | None = None) -> Verdict:
     return Verdict(then="deny", reason=reason, facts=facts)
+
+
+BLOCKED = 2
+MAX_REASON_CHARS = 4_000
+
+
+class CommandAnswer(msgspec.Struct, frozen=True):
+    """What the command prints, and how it ends."""
+
+    out: str
+    error: str
+    code: int
+
+
+def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
+    """Returns the answer of `planwarden guard hook HOST`, also for a host that is not known."""
+    reason = f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}"
+    if verdict.then == "deny":
+        document: JsonValue = {"permission": "deny", "user_message": reason, "agent_message": reason}
+        return CommandAnswer(json.dumps(document) if host == "cursor" else "", reason, BLOCKED)
+    if host == "cursor":
+        # Cursor's own rules go on; its hooks can only be trusted to deny.
+        return CommandAnswer("{}", "", 0)
+    if host == "claude-code":
+        return CommandAnswer(json.dumps(build_claude_document(verdict)), "", 0)
+    if host == "opencode":
+        return CommandAnswer(json.dumps({"planwarden": verdict.then}), "", 0)
+    return CommandAnswer("{}", "", 0)
+
+
+def build_claude_document(verdict: Verdict) -> JsonValue:
+    """Returns the JSON that a `PreToolUse` hook of Claude Code answers with."""
+    if verdict.then == "no opinion":
+        return {}
+    decision = "allow" if verdict.then == "allow" else "deny"
+    return {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": decision,
+            "permissionDecisionReason": f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}",
+        }
+    }

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.keys import page as keys
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.pages import (
     changed_inputs,
     execution,

@@ -1,4 +1,4 @@
-"""Opening a page in the person's browser, if the machine has a display.
+"""The addresses of the inbox, and how a page opens in the person's browser if the machine has a display.
 
 A short-lived process without an output starts the browser, because a browser must not write to the standard output of a
 server that speaks a protocol there. The address cannot be hidden: while the browser starts, other users of the machine
@@ -8,6 +8,16 @@ may read it in the list of processes. A code in the address works once, within m
 import subprocess
 import sys
 from collections.abc import Mapping
+from urllib.parse import urlencode
+
+INBOX_PATH = "/inbox"
+"""The path of the inbox; every page is below it."""
+
+
+def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
+    """A link that opens the inbox in one browser, once; the browser then goes to `target`."""
+    return f"{url}/pair?{urlencode({'code': code, 'next': target})}"
+
 
 OPEN_PAGE_CODE = "import sys, webbrowser; webbrowser.open(sys.stdin.readline().strip())"
 

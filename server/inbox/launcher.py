@@ -18,8 +18,7 @@ from anyio.abc import TaskGroup
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
+from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
 from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.inbox.site import InboxSite

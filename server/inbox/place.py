@@ -14,7 +14,7 @@ from contextlib import ExitStack
 import msgspec
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.sockets import InboxSockets, open_port, open_sockets
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.locks import WriteLock

@@ -38,7 +38,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.sessions import derive_csrf_token
 from planwarden.server.inbox.site import InboxSite, render
 from planwarden.server.views.facts import escape_text

@@ -10,13 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import escape
 
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.facts import escape_rest
-from planwarden.server.views.graph.style import read_rules
+from planwarden.server.views.graph.svg import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "icon.svg")

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit, urlunsplit
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.outbox import build_facts
+from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS

@@ -11,7 +11,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.notifications import Notification, find_notifiable
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.server.notifications.channels import NotificationChannel
+from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.server.views.instants import format_instant, to_utc
 
 MAX_NAME_CHARS = 200

@@ -18,8 +18,8 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
-from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.messages import build_request
+from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.storage.ports.notifications import NotificationQueue
 
 if TYPE_CHECKING:

@@ -12,11 +12,31 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.notifications import SUBSCRIBABLE, NotificationKind
-from planwarden.server.notifications.channels import NotificationChannel
+
+
+class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel to which notifications go. This process can deliver to it unless it has a `problem`."""
+
+    name: str
+    kind: Literal["webhook", "ntfy"]
+    url: str
+    host: str
+    events: frozenset[NotificationKind]
+    key: bytes = b""
+    """For a webhook: the key that signs its messages."""
+    token: str | None = None
+    """For an ntfy server that requires an access token."""
+    problem: str | None = None
+    """Why this process cannot deliver to it."""
+
+    def __repr__(self) -> str:
+        return f"NotificationChannel({self.name!r}, {self.kind}, {self.host!r}, problem={self.problem!r})"
+
 
 MAX_CHANNELS = 10
 KEY_BYTES = range(24, 65)

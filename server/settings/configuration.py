@@ -8,6 +8,7 @@ import getpass
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -16,11 +17,10 @@ from platformdirs import user_data_path
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_words import MAX_STEPS
+from planwarden.agent.core.requester import LOCAL
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.notifications.channels import NotificationChannel
-from planwarden.server.notifications.settings import build_channels
+from planwarden.server.notifications.settings import NotificationChannel, build_channels
 from planwarden.server.settings.file import read_file
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.tables import RETENTION_DAYS, SettingsTables, ToolSettings
@@ -29,6 +29,13 @@ from planwarden.server.webhooks.settings import Hook, build_hooks
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.tools.downstream.config import ServerList
 from planwarden.tools.downstream.config_file import read_servers
+
+ProcessRole = Literal["front", "worker", "both"]
+"""`front` answers callers and people and runs nothing, `worker` runs and answers nobody."""
+PROCESS_ROLES: tuple[ProcessRole, ...] = get_args(ProcessRole)
+CONCURRENCY = 100
+"""Executions that a worker runs at a time by default."""
+
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"

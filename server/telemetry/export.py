@@ -1,8 +1,9 @@
-"""OTLP export. Only this module and `planwarden.server.telemetry.scrub` import OpenTelemetry's SDK.
+"""OTLP export, without what a person or a model wrote. Only this module imports OpenTelemetry's SDK.
 
 The SDK reads keys, time-outs, certificates, compression, samplers, limits and intervals from its own variables: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/.
 """
 
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import msgspec
@@ -10,11 +11,59 @@ from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import Status
+from opentelemetry.util.types import AttributeValue
 
-from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
+
+SCOPE = "mcp-python-sdk"
+PREFIX = "MCP send "
+MAX_CHARS = 128
+"""Longest name, and longest text of an attribute."""
+TYPE = "exception.type"
+
+
+class ScrubbingExporter(SpanExporter):
+    """Passes rewritten spans to another exporter."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._exporter.export([scrub_span(span) for span in spans])
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+def scrub_span(span: ReadableSpan) -> ReadableSpan:
+    """Return a span of the SDK without error messages and with its conventional name; any other span unchanged."""
+    if span.instrumentation_scope is None or span.instrumentation_scope.name != SCOPE:
+        return span
+    attributes: dict[str, AttributeValue] = {
+        name: value[:MAX_CHARS] if isinstance(value, str) else value for name, value in (span.attributes or {}).items()
+    }
+    for event in span.events:
+        if event.attributes and TYPE in event.attributes:
+            attributes.setdefault("error.type", str(event.attributes[TYPE]))
+    return ReadableSpan(
+        name=span.name.removeprefix(PREFIX)[:MAX_CHARS],
+        context=span.context,
+        parent=span.parent,
+        resource=span.resource,
+        attributes=attributes,
+        links=span.links,
+        kind=span.kind,
+        status=Status(span.status.status_code),
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
 
 
 class Providers(msgspec.Struct, frozen=True):

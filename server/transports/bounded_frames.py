@@ -1,6 +1,8 @@
-"""Counts the values of a request's body while it arrives, before the SDK parses it on the event loop."""
+"""Middleware of the HTTP server: it bounds the values of a body before the SDK parses it, and ends requests at shutdown."""
 
-from starlette.responses import Response
+import asyncio
+
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planwarden.server.mcp.frames import EDGE_BYTES, MAX_FRAME_BYTES, build_refusal, find_request_id
@@ -57,3 +59,29 @@ class _CountedBody:
             for piece in slices(data):
                 self._counter.feed(piece)
         return message
+
+
+ENDING = "the server is ending; what it acknowledged goes on when it runs again\n"
+
+
+class CutOffMiddleware:
+    """Answers 503 where uvicorn cancels a request that outlasts the time for closing and has no answer yet."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except asyncio.CancelledError:
+            if scope["type"] != "http":
+                raise
+            if not has_begun:
+                await PlainTextResponse(ENDING, 503, {"Connection": "close"})(scope, receive, send)

@@ -19,10 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreError, UnknownPlan
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.ports.store import SystemKey
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.webhooks.settings import Hook
 from planwarden.server.webhooks.signature import is_signed, is_timely
 

@@ -44,7 +44,7 @@ from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
@@ -52,12 +52,10 @@ from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.server.mcp.lazy_service import ServiceOpener
 from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer, build_server
 from planwarden.server.mcp.state_key import find_request_state_key
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
-from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware
-from planwarden.server.transports.cut_off import CutOffMiddleware
+from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware, CutOffMiddleware
 from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
 from planwarden.server.transports.session_cap import SessionCapMiddleware
 from planwarden.storage.ports.sessions import sessions_of

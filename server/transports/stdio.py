@@ -21,8 +21,7 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.mcp.state_key import find_request_state_key
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 

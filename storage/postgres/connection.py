@@ -6,6 +6,7 @@ transactions, so the others may go through a pooler such as PgBouncer.
 
 import re
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -15,8 +16,21 @@ from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.storage.postgres.mark import REFUSED, read_mark
-from planwarden.storage.postgres.statements import SQL, read_migrations
 from planwarden.storage.sql.replay import refuse_unreplayable
+from planwarden.storage.sql.statements import load_migrations, load_statements
+
+DIALECT = (
+    # The planner chooses indexes and the order of joins.
+    (r" INDEXED BY \w+( CROSS(?= JOIN))?", ""),
+    (r"\bclock\((\$\d+)\)", r"coalesce(\1::float8, extract(epoch FROM clock_timestamp()))"),
+)
+SQL: dict[str, str] = load_statements(Path(__file__).parent, DIALECT)
+
+
+def read_migrations() -> list[str]:
+    """Return the scripts that bring a database from one schema to the next, oldest first."""
+    return load_migrations(Path(__file__).parent, DIALECT)
+
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Value = TypeVar("Value")

@@ -32,8 +32,7 @@ from planwarden.storage.postgres.connection import (
 )
 from planwarden.storage.postgres.control import CHANNEL, Control, send_hint
 from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
-from planwarden.storage.postgres.liveness import GONE_S, LockLiveness
-from planwarden.storage.postgres.processes import PostgresProcesses
+from planwarden.storage.postgres.processes import GONE_S, LockLiveness, PostgresProcesses
 from planwarden.storage.postgres.reader import PostgresReader
 from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
 from planwarden.storage.sql.database import Rows, SqlTransaction

@@ -7,7 +7,7 @@ repeated, because it has no token.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from time import monotonic, sleep
@@ -15,9 +15,32 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import CommitUnknown, PlanwardenError, StoreError
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, store_error
-from planwarden.storage.postgres.transaction import PostgresTransaction
+
+
+class PostgresTransaction:
+    """Implements `SqlTransaction`."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def execute(self, name: str, parameters: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        return run(self._connection, name, parameters)
+
+    def lock(self, name: str) -> None:
+        self.execute("lock", (name,))
+
+    def add_audit(self, entries: Iterable[AuditEntry], at: float) -> None:
+        """The rows get their places in the chain when they are sealed."""
+        for entry in entries:
+            facts = canonical_json(entry.facts)
+            self.execute("add_unsealed", (at, entry.kind, entry.execution_id, entry.suspension_id, facts, ""))
+
 
 Result = TypeVar("Result")
 Operation = Callable[[PostgresTransaction], Result]

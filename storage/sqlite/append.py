@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import msgspec
 
-from planwarden.agent.common.errors import GuardFailed, LeaseLost, StoreError, ThreadBusy, VersionConflict
+from planwarden.agent.common.errors import (
+    GuardFailed,
+    KeyUsed,
+    LeaseLost,
+    PlanUnfinished,
+    StoreError,
+    ThreadBusy,
+    ThreadMovedOn,
+    VersionConflict,
+)
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Guard, Lease
@@ -29,10 +38,34 @@ from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.notifications import add_notifications
 from planwarden.storage.sql.rows import checksum_of, read_header
 from planwarden.storage.sql.synopses import list_values
-from planwarden.storage.sqlite import audit as sqlite_audit
-from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.transaction import SqliteTransaction
+from planwarden.storage.sqlite.transaction import SqliteTransaction, add_entries
+
+
+def check_start(connection: sqlite3.Connection, append: Append) -> None:
+    """Raises `KeyUsed`, `ThreadMovedOn` or `PlanUnfinished` when it must not start, before anything is written."""
+    start, principal = append.start, append.execution.principal
+    if start is None:
+        return
+    if start.key is not None and connection.execute(SQL["find_start"], (principal, start.key)).fetchone() is not None:
+        raise KeyUsed
+    if start.after is not None:
+        newest = connection.execute(SQL["thread_end"], (append.execution.thread_id,)).fetchone()
+        if newest is None or tuple(newest) != (start.after, start.after_version):
+            raise ThreadMovedOn
+    if start.plan is not None and start.is_only:
+        found = connection.execute(SQL["unfinished_plan"], (start.plan, principal)).fetchone()
+        if found is not None:
+            execution_id, thread_id, key = found
+            raise PlanUnfinished(execution_id, thread_id, key, start.plan)
+
+
+def keep_start(connection: sqlite3.Connection, append: Append, number: int) -> None:
+    """Store the key of a request; `number` is the execution's row."""
+    start = append.start
+    if start is not None and start.key is not None:
+        connection.execute(SQL["add_start"], (append.execution.principal, start.key, number, start.request))
+
 
 _Progress = tuple[int | None, int | None]
 """How many steps there are and are done; None for what is as before."""
@@ -73,13 +106,13 @@ def _write(
     first, at = append.expected_version + 1, append.recorded[0].at
     checksum = checksum_of(append.execution.execution_id, first, float(at), prepared.body)
     connection.execute(SQL["add_events"], (number, first, at, prepared.body, checksum))
-    sqlite_starts.keep_start(connection, append, number)
+    keep_start(connection, append, number)
     for change in projected.changes:
         _write_row(connection, number, append, change, now)
     if holdings is not None:
         sql_holdings.write_holdings(SqliteTransaction(connection), holdings, now)
     if entries:
-        sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
+        add_entries(connection, entries, append.recorded[0].at, append.policy)
     for found in append.artifacts:
         connection.execute(SQL["add_artifact"], (number, found.artifact_id, found.media_type, found.data))
     if append.notifications:
@@ -97,7 +130,7 @@ def _check(
     """All conditions but those of the first write."""
     for guard in append.guards:
         _check_guard(connection, guard, now)
-    sqlite_starts.check_start(connection, append)
+    check_start(connection, append)
     if changes and (uses := count_grant_uses(changes)):
         sql_grants.check_uses(SqliteTransaction(connection), uses, now)
     if holdings is not None:

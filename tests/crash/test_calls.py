@@ -23,7 +23,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Suspend
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.server.api.replay import replay_logs
+from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import SCENARIOS, Scenario, scenario_tools, undisturbed, violations
 from tests.harness.fault import LyingStore, When

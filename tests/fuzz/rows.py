@@ -10,11 +10,10 @@ from typing import Any, cast
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.warden import Warden
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.entrance import Wrong, check_error

@@ -15,7 +15,7 @@ import httpx2
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.auth.oauth import IssuerCheck
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.cli.exit_codes import DONE, FAILED, USAGE
+from planwarden.server.cli.output import DONE, FAILED, USAGE
 from planwarden.server.main import main
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import FILE, SERVERS_FILE, load_settings

@@ -22,7 +22,7 @@ from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.scheduler import TICK_S
 from planwarden.agent.runtime.unresponsive_owners import LOOK_S, RENEW_S, SILENT_S, UNLIMITED_S
-from planwarden.storage.postgres.liveness import GONE_S
+from planwarden.storage.postgres.processes import GONE_S
 from planwarden.tools.base import Tool, define
 from tests.harness import team as engines
 from tests.harness.fault import ForgetfulStore, SilentStore

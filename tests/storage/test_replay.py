@@ -10,7 +10,7 @@ import pytest
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import Header
-from planwarden.server.api.replay import MAX_FAULTS, PAGE, replay_logs
+from planwarden.server.cli.checks.replay import MAX_FAULTS, PAGE, replay_logs
 from planwarden.storage.codec import encode_events
 from planwarden.storage.postgres import connection as postgres
 from planwarden.storage.sql.rows import checksum_of

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.links import build_pairing_url
+from planwarden.server.inbox.browser import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings

@@ -10,8 +10,8 @@ from pydantic import Field, JsonValue, ValidationError
 import planwarden
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.server.api.warden import Execution
-from planwarden.tools.arguments import Arguments
 from planwarden.tools.base import as_tool
+from planwarden.tools.function import Arguments
 from tests.kit import Ledger, plan, requirement, tool_step, warden
 
 YES = planwarden.Decision(approved=True, reason="go ahead", content={"city": "Bern"})

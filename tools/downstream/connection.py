@@ -23,7 +23,7 @@ from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import InFlightCall, InFlightCalls
-from planwarden.tools.downstream.listing import read_listing
+from planwarden.tools.downstream.listing_cache import read_listing
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
 

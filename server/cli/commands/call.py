@@ -10,11 +10,10 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, UnknownTool
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.session import CliSession

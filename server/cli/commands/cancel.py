@@ -10,9 +10,8 @@ from planwarden.agent.core.state import ExecutionState, StepStatus
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE, FAILED
+from planwarden.server.cli.output import DONE, FAILED, confirm
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line

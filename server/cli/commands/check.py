@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator
 import anyio
 from pydantic import JsonValue
 
-from planwarden.server.auth.principals import LOCAL
+from planwarden.agent.core.requester import LOCAL
 from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import write_result
+from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.plan_source import choose_plan, read_given_inputs
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line

@@ -9,7 +9,7 @@ from argparse import Namespace
 import shtab
 
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import DONE
 from planwarden.server.cli.parser import build_parser
 
 SHELLS = ("bash", "zsh", "fish")

@@ -7,8 +7,8 @@ from argparse import Namespace
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.hosts import CLIENTS, find_launch_command
+from planwarden.server.cli.output import DONE
 from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE, STORE_VARIABLE
 from planwarden.storage.location import read_location
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE

@@ -18,8 +18,7 @@ from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.code import approve_with_code
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE, WAITING
-from planwarden.server.cli.output import print_json
+from planwarden.server.cli.output import DONE, WAITING, print_json
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.commands import name_commands

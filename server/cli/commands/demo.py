@@ -4,8 +4,7 @@ from argparse import Namespace
 
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.demo.demonstration import run_demonstration
-from planwarden.server.cli.exit_codes import exit_code
-from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.output import build_terminal, exit_code, print_json
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
 

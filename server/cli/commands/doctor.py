@@ -9,8 +9,7 @@ from planwarden.server.cli.checks.doctor import run_checks
 from planwarden.server.cli.checks.replay import Replay
 from planwarden.server.cli.checks.report import DoctorReport, HealthCheck
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import write_result
+from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.status_words import WORDS

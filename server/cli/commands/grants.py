@@ -15,8 +15,7 @@ from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import build_terminal, print_json, write_result
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json, write_result
 from planwarden.server.cli.terminal.grants import draw_grants, list_terms
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator

@@ -12,8 +12,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import write_result
+from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal

@@ -16,13 +16,11 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal, write_result
+from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
+from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes

@@ -12,9 +12,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.hosts import find_program
-from planwarden.server.cli.output import write_result
+from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.catalogue import build_command_prefix

@@ -9,8 +9,7 @@ import msgspec
 
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal, write_result
+from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator

@@ -24,8 +24,7 @@ from starlette.routing import Route
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal
+from planwarden.server.cli.output import DONE, build_terminal
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.web_server import until_cancelled

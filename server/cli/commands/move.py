@@ -6,8 +6,7 @@ from pydantic import JsonValue
 
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal, write_result
+from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location

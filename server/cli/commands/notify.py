@@ -12,13 +12,12 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.notifications import Notification
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import write_result
+from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.delivery import post
 from planwarden.server.notifications.messages import build_request
+from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.storage.clock import SystemClock
 

@@ -1,7 +1,7 @@
 """The commands `once list` and `once forget`: calls that happen once per business key."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import anyio
 from pydantic import JsonValue
@@ -12,13 +12,15 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, Us
 from planwarden.server.api.once import OnceKeyView
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import build_terminal, print_json, write_result
-from planwarden.server.cli.terminal.once import draw_keys, list_terms
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
+from planwarden.server.cli.terminal.commands import shorten
+from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
+from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.instants import format_instant
 
 CHANNEL = "terminal"
 
@@ -100,3 +102,36 @@ def read_values(pairs: Sequence[str]) -> dict[str, tuple[JsonValue, ...]]:
         except PlanwardenError:
             readings[name] = (text,)
     return readings
+
+
+def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:
+    if not keys:
+        terminal.say("No call has a key.")
+    for found in keys:
+        terminal.say(
+            TerminalLine(((escape_text(found.tool_name), "bold"), f"  until {format_instant(found.ends_at)}"), "done"),
+            *(TerminalLine((text,), indent=1) for text in _list_values(found)),
+            TerminalLine(((_describe_call(found), "dim"),), indent=1),
+        )
+
+
+def list_terms(found: OnceKeyView) -> Iterator[TerminalLine]:
+    """Yields everything about the call that has the key, for the person who decides."""
+    yield TerminalLine((f"Tool: {escape_text(found.tool_name)}",))
+    yield from (TerminalLine((f"  {text}",)) for text in _list_values(found))
+    yield TerminalLine((f"The first one: {_describe_call(found)}",))
+    yield TerminalLine(
+        (f"It keeps the key until {format_instant(found.ends_at)}. Forgotten, its effect may happen twice.",)
+    )
+
+
+def _list_values(found: OnceKeyView) -> Iterator[str]:
+    for pointer, value in found.values.items():
+        yield f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}"
+
+
+def _describe_call(found: OnceKeyView) -> str:
+    return (
+        f"call {escape_text(found.call_id)} of execution {escape_text(shorten(found.execution_id))}, started by "
+        f"{escape_text(found.principal)}, at {format_instant(found.taken_at)}"
+    )

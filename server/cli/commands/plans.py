@@ -15,8 +15,7 @@ from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.check import handle_check, handle_graph
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal, print_json, write_result
+from planwarden.server.cli.output import DONE, build_terminal, print_json, write_result
 from planwarden.server.cli.plan_source import find_saved_plan
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal

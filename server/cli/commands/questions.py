@@ -11,8 +11,7 @@ from planwarden.server.api.limits import check_limit
 from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.executions import draw_line, list_executions, read_lines, wants_executions
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line

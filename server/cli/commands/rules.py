@@ -23,8 +23,7 @@ from planwarden.server.api.rules import (
 from planwarden.server.cli.arguments import read_count
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import write_result
+from planwarden.server.cli.output import DONE, write_result
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line

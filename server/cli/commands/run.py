@@ -7,12 +7,11 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.rehearsal import needs_model
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext

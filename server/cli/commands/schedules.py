@@ -9,14 +9,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.ids import RandomIds
+from planwarden.agent.core.requester import LOCAL
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE, FAILED, WAITING, exit_code
-from planwarden.server.cli.output import print_json, write_result
+from planwarden.server.cli.output import DONE, FAILED, WAITING, exit_code, print_json, write_result
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line

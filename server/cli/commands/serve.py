@@ -9,10 +9,9 @@ from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.worker import run_worker
-from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import DONE
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.roles import CONCURRENCY, PROCESS_ROLES
+from planwarden.server.settings.configuration import CONCURRENCY, PROCESS_ROLES, Settings
 from planwarden.server.transports.stdio import serve_stdio
 
 TRUST_BANNER = """\

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import DONE
 from planwarden.server.cli.services.files import Installation, write_docker, write_launchd, write_systemd
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.server.settings.configuration import find_home, find_operator

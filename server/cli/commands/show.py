@@ -2,6 +2,7 @@
 
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -12,37 +13,63 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
-from planwarden.server.api import artifacts
+from planwarden.server.api import result_shapes
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.items import draw_step
 from planwarden.server.cli.terminal.lines import (
+    RESULT_CHARS,
     TerminalLine,
     execution_lines,
     one_line,
     outcome_lines,
     step_lines,
+    value_summary,
 )
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.graph.mermaid import write_mermaid
-from planwarden.server.views.graph.outline import write_outline
+from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import list_lineage_facts
-from planwarden.server.views.loop_items import MAX_PAGE_ITEMS
+from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer, Suspension, build_suspension_view
+
+
+def draw_step(
+    terminal: Terminal, execution: ExecutionState, view: Execution, build_command: Callable[..., str]
+) -> None:
+    """Draws the only step of the view; `build_command` makes a command to type from its words."""
+    [step] = view.steps
+    state = execution.steps[step.id]
+    if step.items is None:
+        terminal.say(*step_lines(execution, state))
+        return
+    terminal.say(step_lines(execution, state)[0])
+    counts = f"{step.items.total} items: {step.items.succeeded} succeeded, {step.items.failed} failed"
+    terminal.say(TerminalLine(((f"{counts}, {step.items.rejected} rejected", "dim"),), indent=1))
+    terminal.say(*map(_item_line, step.item_results))
+    if step.items.next is not None:
+        command = build_command("show", view.thread_id, "--step", step.id, "--items-from", str(step.items.next))
+        terminal.say(TerminalLine(((f"more: {command}", "dim"),)))
+
+
+def _item_line(item: LoopItem) -> TerminalLine:
+    text = "" if item.result is None else f" → {value_summary(item.result)}"
+    if item.error is not None:
+        text = f" → {one_line(item.error.message, RESULT_CHARS * 2)}"
+    words = WORDS["item"][item.status]
+    return TerminalLine(((f"item {item.item}  ", "dim"), words.word, (text, "dim")), words.mark, 1)
+
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
@@ -267,7 +294,7 @@ def read_artifact(context: ReadingContext, beginning: str | None, artifact_id: s
 
     async def work(store: Lookups) -> bytes:
         thread_id = await _find_thread_id(context, store, beginning)
-        return (await artifacts.read_artifact(store, thread_id, artifact_id, principal=None)).data
+        return (await result_shapes.read_artifact(store, thread_id, artifact_id, principal=None)).data
 
     data = context.read(work)
     if for_terminal and data.translate(None, delete=_PLAIN_BYTES):

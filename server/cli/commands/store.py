@@ -11,9 +11,7 @@ from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.confirmation import confirm
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import build_terminal, write_result
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store
 

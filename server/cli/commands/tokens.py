@@ -12,8 +12,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.auth.secrets import make_token
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import print_json, write_result
+from planwarden.server.cli.output import DONE, print_json, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_instant, to_utc

@@ -10,8 +10,7 @@ from pydantic import JsonValue
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json

@@ -16,10 +16,8 @@ from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.confirmation import confirm
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import DONE, FAILED
-from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.additions import Additions, add_to_text, format_additions, read_text, replace_text

@@ -9,9 +9,8 @@ import anyio
 from planwarden.server.api.warden import Warden
 from planwarden.server.cli.arguments import read_count, read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.roles import CONCURRENCY
+from planwarden.server.cli.output import DONE
+from planwarden.server.settings.configuration import CONCURRENCY, Settings
 from planwarden.server.telemetry.logs import log_to_stderr
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import anyio
 
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.core.requester import Requester
-from planwarden.server.auth.principals import LOCAL
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.server.cli.context import CliContext
 
 

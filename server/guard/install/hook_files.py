@@ -7,20 +7,42 @@ opencode: a plugin that throws. Cursor: `failClosed`.
 """
 
 import json
+import re
 import shlex
 import shutil
 import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
-from planwarden.server.guard.install.plugin import PLUGIN_MARK, build_plugin, read_added
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
+
+PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
+
+
+def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
+    """Returns the plugin that runs the command, and remembers which permissions were added with it."""
+    source = (files("planwarden.server.guard.install") / "opencode_plugin.js").read_text(encoding="utf-8")
+    source = source.replace('["ADDED"]', json.dumps(list(added)))
+    return source.replace('["COMMAND"]', json.dumps(list(command), ensure_ascii=True))
+
+
+def read_added(text: str) -> tuple[str, ...]:
+    """Returns the permissions that were added with the plugin; none where the text does not say."""
+    found = re.search(r"^const ADDED = (\[[^\n]*\])$", text, re.MULTILINE)
+    try:
+        names = read_json(found[1]) if found is not None else []
+    except PlanwardenError:
+        return ()
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()
+
 
 HOST_LIMIT_S = 60
 """How long a host that blocks after it waits for its hook."""

@@ -6,8 +6,8 @@ import msgspec
 from starlette.responses import JSONResponse, Response
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.keys.signing import find_obstacle, find_relying_party
-from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
 from planwarden.server.views.facts import escape_text

@@ -14,7 +14,7 @@ from planwarden.agent.approval.assurance import can_decide, has_voted
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core import events as ev
-from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.signatures.browser_options import RelyingParty

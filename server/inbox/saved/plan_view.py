@@ -10,8 +10,8 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, UnknownPlan
+from planwarden.agent.core.requester import LOCAL
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.inbox.request import NotFound, capitalize
 from planwarden.server.plans.folders import HOME
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name

@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from planwarden.agent.common.errors import PlanChanged, UnknownPlan, UsageError
 from planwarden.agent.core.events import Starter
-from planwarden.agent.core.requester import Requester
-from planwarden.server.auth.principals import LOCAL
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, capitalize, http_status

@@ -11,10 +11,9 @@ from typing import Any
 from mcp.types import CallToolResult, TextContent
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.guard.answers import build_claude_document
 from planwarden.server.guard.calls import build_call
 from planwarden.server.guard.guard import HostGuard
-from planwarden.server.guard.verdict import Verdict, deny
+from planwarden.server.guard.verdict import Verdict, build_claude_document, deny
 
 MODELS_ID = "claudecode/toolUseId"
 """In `_meta` of what Claude Code calls for its model, and never of what a hook calls."""

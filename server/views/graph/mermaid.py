@@ -1,4 +1,4 @@
-"""A graph as Mermaid text (https://mermaid.js.org/syntax/flowchart.html).
+"""A graph as an outline and as Mermaid text (https://mermaid.js.org/syntax/flowchart.html).
 
 Everything that a plan or a tool wrote stands in it as letters, digits and character codes, so no text can add a node, a
 link or a line. Steps that ask a person are hexagons, and values flow along thick links.
@@ -8,6 +8,18 @@ import re
 from collections.abc import Iterator
 
 from planwarden.server.views.graph.plan_graph import PlanGraph
+from planwarden.server.views.status_words import SIGNS
+
+
+def write_outline(graph: PlanGraph) -> Iterator[str]:
+    """Yields the summary, and then one line a step."""
+    yield graph.summary
+    for number, row in enumerate(graph.rows, 1):
+        said = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
+        yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {said}"
+    if graph.left_out:
+        yield f"and {graph.left_out} more steps"
+
 
 MAX_LABEL_CHARS = 80
 _ODD = re.compile(r"[^A-Za-z0-9 ._,-]")

@@ -8,14 +8,22 @@ forbids styles of other origins than its own; a drawing that stands alone brings
 """
 
 from collections.abc import Iterator
+from functools import cache
 from html import escape
+from importlib.resources import files
 from unicodedata import east_asian_width
 
 from planwarden.server.views.graph.layout import Lane, Layout, lay_out
-from planwarden.server.views.graph.outline import write_outline
+from planwarden.server.views.graph.mermaid import write_outline
 from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph
-from planwarden.server.views.graph.style import read_rules
 from planwarden.server.views.status_words import SIGNS
+
+
+@cache
+def read_rules() -> str:
+    """Returns the style sheet of every graph, without its font and colours."""
+    return files("planwarden.server.views.graph").joinpath("graph.css").read_text(encoding="utf-8")
+
 
 WIDTH = 760
 """Pixels; longer texts are cut."""

@@ -21,7 +21,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.commands.decide import approve
 from planwarden.server.cli.commands.run import run_plan
 from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.exit_codes import exit_code
+from planwarden.server.cli.output import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in

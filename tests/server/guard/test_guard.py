@@ -17,11 +17,10 @@ import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import EditRefused, InvalidPlan, PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.api.service import Service
-from planwarden.server.auth.principals import LOCAL
 from planwarden.server.guard.calls import GuardedCall, read_event
 from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard
 from planwarden.server.guard.opening import build_guard

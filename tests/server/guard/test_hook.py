@@ -27,11 +27,11 @@ from pydantic import JsonValue
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.cli.guard_hook import answer_hook
-from planwarden.server.guard.answers import CommandAnswer
 from planwarden.server.guard.calls import MAX_EVENT_BYTES
 from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.guard.quick import FOLDER, digest_settings
+from planwarden.server.guard.verdict import CommandAnswer
 from planwarden.server.mcp.handlers.guard import MODELS_ID
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import GUARD_TOOL, build_server

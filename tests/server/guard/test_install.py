@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.cli.exit_codes import DONE, FAILED, USAGE
+from planwarden.server.cli.output import DONE, FAILED, USAGE
 from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
 from planwarden.server.main import main
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS

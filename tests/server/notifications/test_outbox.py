@@ -23,11 +23,10 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.alarms import Schedule
-from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest
 from planwarden.server.notifications.sender import CLAIM_S, GIVE_UP_AFTER_S, MAX_ATTEMPTS, NotificationSender, Post
-from planwarden.server.notifications.settings import NotifySettings, build_channels
+from planwarden.server.notifications.settings import NotificationChannel, NotifySettings, build_channels
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock

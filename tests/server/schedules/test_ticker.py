@@ -21,8 +21,7 @@ from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.runner import StartedRun
 from planwarden.server.schedules.ticker import ScheduleTicker
-from planwarden.server.settings.configuration import load_settings
-from planwarden.server.settings.roles import ProcessRole
+from planwarden.server.settings.configuration import ProcessRole, load_settings
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
 from tests.kit import Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.links import build_pairing_url
+from planwarden.server.inbox.browser import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import serve_app

@@ -21,7 +21,7 @@ import planwarden
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.telemetry.scrub import ScrubbingExporter
+from planwarden.server.telemetry.export import ScrubbingExporter
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.server.telemetry.trace_context import read_trace_context

@@ -12,8 +12,7 @@ from pydantic import JsonValue
 from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.server.views.graph.layout import MAX_LANES, lay_out
-from planwarden.server.views.graph.mermaid import write_mermaid
-from planwarden.server.views.graph.outline import write_outline
+from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from tests.kit import Ledger, plan, requirement, tool_step, warden
