@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
+from planwarden.agent.approval.business_keys import find_duplicate, find_key, look_up
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.once import find_duplicate, find_key, look_up
 from planwarden.agent.approval.permits import list_confirmations, read_chosen_rows
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
@@ -27,8 +27,8 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.references import PartsNeeded
+from planwarden.agent.core.retry_reuse import describe_earlier_runs
 from planwarden.agent.core.state import Call, ExecutionState, StepState
-from planwarden.agent.core.takeover import describe_earlier_runs
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement
 

@@ -2,7 +2,7 @@
 
 A condition is a JSON Schema, part of which may be written in short forms: `min max in prefix domain under matches
 length only`. Each of them implies a type: text is no number, and a value that is not there fits nothing. `domain` and
-`under` are no JSON Schema; see `planwarden.agent.approval.whereabouts`.
+`under` are no JSON Schema; see `planwarden.agent.approval.path_and_host_rules`.
 """
 
 import os.path
@@ -13,7 +13,13 @@ from typing import Any, Literal, cast
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.approval.whereabouts import find_host, is_in_folder, is_on_domain, normalise_host, normalise_path
+from planwarden.agent.approval.path_and_host_rules import (
+    find_host,
+    is_in_folder,
+    is_on_domain,
+    normalise_host,
+    normalise_path,
+)
 from planwarden.agent.common.canonical import canonical_json, exceeds
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema

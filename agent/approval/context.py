@@ -14,8 +14,8 @@ from planwarden.agent.core.events import CoveredCall
 from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.state import SuspensionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
+from planwarden.agent.ports.budgets_and_keys import ROUNDING
 from planwarden.agent.ports.environment import Clock, Ids
-from planwarden.agent.ports.holdings import ROUNDING
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 

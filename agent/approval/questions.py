@@ -20,9 +20,9 @@ from planwarden.agent.core.alarms import build_alarms
 from planwarden.agent.core.placeholders import list_texts, search
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.question import Alarm
+from planwarden.agent.core.retry_reuse import describe_earlier_runs
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState
 from planwarden.agent.core.step_control import RetryPolicy
-from planwarden.agent.core.takeover import describe_earlier_runs
 from planwarden.agent.core.thread_effects import REPEAT, describe_repeats
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Policy, Requirement

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds import calls, executions, model_turns, plans, steps, suspensions, takeovers
-from planwarden.agent.core.folds.moves import FieldChanges
+from planwarden.agent.core.folds import calls, executions, model_turns, plans, reused_steps, steps, suspensions
+from planwarden.agent.core.folds.transitions import FieldChanges
 from planwarden.agent.core.state import TRANSITIONS, ExecutionState
 
 _FOLDS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], FieldChanges]] = {
     ev.ExecutionCreated: executions.apply_created,
     ev.ExecutionStarted: executions.apply_started,
     ev.PlanAccepted: plans.apply_accepted,
-    ev.StepsTakenOver: takeovers.apply_taken_over,
+    ev.StepsTakenOver: reused_steps.apply_taken_over,
     ev.PlanRefused: plans.apply_refused,
     ev.PlanRevised: plans.apply_revised,
     ev.RevisionRefused: plans.apply_revision_refused,

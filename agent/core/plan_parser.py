@@ -14,8 +14,8 @@ from pydantic import JsonValue, ValidationError
 from planwarden.agent.common.canonical import check_depth, has_json_form, is_same_json
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
-from planwarden.agent.common.misnomers import describe_unknown_keys
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
 from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.inputs import find_inputs_faults
 from planwarden.agent.core.plan import (

@@ -27,11 +27,11 @@ from planwarden.agent.core.actions import (
     RevisePlan,
     WaitForModel,
 )
-from planwarden.agent.core.beginning import begin_step
 from planwarden.agent.core.decide import decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import FINISHED, TRANSITIONS, ExecutionState, ExecutionStatus, SuspensionState
+from planwarden.agent.core.step_start import begin_step
 
 _PURPOSES: dict[ev.SuspensionKind, ev.Purpose] = {"plan": "plan", "step": "step", "synthesis": "synthesize"}
 """Questions to the caller, each in place of a prompt."""

@@ -1,4 +1,4 @@
-"""Who asks for an execution, and the name of the local user: one value that travels from the channel that was asked to the event that records it."""
+"""Who asks for an execution, and the name of the local user."""
 
 from planwarden.agent.common.struct import FrozenStruct
 from planwarden.agent.core.events import Starter

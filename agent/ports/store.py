@@ -16,9 +16,9 @@ from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, ExecutionStatus
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
-from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
 
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.authorize import Allow, Ask, Deny, Reject, authorize, judge_row
 from planwarden.agent.approval.batch import ask_batch
+from planwarden.agent.approval.business_keys import find_duplicate, find_key
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import check_covered_calls
-from planwarden.agent.approval.once import find_duplicate, find_key
 from planwarden.agent.approval.permits import Permit, find_attempt_permit, is_intact, list_confirmations
 from planwarden.agent.approval.questions import (
     ask_approval,

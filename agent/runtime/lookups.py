@@ -12,8 +12,8 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
+from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference

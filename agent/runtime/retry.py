@@ -8,8 +8,8 @@ import msgspec
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import LimitExceeded, NotRetryable
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.retry_reuse import list_artifacts
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.takeover import list_artifacts
 from planwarden.agent.ports.store import Store
 
 MAX_ARTIFACT_BYTES = 256 * 1024 * 1024

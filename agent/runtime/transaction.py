@@ -12,8 +12,8 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
+from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import ApprovalContext, BudgetRoom
-from planwarden.agent.approval.once import OnceNeeded
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
@@ -34,7 +34,6 @@ from planwarden.agent.core.actions import (
     RevisePlan,
     WaitForModel,
 )
-from planwarden.agent.core.beginning import begin_step
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded
 from planwarden.agent.core.decide import decide, find_exhausted_budget, find_running_calls
 from planwarden.agent.core.fold import apply
@@ -53,8 +52,9 @@ from planwarden.agent.core.prompts import (
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.step_start import begin_step
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.holdings import name_holder
+from planwarden.agent.ports.budgets_and_keys import name_holder
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox

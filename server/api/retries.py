@@ -18,8 +18,8 @@ from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
 from planwarden.agent.core.plan_parser import read_tool_names
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.retry_reuse import keep_version, take_over
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.core.takeover import keep_version, take_over
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.retry import Retry, prepare_retry

@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from planwarden.agent.approval.grants import MAKERS
-from planwarden.agent.approval.whereabouts import find_host
+from planwarden.agent.approval.path_and_host_rules import find_host
 from planwarden.agent.common.canonical import canonical_json, exceeds
 from planwarden.agent.common.errors import InvalidArguments, LogUnreadable
 from planwarden.agent.common.struct import JsonValue

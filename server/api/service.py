@@ -31,6 +31,7 @@ from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.asking import build_question_plan
 from planwarden.server.api.audit import AuditReader
+from planwarden.server.api.business_keys import OnceService
 from planwarden.server.api.grants import GrantService
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
@@ -43,7 +44,6 @@ from planwarden.server.api.limits import (
     check_wait,
     parse_offset,
 )
-from planwarden.server.api.once import OnceService
 from planwarden.server.api.plan_checker import ParsedPlan, PlanChecker
 from planwarden.server.api.result_shapes import find_seen_shape, read_artifact
 from planwarden.server.api.retries import RetryRequest, RetryStarter

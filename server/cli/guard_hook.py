@@ -11,9 +11,9 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.requester import LOCAL
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, GuardedCall, read_event
 from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.own_things import OwnThings
+from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.verdict import CommandAnswer, Verdict, build_command_answer, deny
-from planwarden.server.inbox.place import InboxPlace
+from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.storage.opening import open_store
 

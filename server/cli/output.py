@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, one JSON document for programs or lines for people, and the question before a change."""
+"""What a command prints for programs and for people, its exit codes, and the question before a change."""
 
 import sys
 from argparse import Namespace

@@ -32,9 +32,9 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.instants import format_instant, to_utc
+from planwarden.server.views.question_text import build_label, build_title, format_words, hash_question
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import Suspension, build_suspension_view
-from planwarden.server.views.voices import build_label, build_title, format_words, hash_question
 
 CHANNEL = "terminal"
 YES_CHANNEL = "terminal --yes"

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
 from planwarden.server.guard.calls import GuardedCall
-from planwarden.server.guard.own_things import OwnThings
+from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.verdict import Verdict, deny
 from planwarden.tools.guarded.host_tool import find_host_tool
 from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS

@@ -8,7 +8,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
 from planwarden.server.guard.guard import HostGuard
 from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.own_things import OwnThings
+from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import Settings

@@ -16,8 +16,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.views.execution import Execution
+from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import build_suspension_view
-from planwarden.server.views.voices import hash_question
 
 CHANNEL = "inbox"
 WAIT_S = 1.0

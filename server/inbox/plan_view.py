@@ -14,9 +14,9 @@ from planwarden.server.views.decisions import describe_call_edit, describe_decis
 from planwarden.server.views.facts import escape_text, format_once
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.instants import to_utc
+from planwarden.server.views.question_text import GOAL_CHARS
 from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state
 from planwarden.server.views.status_words import SIGNS, WORDS, Mark, Tone
-from planwarden.server.views.voices import GOAL_CHARS
 
 VALUE_CHARS = 8_000
 """Larger arguments and results are a file of their own."""

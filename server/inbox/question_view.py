@@ -1,7 +1,7 @@
 """What a page shows of a question: built from the stored question and the folded log, with every text escaped.
 
-The voices are those of `planwarden.server.views.voices`, which builds the text whose digest a decision records. A page
-has room for whole values and for the origin of each of them.
+The voices are those of `planwarden.server.views.question_text`, which builds the text whose digest a decision records.
+A page shows whole values and the origin of each of them.
 """
 
 import re
@@ -34,15 +34,7 @@ from planwarden.server.views.facts import (
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.lineage_facts import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
-from planwarden.server.views.row_ranges import format_ranges
-from planwarden.server.views.suspension import (
-    Endorsement,
-    Suspension,
-    build_edit_views,
-    build_suspension_view,
-    read_titles,
-)
-from planwarden.server.views.voices import (
+from planwarden.server.views.question_text import (
     GOAL_CHARS,
     build_label,
     build_title,
@@ -52,6 +44,14 @@ from planwarden.server.views.voices import (
     format_host,
     format_words,
     name_decider,
+)
+from planwarden.server.views.row_ranges import format_ranges
+from planwarden.server.views.suspension import (
+    Endorsement,
+    Suspension,
+    build_edit_views,
+    build_suspension_view,
+    read_titles,
 )
 
 _OWN = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}

@@ -16,8 +16,8 @@ from planwarden.server.api.limits import MAX_GOAL_CHARS
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, translate_errors
 from planwarden.server.mcp.text import cut
+from planwarden.server.views.question_text import build_voices
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import build_voices
 
 MAX_SHOWN = 20
 """How many questions are shown with their facts; the rest are only counted."""

@@ -18,8 +18,8 @@ import msgspec
 from planwarden.agent.common.canonical import check_depth, digest, has_json_form, read_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import describe
-from planwarden.agent.common.misnomers import describe_unknown_keys
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
 from planwarden.agent.core.inputs import find_inputs_faults
 from planwarden.agent.core.plan_words import STEPS_KEYS
 

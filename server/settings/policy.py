@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from planwarden.agent.approval.once import explain_missing_key
+from planwarden.agent.approval.business_keys import explain_missing_key
 from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.struct import JsonValue

@@ -15,7 +15,7 @@ from planwarden.agent.approval.conditions import RuleCondition, RuleFault, compi
 from planwarden.agent.approval.rules import ArgumentRule, RuleBook, RuleBudget
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.core.tool import Risk
-from planwarden.agent.ports.holdings import MAX_SHARES
+from planwarden.agent.ports.budgets_and_keys import MAX_SHARES
 from planwarden.server.settings.faults import read_tables
 
 MAX_RULES = 500

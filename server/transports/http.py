@@ -55,8 +55,8 @@ from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
-from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware, CutOffMiddleware
 from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
+from planwarden.server.transports.middleware import BoundedFramesMiddleware, CutOffMiddleware
 from planwarden.server.transports.session_cap import SessionCapMiddleware
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.ports.tokens import HasTokens, TokenStore

@@ -8,9 +8,9 @@ from itertools import chain
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.server.views.facts import cut_text, escape_text, measure_text
+from planwarden.server.views.question_text import describe_editor, name_decider
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import build_edit_views
-from planwarden.server.views.voices import describe_editor, name_decider
 
 REASON_CHARS = 160
 

@@ -22,7 +22,7 @@ import msgspec
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.mark import MoveMark
+from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.side import StoreSide
 from planwarden.storage.moving.sqlite import open_sqlite_side
 from planwarden.storage.moving.tables import FIXED, OWNED, TABLES, Row

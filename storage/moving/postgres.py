@@ -14,11 +14,11 @@ from psycopg import errors
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import GENESIS
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.mark import MoveMark
+from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.tables import MERGED, TABLES, Row
 from planwarden.storage.postgres.audit import seal
 from planwarden.storage.postgres.connection import IN_USE, MIGRATING, connect, migrate, name_server, run, store_error
-from planwarden.storage.postgres.mark import clear_mark, read_mark, write_mark
+from planwarden.storage.postgres.moved_marker import clear_mark, read_mark, write_mark
 
 _NAMES = [*TABLES, *MERGED]
 _SETTINGS = (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from planwarden.storage.mark import MoveMark
+from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.tables import Row
 
 

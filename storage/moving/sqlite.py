@@ -13,10 +13,10 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.locks import WriteLock
-from planwarden.storage.mark import MoveMark
+from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.tables import TABLES, Row
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.mark import clear_mark, read_mark, write_mark
+from planwarden.storage.sqlite.moved_marker import clear_mark, read_mark, write_mark
 from planwarden.storage.sqlite.statements import SQL
 
 _SETTINGS = (

@@ -21,10 +21,10 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core.audit import build_audit_entries
-from planwarden.agent.ports.holdings import MAX_SHARES, ROUNDING
+from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING
 from planwarden.agent.ports.store import Append, Lease
+from planwarden.storage.budgets_and_keys import Holdings, project_holdings
 from planwarden.storage.codec import encode_events
-from planwarden.storage.holdings import Holdings, project_holdings
 from planwarden.storage.projection import (
     RISKS,
     ExecutionEnded,

@@ -15,7 +15,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.storage.postgres.mark import REFUSED, read_mark
+from planwarden.storage.postgres.moved_marker import REFUSED, read_mark
 from planwarden.storage.sql.replay import refuse_unreplayable
 from planwarden.storage.sql.statements import load_migrations, load_statements
 

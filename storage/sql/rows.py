@@ -12,7 +12,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.state import TRANSITIONS
-from planwarden.agent.ports.holdings import HeldKey
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.store import Header, StartedExecution, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events
 

@@ -14,8 +14,8 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow
 from planwarden.storage.ports.schedules import Attendance
+from planwarden.storage.sql import budgets_and_keys as sql_holdings
 from planwarden.storage.sql import grants as sql_grants
-from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.lookups import Reads, SqlLookups

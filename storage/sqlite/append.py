@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Guard, Lease
-from planwarden.storage.holdings import Holdings
+from planwarden.storage.budgets_and_keys import Holdings
 from planwarden.storage.projection import (
     RISKS,
     ExecutionEnded,
@@ -33,8 +33,8 @@ from planwarden.storage.projection import (
     SynopsisWritten,
     count_grant_uses,
 )
+from planwarden.storage.sql import budgets_and_keys as sql_holdings
 from planwarden.storage.sql import grants as sql_grants
-from planwarden.storage.sql import holdings as sql_holdings
 from planwarden.storage.sql.notifications import add_notifications
 from planwarden.storage.sql.rows import checksum_of, read_header
 from planwarden.storage.sql.synopses import list_values

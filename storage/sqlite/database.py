@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.storage.mark import MARKED
+from planwarden.storage.moved_marker import MARKED
 from planwarden.storage.sql.replay import refuse_unreplayable
-from planwarden.storage.sqlite.mark import read_mark
+from planwarden.storage.sqlite.moved_marker import read_mark
 from planwarden.storage.sqlite.statements import SQL, read_migrations
 
 APPLICATION_ID = 0x706C7764  # "plwd"

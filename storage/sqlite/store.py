@@ -16,9 +16,9 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import build_audit_entries
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Changes, Lease
+from planwarden.storage.budgets_and_keys import project_holdings
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import encode_events
-from planwarden.storage.holdings import project_holdings
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.projection import project
 from planwarden.storage.sql.database import SqlTransaction

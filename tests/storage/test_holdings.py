@@ -8,9 +8,9 @@ from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports.holdings import MAX_SHARES, SWEEP_AFTER_S, HeldKey
+from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, SWEEP_AFTER_S, HeldKey
 from planwarden.agent.ports.store import Store
-from planwarden.storage import holdings
+from planwarden.storage import budgets_and_keys
 from tests.kit import ManualClock, requirement
 from tests.storage.suite import Scribe
 
@@ -249,6 +249,6 @@ async def test_a_budget_counts_a_limited_number_of_calls(store: Store, monkeypat
 
 def test_locks_are_few_and_in_one_order() -> None:
     keys = [f"key {number}" for number in range(5_000)]
-    wanted = tuple(holdings.WantedShares(key, 1.0, 1, 1.0, ()) for key in keys)
-    locks = holdings.Holdings(wanted=wanted).locks
-    assert locks == sorted(set(locks)) and len(locks) <= holdings.LOCKS
+    wanted = tuple(budgets_and_keys.WantedShares(key, 1.0, 1, 1.0, ()) for key in keys)
+    locks = budgets_and_keys.Holdings(wanted=wanted).locks
+    assert locks == sorted(set(locks)) and len(locks) <= budgets_and_keys.LOCKS

@@ -19,12 +19,12 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.storage.location import StoreLocation, read_location
-from planwarden.storage.mark import MoveMark
+from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.move import move
 from planwarden.storage.moving.tables import LEFT, MERGED, OWNED, TABLES
 from planwarden.storage.opening import open_store
 from planwarden.storage.postgres.connection import connect
-from planwarden.storage.postgres.mark import write_mark
+from planwarden.storage.postgres.moved_marker import write_mark
 from planwarden.storage.postgres.store import PostgresStore
 from tests.requirements import requirement
 from tests.storage.suite import Scribe

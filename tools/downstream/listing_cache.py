@@ -1,4 +1,4 @@
-"""Reads the listing of a downstream server, and caches the last one: a process knows the tools before it starts a server.
+"""Reads listings of downstream servers, and caches the last ones: a process knows the tools before it starts a server.
 
 Each server has one file in the home. It counts as outside input: bounded, checked, and ignored when it does not fit. A
 wrong or old listing costs one question at most, because a call compares its definition with the server's.

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import (
+from planwarden.agent.core.folds.transitions import (
     FieldChanges,
     check_is_rehearsal,
     check_is_reviewed,

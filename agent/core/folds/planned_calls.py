@@ -6,7 +6,7 @@ from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import pass_over_items
+from planwarden.agent.core.folds.transitions import pass_over_items
 from planwarden.agent.core.item_calls import find_item_order
 from planwarden.agent.core.plan import PlannedCall, PlanStep
 from planwarden.agent.core.state import Call, StepState

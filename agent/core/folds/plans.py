@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import FieldChanges, find_step, replace_step
 from planwarden.agent.core.folds.planned_calls import make_planned_calls
+from planwarden.agent.core.folds.transitions import FieldChanges, find_step, replace_step
 from planwarden.agent.core.frontier import build_order, find_frontier
 from planwarden.agent.core.pins import map_pins
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState, StepState

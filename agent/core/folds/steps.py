@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import WHEN
-from planwarden.agent.core.folds.moves import (
+from planwarden.agent.core.folds.planned_calls import begin_loop
+from planwarden.agent.core.folds.transitions import (
     FieldChanges,
     check_is_reviewed,
     end_step,
@@ -15,7 +16,6 @@ from planwarden.agent.core.folds.moves import (
     next_step_status,
     replace_step,
 )
-from planwarden.agent.core.folds.planned_calls import begin_loop
 from planwarden.agent.core.frontier import find_frontier
 from planwarden.agent.core.state import CALL_SETTLED, Call, ExecutionState, StepState
 

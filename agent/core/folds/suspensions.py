@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import (
+from planwarden.agent.core.folds.transitions import (
     FieldChanges,
     check_is_rehearsal,
     move_step,

@@ -19,8 +19,8 @@ from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import hash_question
 
 CHANNEL = "code"
 

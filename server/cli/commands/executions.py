@@ -12,8 +12,8 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.listing import ExecutionLine, ExecutionLines, build_line
+from planwarden.server.views.question_text import format_host
 from planwarden.server.views.status_words import STATUSES
-from planwarden.server.views.voices import format_host
 
 TITLE_CHARS = 100
 FAULT_CHARS = 160

@@ -21,8 +21,8 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
+from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.inbox.passphrase import InboxPassphrase
-from planwarden.server.inbox.place import InboxPlace
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import InboxSockets, open_sockets

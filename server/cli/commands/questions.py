@@ -19,9 +19,9 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_age
+from planwarden.server.views.question_text import build_label, build_title, format_place
 from planwarden.server.views.status_words import FORMER, STATUSES
 from planwarden.server.views.suspension import Suspension, SuspensionPage
-from planwarden.server.views.voices import build_label, build_title, format_place
 
 RECENT = 5
 SHOWN_CALLS = 3

@@ -20,7 +20,7 @@ from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.schedules.book import ScheduleBook, ScheduleRequest
+from planwarden.server.schedules.schedule_commands import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text, format_value

@@ -19,8 +19,8 @@ from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.rows import RowTable
 from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
 from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value
+from planwarden.server.views.question_text import build_heading, build_label, build_voices, format_words, is_whole
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import build_heading, build_label, build_voices, format_words, is_whole
 
 MIN_DIGEST_CHARS = 12
 """How much of a digest names a question; it stands only below what is shown whole."""

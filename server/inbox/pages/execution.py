@@ -19,8 +19,8 @@ from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage import build_lineage
 from planwarden.server.views.lineage_facts import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.question_text import AGENT_CHARS, describe_proof, format_host
 from planwarden.server.views.status_words import WORDS, Tone, Words
-from planwarden.server.views.voices import AGENT_CHARS, describe_proof, format_host
 
 MAX_ENTRIES = 500
 MAX_RELATIVES = 20

@@ -18,8 +18,8 @@ from planwarden.server.inbox.saved.schedule_view import list_schedules
 from planwarden.server.views.facts import escape_text, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
+from planwarden.server.views.question_text import format_host
 from planwarden.server.views.status_words import FORMER, STATUSES, Tone
-from planwarden.server.views.voices import format_host
 
 PAGE_SIZE = 25
 TITLE_CHARS = 160

@@ -27,8 +27,8 @@ from planwarden.server.inbox.saved.input_form import (
 from planwarden.server.inbox.saved.plan_view import BrokenPlan, build_plan_card, find_shown_plan
 from planwarden.server.inbox.saved.schedule_view import MISSED, OVERLAPS, open_book
 from planwarden.server.plans.plan_file import SavedPlan
-from planwarden.server.schedules.book import ScheduleRequest
 from planwarden.server.schedules.cron import CronTimes, find_zone
+from planwarden.server.schedules.schedule_commands import ScheduleRequest
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.schedules import MissedTicks, Overlap, schedules_of
 

@@ -26,8 +26,8 @@ from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.graph.svg import read_rules
+from planwarden.server.views.question_text import build_voices, is_whole
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import build_voices, is_whole
 
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"

@@ -22,8 +22,8 @@ from planwarden.server.views.facts import (
     is_isolating,
     list_planned_steps,
 )
+from planwarden.server.views.question_text import build_heading, build_label, format_found, format_words
 from planwarden.server.views.suspension import CoveredCallView, RemoteCallView, Suspension
-from planwarden.server.views.voices import build_heading, build_label, format_found, format_words
 
 MAX_LINES = 4
 MAX_FACT_LINES = 3

@@ -26,8 +26,8 @@ from planwarden.server.mcp.elicitation.compact_message import (
 )
 from planwarden.server.views.facts import count_hidden, escape_text, hash_text, is_shown_whole
 from planwarden.server.views.fields import Field, build_field, read_flat_fields
+from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension, find_title
-from planwarden.server.views.voices import hash_question
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000

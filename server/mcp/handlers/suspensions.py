@@ -29,8 +29,8 @@ from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.views.execution import Execution
+from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import hash_question
 
 
 async def list_suspensions(request: ToolRequest) -> CallToolResult:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.once import MissingKey, build_once_key
+from planwarden.agent.approval.business_keys import MissingKey, build_once_key
 from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.requester import Requester

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
 from planwarden.server.settings.rules import build_rule_book
-from planwarden.server.views.voices import build_voices
+from planwarden.server.views.question_text import build_voices
 from tests.kit import (
     Decision,
     Ledger,

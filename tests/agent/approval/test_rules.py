@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 from pydantic import JsonValue
 
+from planwarden.agent.approval.path_and_host_rules import find_host
 from planwarden.agent.approval.rules import Judgement, RuleBook
-from planwarden.agent.approval.whereabouts import find_host
 from planwarden.server.settings.rules import build_rule_book
 from tests.kit import requirement
 

@@ -14,9 +14,9 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.replay import ReplayFault, find_replay_fault
+from planwarden.agent.core.retry_reuse import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.step_control import Loop, StepControl
-from planwarden.agent.core.takeover import keep_version
 from tests.kit import plan, requirement, tool_step
 
 Log = list[list[ev.Event]]

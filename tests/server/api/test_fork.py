@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
-from planwarden.agent.core import takeover
+from planwarden.agent.core import retry_reuse
 from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 
@@ -178,7 +178,7 @@ async def test_large_results_stay_readable_when_the_first_execution_is_pruned(ba
 
 @requirement("retry:refused")
 async def test_results_beyond_the_limit_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "MAX_BYTES", 50)
+    monkeypatch.setattr(retry_reuse, "MAX_BYTES", 50)
     async with warden(Ledger()) as made:
         failed = await made.execute_plan(plan(tool_step("a", "note", {"text": "x" * 60}), tool_step("b", "broken")))
         with pytest.raises(LimitExceeded, match="to take over"):

@@ -27,8 +27,8 @@ from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import load_settings
+from planwarden.server.views.question_text import build_voices
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.voices import build_voices
 from planwarden.tools.guarded.hosts import OWN_TOOLS
 from tests.kit import ManualClock, MemoryStore, requirement
 

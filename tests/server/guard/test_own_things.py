@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.server.guard.calls import read_event
-from planwarden.server.guard.own_things import MAX_FOLDERS, TOO_MUCH, OwnThings
+from planwarden.server.guard.protected_paths import MAX_FOLDERS, TOO_MUCH, OwnThings
 from tests.requirements import requirement
 
 

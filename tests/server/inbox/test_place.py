@@ -18,8 +18,8 @@ import pytest
 from mcp.client.stdio import StdioServerParameters
 from msgspec.structs import replace
 
-from planwarden.server.inbox import place as place_module
-from planwarden.server.inbox.place import InboxPlace
+from planwarden.server.inbox import inbox_port as place_module
+from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.inbox.sockets import open_sockets, pair_socket
 from planwarden.server.signatures.signature import can_use_keys_of

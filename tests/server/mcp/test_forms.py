@@ -22,9 +22,9 @@ from planwarden.server.mcp.elicitation.compact_message import (
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
 from planwarden.server.views.facts import count_hidden, escape_text, format_value, is_shown_whole
+from planwarden.server.views.question_text import AGENT_CHARS, build_voices, is_whole
 from planwarden.server.views.suspension import Background, CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
-from planwarden.server.views.voices import AGENT_CHARS, build_voices, is_whole
 from tests.requirements import requirement
 
 QUESTION = Suspension(

@@ -18,9 +18,9 @@ from planwarden.server.inbox.plan_view import PlanView, build_plan_view
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.question_text import build_label
 from planwarden.server.views.status_text import describe_state
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
-from planwarden.server.views.voices import build_label
 from planwarden.storage.ports.schedules import TickOutcome
 from tests.kit import (
     NO,

@@ -32,8 +32,8 @@ from planwarden.server.views.facts import (
     escape_text,
     format_value,
 )
+from planwarden.server.views.question_text import build_voices
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
-from planwarden.server.views.voices import build_voices
 from tests.kit import (
     Cli,
     Client,

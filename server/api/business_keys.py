@@ -1,4 +1,4 @@
-"""Lists and frees the business keys of calls; `planwarden.agent.approval.once` says what a key is.
+"""Lists and frees the business keys of calls; `planwarden.agent.approval.business_keys` says what a key is.
 
 Only a person frees one: no MCP tool leads here.
 """
@@ -10,12 +10,12 @@ from itertools import islice, product
 import msgspec
 
 from planwarden.agent.approval.answers import Authority
+from planwarden.agent.approval.business_keys import digest_key
 from planwarden.agent.approval.grants import MAKERS
-from planwarden.agent.approval.once import digest_key
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.ports.holdings import HeldKey
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.store import Store
 from planwarden.server.views.instants import to_utc
 

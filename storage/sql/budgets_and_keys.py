@@ -3,8 +3,8 @@
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core import events as ev
-from planwarden.agent.ports.holdings import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
-from planwarden.storage.holdings import Holdings, WantedShares
+from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
+from planwarden.storage.budgets_and_keys import Holdings, WantedShares
 from planwarden.storage.sql.database import SqlTransaction
 from planwarden.storage.sql.rows import read_key
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from planwarden.storage.mark import MARKED, TABLE, MoveMark
+from planwarden.storage.moved_marker import MARKED, TABLE, MoveMark
 
 REFUSED = "PWMOV"
 """The SQLSTATE with which the triggers refuse."""

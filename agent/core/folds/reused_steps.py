@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.folds.moves import FieldChanges
 from planwarden.agent.core.folds.planned_calls import begin_loop, take_over_call
 from planwarden.agent.core.folds.plans import put_all_steps
+from planwarden.agent.core.folds.transitions import FieldChanges
 from planwarden.agent.core.state import ExecutionState, ModelTurn, StepState
 from planwarden.agent.core.verify import find_missing_tools
 

@@ -17,7 +17,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import Reference
 from planwarden.agent.core.pointers import LeadsNowhere, ParsedTexts, follow
 from planwarden.agent.core.state import Call, ExecutionState
-from planwarden.agent.ports.holdings import name_holder
+from planwarden.agent.ports.budgets_and_keys import name_holder
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32

@@ -10,7 +10,7 @@ from zlib import crc32
 import msgspec
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.ports.holdings import HeldKey, name_holder
+from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
 from planwarden.agent.ports.store import Append
 
 LOCKS = 1024

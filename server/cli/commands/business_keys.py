@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
-from planwarden.server.api.once import OnceKeyView
+from planwarden.server.api.business_keys import OnceKeyView
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.context import CliContext

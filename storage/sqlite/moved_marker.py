@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from planwarden.storage.mark import MARKED, TABLE, MoveMark
+from planwarden.storage.moved_marker import MARKED, TABLE, MoveMark
 
 
 def read_mark(connection: sqlite3.Connection) -> MoveMark | None:
