@@ -265,7 +265,6 @@ REQUIREMENTS: dict[str, str] = {
     "crash:every-call": (
         "A crash at any store call: no effect twice, nothing acknowledged lost, same outcome, never stuck."
     ),
-    "crash:control": "The same check fails on an engine with a planted bug.",
     "crash:lost-answer": (
         "A commit whose answer was lost is found again; its calls run once, and nobody is asked about them."
     ),
