@@ -5,6 +5,7 @@ killed there, or the same database of PostgreSQL, to which the old one has lost 
 truthfully what is asked, and the outcome must be that of a run without a crash.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -17,16 +18,27 @@ import pytest
 
 import planwarden.agent.runtime.run
 from planwarden.agent.common.errors import CommitUnknown, PlanwardenError
+from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.replay import replay_logs
 from planwarden.storage.clock import ManualClock
+from planwarden.storage.sqlite import pace
 from tests.crash.worlds import SCENARIOS, WORLDS, Outcome, Play, World
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore, StoreCall, WatchedStore
 from tests.support.slices import each_once, first_only
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("only_turns_that_are_asked_for")]
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first turn the scheduler makes none by itself, and no disk is too slow to be waited for, so store calls
+    have the same numbers on any machine."""
+    monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
+    monkeypatch.setattr(pace, "QUICK_S", math.inf)
+
 
 When = Literal["before", "after"]
 Point = tuple[int, When]

@@ -23,10 +23,15 @@ from planwarden.agent.runtime.engine import Engine
 from tests.harness.person import DID_NOT_HAPPEN, PERSON, PRINCIPAL, YES
 from tests.harness.team import Gate, Team, answer, find_question, start, step, until
 from tests.requirements import requirement
-from tests.storage.suite import Scribe, Sqlite
+from tests.storage.suite import Memory, Scribe, Sqlite
 from tests.support.fakes import RefusingStore
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    return Team(Memory(tmp_path), tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -80,19 +85,6 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_given_again
         is_full = False
         done = await engine.wait(await answer(engine, asked), 60)
     assert (done.status, team.ledger.tools_run()) == ("completed", ["book"])
-
-
-@requirement("crash:disk")
-async def test_an_execution_that_was_taken_over_while_the_disk_was_full_goes_on_when_there_is_space(team: Team) -> None:
-    scribe = Scribe.on(team.store, "e1", principal=PRINCIPAL)
-    await scribe.start()
-    assert scribe.lease is not None
-    await team.store.release(scribe.lease)
-    attempts = iter(range(100))
-    store = RefusingStore(team.store, lambda append: next(attempts) < 3)
-    async with team.process(tools=("book",), on=lambda _: store) as engine:
-        done = await engine.wait(scribe.execution, 60)
-    assert (done.status, store.refused, team.ledger.tools_run()) == ("completed", 3, ["book"])
 
 
 @requirement("crash:disk-told", "crash:disk")

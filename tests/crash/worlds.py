@@ -1,9 +1,10 @@
 """What runs while processes die: everything that outlives them, and what it comes to in the end."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from pydantic import JsonValue
 
@@ -33,7 +34,7 @@ from tests.support.fakes import UnreachableModel, WatchedStore, recording_tool
 Outcome = dict[str, JsonValue]
 
 
-class World(Protocol):
+class World(ABC):
     """One run of something, through the lives of several processes."""
 
     promised: ClassVar[Outcome]
@@ -41,15 +42,15 @@ class World(Protocol):
 
     async def prepare(self, store: Store) -> None:
         """Do what no process dies of."""
-        ...
+        del store
 
+    @abstractmethod
     async def live(self, store: Store) -> None:
         """Be a process, which may die at any call to its store."""
-        ...
 
+    @abstractmethod
     async def finish(self, store: Store) -> Outcome:
         """Be a process that is left in peace. Return what must be the same wherever the others died."""
-        ...
 
 
 PLAN = (
@@ -97,7 +98,7 @@ SCENARIOS: dict[str, Callable[[], Model]] = {
 """What to run to its end, with effects on the way: the plan of the caller, or a goal with a model."""
 
 
-class Play:
+class Play(World):
     """A scenario with people who answer truthfully, and what they were told."""
 
     promised: ClassVar[Outcome] = {"status": "completed", "effects": ["book", "mail"], "lost": []}
@@ -112,9 +113,6 @@ class Play:
         find = recording_tool(self.ledger, "find", effect="read")
         book = recording_tool(self.ledger, "book", risk="dangerous")
         return Registry([find, book, recording_tool(self.ledger, "mail"), DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT])
-
-    async def prepare(self, store: Store) -> None:
-        """Nothing needs to be there."""
 
     async def live(self, store: Store) -> None:
         inner = store.inner if isinstance(store, WatchedStore) else store
@@ -179,7 +177,7 @@ def pay(payment_id: str, amount: float) -> dict[str, JsonValue]:
 FIRST, FLAKY = pay("p-7", 60), pay("flaky", 30)
 
 
-class Till:
+class Till(World):
     """`pay` passes by a rule while its budget has room; the first call of `flaky` fails and does nothing.
 
     In the end other plans try the same payments once more.
@@ -206,9 +204,6 @@ class Till:
             return payment_id
 
         return [pay]
-
-    async def prepare(self, store: Store) -> None:
-        """Nothing needs to be there."""
 
     async def live(self, store: Store) -> None:
         async with warden(tools=self.tools(), store=store, settings=SETTINGS) as dying:
@@ -237,7 +232,7 @@ class Till:
 RETRIED = plan(tool_step("one", "note"), tool_step("two", "mend"), confirm("ask"), tool_step("three", "note"))
 
 
-class Workshop:
+class Workshop(World):
     """A plan that fails until somebody has repaired `mend`, and is then retried.
 
     In the end somebody retries it again if the first retry left no trace.

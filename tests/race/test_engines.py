@@ -4,6 +4,7 @@ Nothing here waits for time: calls are held at gates, clocks are set, and the cl
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -14,7 +15,6 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UndecidableHere
 from planwarden.agent.core.tool import Effect, ToolDefinition
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
 from tests.harness.person import DID_NOT_HAPPEN, NO, PERSON, YES
 from tests.harness.team import (
     ALONE,
@@ -23,7 +23,6 @@ from tests.harness.team import (
     MAIL,
     SLOW,
     Gate,
-    SilentStore,
     Team,
     answer,
     find_question,
@@ -32,10 +31,15 @@ from tests.harness.team import (
     until_status,
 )
 from tests.requirements import requirement
-from tests.storage.suite import LEASE_S
+from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def team(back_end: BackEnd, tmp_path: Path) -> Team:
+    return Team(back_end, tmp_path)
 
 
 Elsewhere = Literal["answered", "cancelled", "expired"]
@@ -167,26 +171,6 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(tea
     assert (done.status, team.ledger.tools_run()) == ("completed", ["slow", "mail"])
 
 
-@requirement("store:takeover")
-async def test_of_many_processes_one_takes_over(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate, on=SilentStore) as silent:
-        running = await start(silent, SLOW)
-        await gate.is_reached.wait()
-        team.clock.advance(LEASE_S)
-        async with team.process() as one, team.process() as two, team.process() as three:
-            while (await team.header(running)).fence == 1:
-                async with anyio.create_task_group() as tasks:
-                    for engine in (one, two, three):
-                        tasks.start_soon(engine.tick)
-                        tasks.start_soon(engine.tick)
-                team.clock.advance(UNLIMITED_S)
-                await anyio.lowlevel.checkpoint()
-            asked = await one.wait(running, 60)
-            assert len(asked.open_suspensions) == 1
-        assert (await team.kinds(running)).count("ToolOutcomeUnknown") == 1
-
-
 CUT_OFF: list[tuple[Effect, Decision | None, tuple[str, str | None, str, list[str]]]] = [
     ("read", None, ("completed", None, "completed", ["slow", "slow"])),
     ("effect", DID_NOT_HAPPEN, ("completed", None, "completed", ["slow", "slow"])),
@@ -211,24 +195,6 @@ async def test_a_call_cut_off_by_shutdown_is_repeated_by_the_next_process_or_ask
             await answer(engine, running, says)
         done = await engine.wait(await engine.find(running.execution_id), 60)
     assert (done.status, done.error_code, done.steps["after"].status, team.ledger.tools_run()) == end
-
-
-@requirement("engine:shutdown")
-async def test_a_call_that_ends_within_the_grace_of_shutdown_is_recorded(team: Team) -> None:
-    gate = Gate()
-    async with anyio.create_task_group() as tasks:
-
-        async def pass_when_closing() -> None:
-            await gate.is_reached.wait()
-            await anyio.lowlevel.checkpoint()
-            gate.may_pass.set()
-
-        async with team.process(gate, grace_s=3_600.0) as engine:
-            running = await start(engine, SLOW, step("after", "slow", "slow"))
-            tasks.start_soon(pass_when_closing)
-        recorded = await team.kinds(running)
-        assert recorded.count("ToolReturned") == 1 and team.ledger.tools_run() == ["slow"]
-        assert (await team.header(running)).owner is None
 
 
 class KnownPeers:

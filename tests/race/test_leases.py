@@ -116,6 +116,12 @@ class Place(Team):
 
 
 @pytest.fixture
+def no_own_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first turn, an engine takes only those that the test asks for."""
+    monkeypatch.setattr(scheduler, "TICK_S", 3600.0)
+
+
+@pytest.fixture
 def place(back_end: BackEnd, tmp_path: Path) -> Place:
     return Place(back_end, tmp_path)
 

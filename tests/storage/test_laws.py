@@ -13,7 +13,7 @@ from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, VersionConflict
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
-from planwarden.agent.ports.store import FoundId, Guard, Lease, StartRequest, Store
+from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, StartRequest, Store
 from planwarden.storage.ports.schedules import schedules_of
 from tests.kit import ManualClock, requirement
 from tests.storage.suite import LEASE_S, PLAN, BackEnd, Scribe, decided, guard
@@ -162,19 +162,6 @@ async def test_a_lease_of_a_pruned_execution_writes_to_no_other_that_has_its_pla
     assert await store.read("new") == tuple(new.written)
 
 
-@requirement("store:round-trip")
-async def test_what_one_connection_wrote_another_reads_at_once(back_end: BackEnd) -> None:
-    one, two = back_end.connect(), back_end.connect()
-    scribe = Scribe.on(one, "e1")
-    before = await two.changes(0)
-    await scribe.suspend("s1")
-    assert await two.read("e1") == tuple(scribe.written)
-    assert [row.suspension_id for row in (await two.suspensions()).rows] == ["s1"]
-    after = await two.changes(before.number)
-    assert after.number != before.number
-    assert after.executions is None or "e1" in after.executions
-
-
 Attempt = Callable[[Store, int], Awaitable[object]]
 Stored = Callable[[Store], Awaitable[int]]
 Race = Callable[[Store], Awaitable[tuple[Attempt, Stored]]]
@@ -302,6 +289,27 @@ async def test_of_racing_writers_through_two_connections_no_more_win_than_may(ba
     assert len(won) == winners == await stored(connections[1])
 
 
+@requirement("store:group-commit", "store:atomic")
+async def test_a_write_that_fails_harms_none_of_those_that_are_committed_with_it(store: Store) -> None:
+    bad, scribes = Scribe.on(store, "bad"), [Scribe.on(store, f"e{number}") for number in range(4)]
+    await bad.start()
+    append = bad.append(ev.ToolCallIntended(call_id="a:1", arguments={}))
+
+    async def fail(wrong: Append) -> None:
+        with pytest.raises((VersionConflict, GuardFailed, ValueError)):
+            await store.append(wrong)
+
+    unwritable = replace(append.recorded[0], event=ev.ToolReturned(call_id="a:1", value=float("nan")))
+    async with anyio.create_task_group() as tasks:
+        for scribe in scribes:
+            tasks.start_soon(scribe.start)
+        tasks.start_soon(fail, replace(append, expected_version=append.expected_version - 1))
+        tasks.start_soon(fail, replace(append, recorded=(unwritable,)))
+        tasks.start_soon(fail, replace(append, guards=[guard("nothing")]))
+    for scribe in (bad, *scribes):
+        assert await store.read(scribe.execution.execution_id) == tuple(scribe.written)
+
+
 @requirement("store:cancelled-caller", "store:atomic")
 async def test_a_cancelled_caller_locks_nobody_out_and_leaves_all_or_nothing(back_end: BackEnd) -> None:
     one, two = back_end.connect(), back_end.connect()
@@ -342,18 +350,6 @@ async def test_what_is_looked_up_by_an_id_that_no_row_has_does_not_exist(store: 
     assert await store.claim("nobody", "p1") is None
     assert (await store.suspensions(principal=wrong)).rows == ()
     assert (await store.suspensions(thread_id=wrong)).total == 0
-
-
-@requirement("scheduler:fair", "store:deadlines")
-async def test_each_owner_is_served_in_turn_however_much_of_another_is_due(store: Store, clock: ManualClock) -> None:
-    for number, principal in enumerate(["ann"] * 30 + ["bob", "eve", "bob"]):
-        scribe = Scribe.on(store, f"e{number}", principal=principal)
-        await scribe.suspend(f"s{number}", addressee="clock", expires_at=clock.now() + number)
-    assert await store.due(5) == (await store.due(100))[:1]
-    clock.advance(100)
-    due = await store.due(100)
-    assert [row.suspension_id for row in due[:6]] == ["s0", "s30", "s31", "s1", "s32", "s2"]
-    assert len(due) == 33 and await store.due(3) == due[:3]
 
 
 @requirement("store:audit")

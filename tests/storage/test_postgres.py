@@ -16,10 +16,8 @@ from planwarden.agent.core.audit import AuditEntry, hash_row
 from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key
-from planwarden.storage.postgres.hints import EVERYTHING
 from planwarden.storage.postgres.store import PostgresStore
 from tests.storage.suite import Scribe
-from tests.storage.test_holdings import make_grant
 from tests.support.pooler import Pooler, shared_pooler
 from tests.support.ports import take_port
 from tests.support.postgres import Server, shared_server
@@ -99,16 +97,6 @@ async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStor
             connection.commit()
         known = connection.execute("SELECT x.owner = o.owner FROM executions x JOIN owners o USING (owner)").fetchall()
     assert known == [(True,)]
-
-
-async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStore, url: str) -> None:
-    grant = make_grant(store)
-    with psycopg.connect(url, autocommit=True) as other:
-        other.execute("LISTEN planwarden")
-        await store.add_grant(grant, AuditEntry(kind="grant_made", facts={}))
-        await store.revoke_grant(grant.grant_id, AuditEntry(kind="grant_revoked", facts={}))
-        heard = [hint.payload for hint in other.notifies(timeout=60, stop_after=2)]
-    assert [hint.partition("\n")[2] for hint in heard] == [EVERYTHING, EVERYTHING]
 
 
 async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group(store: PostgresStore) -> None:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
@@ -26,7 +27,7 @@ from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
 from tests.harness.process import Worker
 from tests.harness.team import Gate, engine_on, start, step
-from tests.kit import ManualClock, MemoryStore, requirement
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import Scribe, decided
 from tests.support.fakes import recording_tool
 from tests.support.slices import first_only
@@ -166,16 +167,6 @@ async def test_an_owner_that_closed_its_store_is_gone_and_a_living_one_is_not(pa
     await two.close()
 
 
-@requirement("sqlite:backup")
-async def test_a_store_in_memory_is_checked_and_backed_up_as_a_file_is(tmp_path: Path) -> None:
-    store = MemoryStore(ManualClock())
-    await Scribe.on(store, "e1").finish()
-    await store.backup(tmp_path / "copy.db")
-    copy = SqliteStore.open(tmp_path / "copy.db", clock=ManualClock())
-    assert await copy.read("e1") == await store.read("e1") and await copy.check() == await store.check()
-    await copy.close()
-
-
 @requirement("sqlite:damage")
 @pytest.mark.parametrize("flips", first_only(80, 400))
 async def test_a_flipped_byte_or_a_cut_never_changes_an_answer_and_nothing_is_rewritten(
@@ -248,6 +239,19 @@ async def test_a_log_that_was_edited_cut_or_taken_from_another_is_not_believed(
         for execution_id in ("e0", "e1"):
             await store.read(execution_id)
     await store.close()
+
+
+async def test_the_loop_goes_on_while_another_process_writes(path: Path, store: SqliteStore) -> None:
+    scribe = Scribe.on(store, "e1")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scribe.start)
+            for _ in range(100):
+                await anyio.lowlevel.checkpoint()
+            assert not scribe.written
+            other.execute("ROLLBACK")
+    assert await store.read("e1") == tuple(scribe.written)
 
 
 @requirement("sqlite:full", "store:atomic")

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import KeyUsed, LimitExceeded, PlanUnfinished, ThreadMovedOn, UsageError
+from planwarden.agent.common.errors import KeyUsed, LimitExceeded, PlanUnfinished, ThreadMovedOn
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Append, StartRequest, Store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
-from tests.kit import ManualClock, MemoryStore, requirement
+from tests.kit import requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe
-from tests.support.fakes import WatchedStore
 
 pytestmark = pytest.mark.anyio
 
@@ -178,14 +177,6 @@ async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeyp
     with pytest.raises(LimitExceeded, match="there are 1 schedules, which is the limit; remove one first"):
         await schedules.add(schedule("s2"), ADDED)
     assert len(await schedules.all()) == 1 and await kinds(store) == ["schedule_added"]
-
-
-async def test_a_store_without_schedules_is_said_so() -> None:
-    async def ignore(_: object) -> None:
-        """Nothing is hooked."""
-
-    with pytest.raises(UsageError, match="keeps no schedules"):
-        schedules_of(WatchedStore(MemoryStore(ManualClock()), ignore))
 
 
 @requirement("store:schedules")

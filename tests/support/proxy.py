@@ -16,10 +16,10 @@ class LosingProxy:
 
     def __init__(self, server: Path, folder: Path, loses: Callable[[bytes], bool]) -> None:
         self.path = folder / server.name
-        self.lost = self.accepted = 0
+        self.lost = 0
         self._server = server
         self._loses = loses
-        self._open, self._is_asked = threading.Event(), threading.Event()
+        self._open = threading.Event()
         self._open.set()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
@@ -30,8 +30,6 @@ class LosingProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                self.accepted += 1
-                self._is_asked.set()
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
@@ -80,11 +78,6 @@ class HoldingProxy(LosingProxy):
 
     def hold(self) -> None:
         self._open.clear()
-        self._is_asked.clear()
-
-    def wait_for_client(self) -> None:
-        """Return once somebody has connected since `hold`."""
-        self._is_asked.wait()
 
     def let_go(self) -> None:
         self._open.set()
