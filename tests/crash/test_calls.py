@@ -132,7 +132,9 @@ def check(outcomes: list[Outcome], promised: Outcome, fewest: int = 8) -> None:
 
 
 @requirement("crash:every-call", "replay:real", "retry:once", "rules:once", "rules:budget")
-@pytest.mark.parametrize(("name", "when", "kind"), each_once([*WORLDS], WHEN, [MortalSqlite, MortalPostgres]))
+@pytest.mark.parametrize(
+    ("name", "when", "kind"), each_once(["plan", "model", "once", "retry"], WHEN, [MortalSqlite, MortalPostgres])
+)
 async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
     tmp_path: Path, name: str, when: When, kind: Callable[[Path], Mortal]
 ) -> None:
