@@ -126,7 +126,7 @@ teeth: $(READY) ## Plant bugs in a copy of the tree, and see that tests find eac
 	@$(RUN) tests.teeth $(if $(PART),--part $(PART)) $(if $(ALL),--all) $(NAMES)
 
 ticks: $(READY) ## Start the ticks of schedules over two processes killed at random, each once: TICKS=100000, SEED=
-	@$(RUN) tests.ticks --ticks $(or $(TICKS),100000) $(if $(SEED),--seed $(SEED))
+	@$(RUN) tests.race.ticks --ticks $(or $(TICKS),100000) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(READY) ## Send INPUTS=10000 broken inputs to every entrance, with SEED=; ends within 10 minutes
 	@$(RUN) tests.fuzz --inputs $(or $(INPUTS),10000) $(if $(SEED),--seed $(SEED)) $(if $(ENTRANCE),--entrance $(ENTRANCE))

@@ -216,7 +216,7 @@ REQUIREMENTS: dict[str, str] = {
     "provider:bad-settings": "A wrong setting or a provider's refusal is one sentence, no traceback, never the key.",
     "store:reopen": "What was acknowledged is there after the file is opened again.",
     "store:cancelled-caller": "A cancelled caller leaves no transaction open.",
-    "store:group-commit": "Waiting writes share one transaction; a bad one does not harm the others.",
+    "store:group-commit": "A write that fails harms none of those that are committed with it.",
     "replay:decisions": "Replay folds a log and refuses the first recorded decision that `decide` would not take.",
     "replay:store": "`doctor --replay` streams over the logs of any store and names what does not replay.",
     "replay:upgrade": "A migration that leaves a log that does not replay is rolled back; nothing is written.",
@@ -265,7 +265,6 @@ REQUIREMENTS: dict[str, str] = {
     "crash:every-call": (
         "A crash at any store call: no effect twice, nothing acknowledged lost, same outcome, never stuck."
     ),
-    "crash:control": "The same check fails on an engine with a planted bug.",
     "crash:lost-answer": (
         "A commit whose answer was lost is found again; its calls run once, and nobody is asked about them."
     ),

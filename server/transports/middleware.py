@@ -1,4 +1,4 @@
-"""Middleware of the HTTP server: it counts the values of a body before the SDK parses it, and ends requests at the end."""
+"""Middleware of the HTTP server: count the values of a body before the SDK reads it, and end requests at the end."""
 
 import asyncio
 

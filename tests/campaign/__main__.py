@@ -19,11 +19,10 @@ from typing import Any
 import anyio
 
 from tests.campaign.mishaps import KILLS
-from tests.campaign.rounds import run_stage
+from tests.campaign.rounds import KILLED, run_stage
 from tests.harness.database import SharedDatabase
 from tests.harness.seams import PLANTS, SHARED_PLANTS
-from tests.harness.stage import Cast
-from tests.race.decisions import race_again_and_again
+from tests.race.racer import race_again_and_again
 from tests.support.paths import ROOT
 from tests.support.postgres import Server
 
@@ -39,8 +38,7 @@ RACES = 250
 """In a batch of decisions."""
 SHARED = "postgres"
 """The part whose processes share a PostgreSQL."""
-KILLED = Cast(("http", "program", "stdio"), "usual")
-SUMS = ("executions", "effects", "decisions", "reconciles")
+SUMS = ("executions", "effects", "decisions", "reconciles", "seconds")
 ALL_PLANTS = sorted({**PLANTS, **SHARED_PLANTS})
 
 
@@ -130,21 +128,18 @@ async def run_lane(given: argparse.Namespace) -> int:
 
 def run_decisions(seconds: float) -> int:
     """Run batches of races for one question, one after another, each as one line of the results."""
-    deadline, seed, code = time.monotonic() + seconds, len(read_results()), 0
+    deadline, seed, is_broken = time.monotonic() + seconds, len(read_results()), False
     while time.monotonic() < deadline:
         folder = FOLDER / f"decisions-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         report = race_again_and_again(folder, RACES, seed)
-        append_results(
-            {"part": "decisions", "seed": seed, "rounds": RACES, "effects": report.effects, "breaches": report.broken}
-        )
-        if report.broken:
-            code = 1
-        else:
+        append_results({"part": "decisions", "rounds": RACES, "effects": report.effects, "breaches": report.broken})
+        is_broken |= bool(report.broken)
+        if not report.broken:
             shutil.rmtree(folder)
         seed += 1
-    return code
+    return int(is_broken)
 
 
 def append_results(*lines: Line) -> None:
@@ -162,18 +157,13 @@ def read_results() -> list[Line]:
 
 def summarize(lines: list[Line]) -> str:
     """Add up rounds, batches and planted bugs, each by itself."""
-    rounds = [line for line in lines if line.get("plant") is None and "mishaps" in line]
-    kinds = {
-        "on files": [line for line in rounds if not line["is_shared"] and line["part"] != "kills"],
-        "on PostgreSQL": [line for line in rounds if line["is_shared"]],
-        "kills": [line for line in rounds if line["part"] == "kills"],
-    }
-    batches = [line for line in lines if line["part"] == "decisions"]
-    broken = sum(len(line["breaches"]) for line in batches)
+    groups: dict[str, list[Line]] = {name: [] for name in ("files", SHARED, "kills", "decisions")}
+    for line in lines:
+        if line.get("plant") is None:
+            groups.get(line["part"], groups["files"]).append(line)
     return "\n".join(
         [
-            *(f"{name}: {describe_rounds(found)}" for name, found in kinds.items()),
-            f"decisions: {sum(line['rounds'] for line in batches)}, {broken} breaches",
+            *(f"{name}: {describe_rounds(found)}" for name, found in groups.items()),
             *(describe_plant(name, lines) for name in ALL_PLANTS),
         ]
     )
@@ -181,11 +171,11 @@ def summarize(lines: list[Line]) -> str:
 
 def describe_rounds(lines: list[Line]) -> str:
     """Return one paragraph about these rounds."""
-    mishaps = Counter(name for line in lines for name in line["mishaps"])
+    mishaps = Counter(name for line in lines for name in line.get("mishaps", ()))
     breaches = Counter(breach.partition(":")[0] for line in lines for breach in line["breaches"])
-    counts = " ".join(f"{name}={sum(line[name] for line in lines)}" for name in SUMS)
+    counts = " ".join(f"{name}={sum(line.get(name, 0) for line in lines):.0f}" for name in SUMS)
     return (
-        f"rounds={len(lines)} {counts} seconds={sum(line['seconds'] for line in lines):.0f}\n"
+        f"rounds={sum(line.get('rounds', 1) for line in lines)} {counts}\n"
         f"  mishaps: {dict(mishaps.most_common())}\n"
         f"  breaches: {dict(breaches.most_common())}"
     )
@@ -193,15 +183,9 @@ def describe_rounds(lines: list[Line]) -> str:
 
 def describe_plant(name: str, lines: list[Line]) -> str:
     """Say after how many rounds each search for the planted bug found it."""
-    searched, needed = 0, list[int]()
-    for line in lines:
-        if line.get("plant") == name:
-            searched += 1
-            if line["breaches"]:
-                needed.append(searched)
-                searched = 0
-    rest = f", and not in {searched} more" if searched else ""
-    return f"planted {name}: found {len(needed)} times, after {needed} rounds{rest}"
+    rounds = "".join("x" if line["breaches"] else "." for line in lines if line.get("plant") == name)
+    *found, rest = (len(search) for search in rounds.split("x"))
+    return f"planted {name}: found {len(found)} times, after {[n + 1 for n in found]} rounds, and not in {rest} more"
 
 
 if __name__ == "__main__":

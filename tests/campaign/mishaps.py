@@ -11,12 +11,11 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from tests.campaign.cast import choose_kind
 from tests.harness.ledger import Ledger, is_stopped
 from tests.harness.manner import DIE_AFTER, DIE_BEFORE, STAND_STILL, Manner, plan, take
 from tests.harness.process import Lost, Process, poll
 from tests.harness.seams import CALL_S, LEASE_S, SILENT_S
-from tests.harness.stage import Kind, Stage
+from tests.harness.stage import PAGES, Kind, Stage
 
 SLOW_LIST_S = 1.5
 PAUSES_S = (LEASE_S * 1.1, LEASE_S * 2, LEASE_S + CALL_S + 0.7)
@@ -76,8 +75,11 @@ class Chaos:
         await anyio.sleep(self.chance.random())
         kinds: list[Kind] = [server.kind for server in self.stage.servers if server.process is victim]
         if kinds and self.chance.random() < 0.8:
+            others: tuple[Kind, ...] = ("http", "stdio", "program")
+            if self.stage.database is not None:
+                others = ("worker",) if kinds[0] == "worker" else PAGES
             with suppress(Lost):
-                await self.stage.start(choose_kind(self.chance, kinds[0], is_shared=self.stage.database is not None))
+                await self.stage.start(self.chance.choice(others))
 
     async def pause(self) -> None:
         """Stopped for longer than a lease, with or without its downstream servers; others take over in the meantime."""
@@ -212,16 +214,10 @@ MISHAPS: Mishaps = {
     Chaos.end: 1,
 }
 DATABASE_MISHAPS: Mishaps = {
-    Chaos.kill: 5,
-    Chaos.pause: 5,
+    **{mishap: weight for mishap, weight in MISHAPS.items() if mishap not in (Chaos.jump, Chaos.fill_disk)},
+    Chaos.stand_still: 4,
+    Chaos.die_before_call: 3,
     Chaos.cut: 4,
     Chaos.cut_and_pause: 3,
     Chaos.restart: 2,
-    Chaos.slow_start: 4,
-    Chaos.stand_still: 4,
-    Chaos.die_before_call: 3,
-    Chaos.slow_calls: 2,
-    Chaos.kill_desks: 1,
-    Chaos.die_in_call: 1,
-    Chaos.end: 1,
 }

@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 
-from tests.campaign.cast import draw_cast, end_some, list_missing
 from tests.campaign.checks import Checker
 from tests.campaign.mishaps import DATABASE_MISHAPS, MISHAPS, Chaos, Mishaps
 from tests.campaign.plans import random_plan
@@ -20,10 +19,18 @@ from tests.harness.clients import Refused
 from tests.harness.database import SharedDatabase
 from tests.harness.ledger import Ledger
 from tests.harness.people import People
-from tests.harness.process import Lost, poll
+from tests.harness.process import Lost, Patience, poll
 from tests.harness.records import Unreadable
-from tests.harness.stage import Cast, Server, Stage, open_stage
+from tests.harness.stage import PAGES, Cast, Kind, Server, Stage, open_stage
 
+PATIENCE_OF_PLANTS: dict[str, Patience] = {
+    "no-fence": "hasty",
+    "shared-no-fence": "hasty",
+    "shared-no-death": "product",
+}
+"""With which patience a planted bug shows."""
+MAX_PROCESSES = 4
+KILLED = Cast(("http", "program", "stdio"), "usual")
 CHAOS_S = 2.0
 SETTLE_S = 40.0
 IDLE_LOOKS = 5
@@ -170,6 +177,40 @@ class Round:
     def _totals(self) -> tuple[int, int, int, int]:
         effects, verdicts = len(Ledger.of(self.stage.folder).lines("done")), len(self.stage.testimony.verdicts)
         return len(self.stage.records.headers()), effects, verdicts, self.stage.testimony.reconciled
+
+
+def draw_cast(chance: random.Random, plant: str | None, *, is_shared: bool) -> Cast:
+    """Return two to four processes; on a shared database one or two servers, and two or three workers."""
+    drawn = chance.random()
+    patience: Patience = "hasty" if drawn < 0.5 else "usual"
+    if is_shared and drawn < 0.3:
+        patience = "product"
+    if plant is not None:
+        patience = PATIENCE_OF_PLANTS.get(plant, "usual")
+    if is_shared:
+        return Cast((chance.choice(PAGES), "worker", "worker", chance.choice((*PAGES, "worker"))), patience)
+    others: tuple[Kind, ...] = ("stdio", "program", "http")
+    return Cast(("http", *chance.sample(others, chance.randrange(1, 4))), patience, has_own_disk=True)
+
+
+def list_missing(stage: Stage, chance: random.Random) -> list[Kind]:
+    """Return what has to start so that everything can be decided and carried out."""
+    if stage.database is not None:
+        has_page, has_worker = stage.living("http", "front"), stage.living("worker")
+        return [*([] if has_page else [chance.choice(PAGES)]), *([] if has_worker else ["worker"])]
+    if not stage.living("http"):
+        return ["http"]
+    return [] if len(stage.living()) >= 2 else [chance.choice(("stdio", "program"))]
+
+
+def end_some(stage: Stage) -> None:
+    """End so many that no more than `MAX_PROCESSES` are left, of each kind that is needed at least one."""
+    ordered = sorted(stage.living(), key=lambda server: server.kind != "http")
+    if stage.database is not None:
+        pages, workers = stage.living("http", "front"), stage.living("worker")
+        ordered = [*pages[:1], *workers[:2], *pages[1:], *workers[2:]]
+    for server in ordered[MAX_PROCESSES:]:
+        server.process.end(signal.SIGTERM)
 
 
 async def look_whether_woken_works(stage: Stage) -> list[str]:

@@ -40,14 +40,12 @@ class Person:
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
     approves: bool = True
     """What the person says to a call that has not happened."""
-    wait_s: float = 60.0
-    """How long one look at a running execution lasts; then the clock goes on."""
 
     async def drive(self, execution: ExecutionState) -> ExecutionState:
         """Return the finished execution. What is stuck for a minute is stuck for ever."""
         with anyio.fail_after(60):
             while True:
-                execution = await self.engine.wait(execution, self.wait_s)
+                execution = await self.engine.wait(execution, 60)
                 if execution.is_finished:
                     self.acknowledged.finished[execution.execution_id] = execution.status
                     return execution

@@ -66,9 +66,5 @@ class Records:
         state = new_execution(header.execution_id, header.thread_id, "")
         return fold(state, self._read_log(header.execution_id))
 
-    def events(self, execution_id: str) -> list[Any]:
-        """The whole log of an execution."""
-        return list(self._read_log(execution_id))
-
     def _read_log(self, execution_id: str) -> tuple[Any, ...]:
         return read_log(execution_id, 0, self._fetch("read_events", (execution_id, 1)))

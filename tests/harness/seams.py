@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,7 @@ from typing import Any
 import psycopg
 
 from planwarden.agent.approval import grants
-from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.tool import CallContext
 from planwarden.agent.ports.grant import Grant
-from planwarden.agent.ports.store import Append, Lease
 from planwarden.agent.runtime import ownership, scheduler, unresponsive_owners
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer
@@ -34,7 +30,6 @@ from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite import pace, store
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.store import SqliteStore
-from planwarden.tools.registry import Registry
 from tests.harness.clock import SharedClock
 from tests.harness.database import NAME
 from tests.harness.ledger import Ledger
@@ -170,48 +165,6 @@ def ignore_the_shared_fence() -> None:
     SHARED_SQL["confirm"] = SHARED_SQL["confirm"].replace("owner = $4 AND fence = $5", "(owner = $4 OR fence <> $5)")
 
 
-def commit_intents_late() -> None:
-    """A tool runs before the intent of its call is stored, and its result is recorded afterwards."""
-    early, announced = dict[str, Any](), dict[int, tuple[Registry, list[Any]]]()
-    call = Registry.call
-
-    def building(build: Callable[..., Append]) -> Callable[..., Append]:
-        def announce(self: Any, transaction: Any, **facts: bool) -> Append:
-            append = build(self, transaction, **facts)
-            announced[id(append)] = self._context.performer._tools, transaction.jobs
-            return append
-
-        return announce
-
-    def storing(append_to: Callable[..., Any]) -> Callable[..., Any]:
-        async def call_first(self: SqliteStore, append: Append) -> Lease | None:
-            tools, jobs = announced.pop(id(append))
-            for job in jobs:
-                key = f"{append.execution.execution_id}:{job.key}"
-                if isinstance(job, CallJob) and job.call.effect == "effect" and job.kind == "call" and key not in early:
-                    context = CallContext(
-                        execution_id=append.execution.execution_id,
-                        step_id=job.call.step_id,
-                        call_id=job.call.call_id,
-                        idempotency_key=key,
-                        definition_digest=job.definition.digest,
-                    )
-                    with suppress(PlanwardenError):
-                        early[key] = await call(tools, job.call.tool_name, job.call.arguments or {}, context)
-            return await append_to(self, append)
-
-        return call_first
-
-    async def calling(self: Registry, name: str, arguments: Any, context: CallContext) -> Any:
-        if context.idempotency_key in early:
-            return early.pop(context.idempotency_key)
-        return await call(self, name, arguments, context)
-
-    wrap(Run, "_build_append", building)
-    wrap(SqliteStore, "append", storing)
-    replace(Registry, call=calling)
-
-
 def count_no_uses() -> None:
     """A grant lets calls through until its time is over."""
 
@@ -235,7 +188,6 @@ PLANTS: dict[str, Callable[[], None]] = {
     "no-fence": ignore_the_fence,
     # An owner counts as dead whether or not its process holds its lock.
     "no-lock": _count_as_dead(LivenessFile, "is_dead", lambda self, owner: owner not in self._held),
-    "late-intent": commit_intents_late,
 }
 SHARED_PLANTS: dict[str, Callable[[], None]] = {
     # A sign of life that never ends: what was killed is waited for as what is silent.

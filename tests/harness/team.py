@@ -3,7 +3,7 @@
 Calls are held at gates, clocks are set, and the clockwork is turned by hand.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Effect
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model
-from planwarden.agent.ports.store import Header, Store
+from planwarden.agent.ports.store import Changes, Header, Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.settings.policy import OperatorPolicy
@@ -30,8 +30,8 @@ from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
 from tests.harness.person import PERSON, PRINCIPAL, YES
-from tests.storage.suite import LEASE_S, BackEnd
-from tests.support.fakes import recording_tool
+from tests.storage.suite import BackEnd
+from tests.support.fakes import WatchedStore, recording_tool
 
 
 @dataclass
@@ -67,6 +67,24 @@ def engine_on(store: Store, tools: Registry, model: Model | None = None, **optio
     return Engine(store, tools, model or CallerModel(), OperatorPolicy(), **options)
 
 
+class SilentStore(WatchedStore):
+    """The store of a process that stands still: it renews no lease and notices nothing that others do, until it wakes.
+
+    What the process had begun goes on all the same.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.is_awake = False
+
+    async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
+        if self.is_awake:
+            await self.call("renew", lambda: self.inner.renew(owner, execution_ids))
+
+    async def changes(self, since: int) -> Changes:
+        return await self.call("changes", lambda: self.inner.changes(since)) if self.is_awake else Changes(since)
+
+
 class Team:
     """One store, one ledger, and processes that are engines of their own."""
 
@@ -93,14 +111,6 @@ class Team:
             first = self.tool(first.definition.name, effect=effect, before=gate.hold if gate else None)
         made = [tool for tool in (first, *others) if tool is not None]
         return engine_on(on(self.back_end.connect()), Registry([*made, DISPLAY_CONFIRMATION]), **options)
-
-    async def outlast_silence(self, engine: Engine, running: ExecutionState, step_s: float) -> None:
-        """Let time pass in which a silent owner renews nothing, until `engine` has taken over from it."""
-        self.clock.advance(LEASE_S)
-        while (await self.header(running)).fence == 1:
-            await engine.tick()
-            self.clock.advance(step_s)
-            await anyio.lowlevel.checkpoint()
 
     async def header(self, execution: ExecutionState) -> Header:
         header = await self.store.header(execution.execution_id)

@@ -1,44 +1,35 @@
-"""The program of a process that races another one: `tests.race.racer:serve FOLDER URL`.
+"""Two processes with sixteen tasks each race to approve, reject and time out one question, round after round.
 
-It reads one JSON command a line and answers each with one line. On a file the clock is shared, so that a deadline
-passes for all processes at the moment when one of them says so. Tools write their effects into one ledger.
+The program of each is `tests.race.racer:serve FOLDER`. It reads one JSON command a line and answers each with one line.
+The clock is shared, so that a deadline passes for all processes at the moment when one of them says so. The tool writes
+its effects into one ledger.
 """
 
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 from pydantic import JsonValue
 
-import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.models.caller import CallerModel
-from planwarden.agent.ports.policy import OnceRule
-from planwarden.agent.ports.store import Store
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.settings.rules import build_rule_book
-from planwarden.storage.location import read_location
-from planwarden.storage.opening import open_store
+from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
+from planwarden.tools.registry import Registry
 from tests.harness.clock import SharedClock
 from tests.harness.ledger import Ledger
 from tests.harness.person import PERSON
-from tests.harness.process import say
-from tests.harness.team import find_question, start, step
+from tests.harness.process import Worker, say
+from tests.harness.team import engine_on, find_question, start, step
 from tests.harness.worker import read_commands
 from tests.support.fakes import recording_tool
-from tests.support.wardens import plan, tool_step
 
 TASKS = 16
-LIMIT = 500
-BUDGET: dict[str, JsonValue] = {"sum": "amount", "limit": LIMIT, "per": "day"}
 DEADLINE_S = 10.0
 ASK: dict[str, JsonValue] = {
     **step("ask", "displayConfirmation", arguments={"action": "Book?", "timeoutSeconds": DEADLINE_S}),
@@ -46,20 +37,9 @@ ASK: dict[str, JsonValue] = {
 }
 
 
-def build_settings(home: Path) -> Settings:
-    """`refund` happens once per payment; `spend` passes by a rule with a budget, one for each round."""
-    rules = [
-        {"tool": "spend", "when": {"round": {"in": [number]}}, "then": "allow", "budget": [BUDGET]}
-        for number in range(50)
-    ]
-    book, facts = build_rule_book(rules)
-    once = {"refund": OnceRule(("/payment_id",), 86_400.0)}
-    return Settings(home=home, policy=OperatorPolicy(rules=book, once=once, facts={"rules": facts}))
-
-
 class Racer:
-    def __init__(self, warden: planwarden.Warden, clock: SharedClock) -> None:
-        self._warden, self._engine, self._clock = warden, warden.service.engine, clock
+    def __init__(self, engine: Engine, clock: SharedClock) -> None:
+        self._engine, self._clock = engine, clock
 
     async def ask(self) -> JsonValue:
         """Return a suspended execution: its id, the question and the deadline."""
@@ -106,56 +86,59 @@ class Racer:
         answers = [event for event in recorded if isinstance(event, ev.SuspensionDecided | ev.SuspensionTimedOut)]
         return [execution.status, verdict, len(answers)]
 
-    async def pay(self, number: int) -> JsonValue:
-        """Return how often each status was the end of plans that race for the keys and the budget of a round."""
-        ended = Counter[str]()
-        async with anyio.create_task_group() as tasks:
-            for task in range(TASKS):
-                once = tool_step("a", "refund", {"payment_id": f"p-{number}-{task % 2}"})
-                paid = tool_step("a", "spend", {"round": number, "amount": 100})
-                tasks.start_soon(self._run, ended, *((once, paid) if task % 3 else (paid, once)))
-        return dict(ended)
 
-    async def _run(self, ended: Counter[str], *steps: dict[str, JsonValue]) -> None:
-        for one in steps:
-            done = await self._warden.execute_plan(plan(one), wait_seconds=300)
-            ended[f"{done.error.code if done.error else done.status}"] += 1
-
-
-@asynccontextmanager
-async def open_race(folder: Path, url: str, clock: SharedClock) -> AsyncGenerator[Store]:
-    if url:
-        async with open_store(read_location(url)) as store:
-            yield store
-    else:
-        # Time jumps in these races, and an owner that is alive must not look dead for that.
-        store = SqliteStore.open(folder / "planwarden.db", clock=clock, lease_s=1e9)
-        yield store
-        await store.close()
-
-
-async def serve(folder: Path, url: str = "") -> None:
-    ledger, clock = Ledger(folder / "effects"), SharedClock(folder / "clock")
-
-    @planwarden.tool(risk="read", effect="effect")
-    async def refund(payment_id: str) -> str:
-        """Pay money back."""
-        ledger.write("done", key=payment_id, tool="refund")
-        return payment_id
-
-    @planwarden.tool()
-    async def spend(round: int, amount: float) -> float:
-        """Pay."""
-        ledger.write("done", key=str(round), tool="spend", value=amount)
-        return amount
-
-    tools = [refund, spend, recording_tool(ledger, "book", risk="dangerous")]
-    async with (
-        open_race(folder, url, clock) as store,
-        planwarden.Warden(settings=build_settings(folder), model=CallerModel(), tools=tools, store=store) as warden,
-    ):
-        racer = Racer(warden, clock)
-        commands = {"ask": racer.ask, "decide": racer.decide, "look": racer.look, "pay": racer.pay}
+async def serve(folder: Path) -> None:
+    clock, book = SharedClock(folder / "clock"), recording_tool(Ledger(folder / "effects"), "book", risk="dangerous")
+    # Time jumps in these races, and an owner that is alive must not look dead for that.
+    store = SqliteStore.open(folder / "planwarden.db", clock=clock, lease_s=1e9)
+    async with engine_on(store, Registry([book, DISPLAY_CONFIRMATION])) as engine:
+        racer = Racer(engine, clock)
+        commands = {"ask": racer.ask, "decide": racer.decide, "look": racer.look}
         say("ready")
         async for name, *arguments in read_commands():
             say(await commands[name](*arguments))
+    await store.close()
+
+
+ENDS = {"approved": "completed", "rejected": "rejected", "timed_out": "rejected"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    won: Counter[str]
+    """How many questions were approved, rejected and timed out."""
+    effects: int
+    broken: list[str]
+
+
+def race_again_and_again(folder: Path, rounds: int, seed: int) -> Report:
+    """Ask one new question each round, let both processes decide, and look who won and what everybody was told."""
+    won, broken, verdicts = Counter[str](), list[str](), dict[str, str]()
+    racers = list[Worker]()
+    try:
+        # One after the other, because the first one makes the tables.
+        for _ in range(2):
+            racers.append(Worker("tests.race.racer:serve", str(folder)))
+            assert racers[-1].read() == "ready"
+        for number in range(rounds):
+            execution_id, *asked = racers[number % 2].ask(["ask"])
+            for index, racer in enumerate(racers):
+                racer.send(["decide", execution_id, *asked, seed + 2 * number + index])
+            told = {word for racer in racers for word in racer.read()}
+            status, verdict, answers = racers[(number + 1) % 2].ask(["look", execution_id, asked[0]])
+            won[verdict] += 1
+            verdicts[f"{execution_id}:book:1"] = verdict
+            if (answers, status) != (1, ENDS.get(verdict)):
+                broken.append(f"round {number}: the log holds {answers} answers, {verdict} led to {status}")
+            for word in told & ({"approved", "rejected"} - {verdict}):
+                broken.append(f"round {number}: somebody was told {word} although it was {verdict}")
+        for racer in racers:
+            racer.close()
+    finally:
+        for racer in racers:
+            racer.kill()
+    effects = Ledger(folder / "effects").effects()
+    for key in effects.keys() | verdicts.keys():
+        if effects[key] != (verdicts.get(key) == "approved"):
+            broken.append(f"{key} happened {effects[key]} times although it was {verdicts.get(key)}")
+    return Report(won, effects.total(), broken)

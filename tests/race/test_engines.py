@@ -1,75 +1,83 @@
-"""Two engines on one store, as two processes on one file: answers, cancellations, takeovers and late results.
+"""Engines on one store, as processes on one file: answers, cancellations, takeovers, fronts, workers and missing tools.
 
 Nothing here waits for time: calls are held at gates, clocks are set, and the clockwork is turned by hand.
 """
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.store import Store
+from planwarden.agent.common.errors import UndecidableHere
+from planwarden.agent.core.tool import Effect, ToolDefinition
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
-from tests.harness.fault import SilentStore
-from tests.harness.person import NO, PERSON, YES
-from tests.harness.team import ASK, ASK_SOON, MAIL, SLOW, Gate, Team, answer, start, step
+from tests.harness.person import DID_NOT_HAPPEN, NO, PERSON, YES
+from tests.harness.team import (
+    ALONE,
+    ASK,
+    ASK_SOON,
+    MAIL,
+    SLOW,
+    Gate,
+    Team,
+    answer,
+    find_question,
+    start,
+    step,
+    until_status,
+)
 from tests.requirements import requirement
-from tests.storage.suite import LEASE_S
+from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 
 pytestmark = pytest.mark.anyio
 
 
-async def until_step(engine: Engine, execution: ExecutionState, step_id: str, status: str) -> None:
-    """Return when the step has the status in this engine's eyes."""
-    while (await engine.find(execution.execution_id)).steps[step_id].status != status:
-        await anyio.lowlevel.checkpoint()
+@pytest.fixture
+def team(back_end: BackEnd, tmp_path: Path) -> Team:
+    return Team(back_end, tmp_path)
+
+
+Elsewhere = Literal["answered", "cancelled", "expired"]
+ENDS: dict[Elsewhere, tuple[str, list[str]]] = {
+    "answered": ("completed", ["mail", "slow"]),
+    "cancelled": ("cancelled", []),
+    "expired": ("rejected", ["slow"]),
+}
 
 
 @requirement("engine:two-processes")
-async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_branch_still_runs(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate) as owner, team.process() as other:
-        running = await start(owner, SLOW, ASK, MAIL)
-        await gate.is_reached.wait()
-        answered = await answer(other, running)
-        assert answered.status == "running"
-        await owner.tick()
-        await until_step(owner, running, "mail", "completed")
-        assert team.ledger.tools_run() == ["mail"]
-        gate.may_pass.set()
-        done = await owner.wait(running, 60)
-    assert (done.status, team.ledger.tools_run()) == ("completed", ["mail", "slow"])
-
-
-@requirement("engine:two-processes")
-async def test_an_answer_for_an_execution_that_another_process_owns_is_recorded_before_anything_else_is_asked(
-    team: Team,
+@pytest.mark.parametrize("what", ENDS)
+async def test_what_another_process_records_reaches_the_owner_while_a_call_still_runs(
+    team: Team, what: Elsewhere
 ) -> None:
     gate = Gate()
-    watched: list[WatchedStore] = []
-
-    async def watch(_: StoreCall) -> None:
-        """Only the names of the calls count."""
-
-    def on(store: Store) -> Store:
-        watched.append(WatchedStore(store, watch))
-        return watched[0]
-
-    async with team.process(gate) as owner, team.process(on=on) as other:
-        running = await start(owner, SLOW, ASK, MAIL)
+    async with team.process(gate) as owner, team.process() as other:
+        running = await start(owner, SLOW, ASK_SOON, MAIL)
         await gate.is_reached.wait()
-        execution = await other.find(running.execution_id)
-        before = len(watched[0].calls)
-        await answer(other, execution)
-        made = [call for call in watched[0].calls[before:] if call in ("append", "claim", "read")]
-        assert made in (["append"], ["append", "claim"])
-        gate.may_pass.set()
+        match what:
+            case "answered":
+                assert (await answer(other, running)).status == "running"
+            case "cancelled":
+                await other.cancel(await other.find(running.execution_id), "enough")
+            case "expired":
+                # Less than after which a process whose connection is slow would be taken for dead.
+                team.clock.advance(1)
+                await other.tick()
         await owner.tick()
+        if what != "cancelled":
+            while (await owner.find(running.execution_id)).steps["mail"].status in ("pending", "running"):
+                await anyio.lowlevel.checkpoint()
+            gate.may_pass.set()
         done = await owner.wait(running, 60)
-    assert (done.status, sorted(team.ledger.tools_run())) == ("completed", ["mail", "slow"])
+    assert (done.status, team.ledger.tools_run()) == ENDS[what]
+    if what == "cancelled":
+        assert (done.cancel_reason, done.steps["slow"].calls[0].status) == ("enough", "outcome_unknown")
+        assert done.open_suspensions == ()
 
 
 @requirement("engine:two-processes")
@@ -91,39 +99,6 @@ async def test_an_answer_for_an_execution_whose_owner_has_just_gone_is_carried_o
         await command.tick()
         done = await command.wait(await answer(command, running), 60)
     assert (done.status, sorted(team.ledger.tools_run())) == ("completed", ["mail", "slow"])
-
-
-@requirement("engine:two-processes")
-async def test_an_answer_to_a_suspended_execution_is_continued_by_whoever_took_it(team: Team) -> None:
-    async with team.process() as first, team.process() as second:
-        asked = await first.wait(await start(first, ASK, MAIL), 60)
-        assert asked.status == "suspended"
-        done = await second.wait(await answer(second, asked), 60)
-        await first.tick()
-        assert (await first.find(asked.execution_id)) == done
-    assert (done.status, team.ledger.tools_run()) == ("completed", ["mail"])
-
-
-@requirement("engine:two-processes")
-async def test_a_watcher_in_another_process_is_woken_by_the_end(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate) as owner, team.process() as other:
-        running = await start(owner, SLOW)
-        await gate.is_reached.wait()
-        seen: list[ExecutionState] = []
-
-        async def watch() -> None:
-            seen.append(await other.wait(running, 60))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch)
-            await other.tick()
-            gate.may_pass.set()
-            done = await owner.wait(running, 60)
-            while not seen:
-                await anyio.lowlevel.checkpoint()
-                await other.tick()
-            assert seen == [done] and done.status == "completed"
 
 
 @requirement("engine:two-processes")
@@ -176,37 +151,6 @@ async def test_what_another_process_acknowledged_is_shown_although_something_of_
 
 
 @requirement("engine:two-processes")
-async def test_a_cancellation_from_another_process_stops_the_owners_call(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate) as owner, team.process() as other:
-        running = await start(owner, SLOW, ASK, MAIL)
-        await gate.is_reached.wait()
-        known = await other.find(running.execution_id)
-        await other.cancel(known, "enough")
-        await owner.tick()
-        done = await owner.wait(running, 60)
-    assert (done.status, done.cancel_reason, team.ledger.tools_run()) == ("cancelled", "enough", [])
-    assert done.steps["slow"].calls[0].status == "outcome_unknown"
-    assert done.open_suspensions == ()
-
-
-@requirement("engine:two-processes")
-async def test_a_deadline_that_another_process_saw_pass_reaches_the_owner(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate) as owner, team.process() as other:
-        running = await start(owner, SLOW, ASK_SOON, MAIL)
-        await gate.is_reached.wait()
-        # Less than after which a process whose connection is slow would be taken for dead.
-        team.clock.advance(1)
-        await other.tick()
-        await owner.tick()
-        await until_step(owner, running, "mail", "skipped")
-        gate.may_pass.set()
-        done = await owner.wait(running, 60)
-    assert (done.status, team.ledger.tools_run()) == ("rejected", ["slow"])
-
-
-@requirement("engine:two-processes")
 async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(team: Team) -> None:
     gate = Gate()
 
@@ -227,189 +171,150 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(tea
     assert (done.status, team.ledger.tools_run()) == ("completed", ["slow", "mail"])
 
 
-@requirement("engine:two-processes")
-async def test_an_owner_does_not_give_up_what_it_took_again_since_it_asked_who_owns_it(team: Team) -> None:
-    first, second = Gate(), Gate()
-    late = team.tool("late", before=second.hold)
-    is_to_hold, has_taken_again = False, anyio.Event()
-
-    async def watch(moment: StoreCall) -> None:
-        nonlocal is_to_hold
-        if (moment.call, moment.when, is_to_hold) != ("headers", "after", True):
-            return
-        is_to_hold = False
-        while (await team.stored(running)).open_suspensions:
-            await anyio.lowlevel.checkpoint()
-        first.may_pass.set()
-        asked = await owner.wait(running, 60)
-        assert asked.status == "suspended"
-        await answer(owner, asked)
-        await second.is_reached.wait()
-        has_taken_again.set()
-
-    again = step("again", "displayConfirmation", "slow", "ask", arguments={"action": "go on again?"})
-    async with team.process(first, tools=("slow", late), on=lambda store: WatchedStore(store, watch)) as owner:
-        async with team.process() as other:
-            running = await start(owner, SLOW, ASK, again, step("late", "late", "again"))
-            await first.is_reached.wait()
-            is_to_hold = True
-            await answer(other, running)
-            # A database may tell of the answer only later.
-            while not has_taken_again.is_set():
-                await owner.tick()
-                await anyio.lowlevel.checkpoint()
-            assert (await team.header(running)).fence == 2
-        second.may_pass.set()
-        done = await owner.wait(running, 60)
-    assert (done.status, team.ledger.tools_run()) == ("completed", ["slow", "late"])
-
-
-@requirement("engine:fenced", "store:takeover")
-async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_settles_nothing(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate, on=SilentStore) as silent, team.process() as other:
-        running = await start(silent, SLOW)
-        await gate.is_reached.wait()
-        await team.outlast_silence(other, running, UNLIMITED_S)
-        asked = await other.wait(running, 60)
-        assert [found.question.kind for found in asked.open_suspensions] == ["reconcile"]
-        gate.may_pass.set()
-        while not team.ledger.tools_run():
-            await anyio.lowlevel.checkpoint()
-        late = await silent.wait(running, 60)
-        assert late.status == "suspended" and "ToolReturned" not in await team.kinds(running)
-        truth = team.ledger.reconcile_answer(f"{running.execution_id}:slow:1")
-        done = await other.wait(await answer(other, asked, Decision(content=truth)), 60)
-    assert (done.status, team.ledger.tools_run()) == ("completed", ["slow"])
-    assert (await team.stored(running)) == done
-
-
-@requirement("engine:fenced")
-async def test_a_read_of_a_silent_owner_is_repeated_and_recorded_once(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate, effect="read", on=SilentStore) as silent, team.process(effect="read") as other:
-        running = await start(silent, SLOW)
-        await gate.is_reached.wait()
-        await team.outlast_silence(other, running, UNLIMITED_S)
-        done = await other.wait(running, 60)
-        gate.may_pass.set()
-        while len(team.ledger.tools_run()) < 2:
-            await anyio.lowlevel.checkpoint()
-        late = await silent.wait(running, 60)
-    assert done.status == late.status == "completed"
-    assert (await team.kinds(running)).count("ToolReturned") == 1
-
-
-@requirement("engine:fenced")
-async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_not_recorded(team: Team) -> None:
-    first, second = Gate(), Gate()
-
-    async def watch(moment: StoreCall) -> None:
-        if (moment.call, moment.when) == ("append", "before") and first.may_pass.is_set():
-            second.may_pass.set()
-            while "late" not in team.ledger.tools_run():
-                await anyio.lowlevel.checkpoint()
-
-    late, never = team.tool("late", effect="read", before=second.hold), Gate()
-    held = [team.tool(name, effect="read", before=never.hold) for name in ("late", "slow")]
-    async with (
-        team.process(
-            first, tools=("slow", late), effect="read", on=lambda store: SilentStore(WatchedStore(store, watch))
-        ) as silent,
-        team.process(tools=held) as other,
-    ):
-        running = await start(silent, step("late", "late"), SLOW)
-        await first.is_reached.wait()
-        await second.is_reached.wait()
-        await team.outlast_silence(other, running, UNLIMITED_S)
-        await never.is_reached.wait()
-        version = (await team.stored(running)).version
-        seen = await silent.find(running.execution_id)
-        first.may_pass.set()
-        await silent.wait_for_change(seen)
-        assert team.ledger.tools_run() == ["slow", "late"]
-        assert (await team.stored(running)).version == version
-        never.may_pass.set()
-        done = await other.wait(running, 60)
-    assert done.status == "completed"
-
-
-@requirement("store:takeover")
-async def test_of_many_processes_one_takes_over(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate, on=SilentStore) as silent:
-        running = await start(silent, SLOW)
-        await gate.is_reached.wait()
-        team.clock.advance(LEASE_S)
-        async with team.process() as one, team.process() as two, team.process() as three:
-            while (await team.header(running)).fence == 1:
-                async with anyio.create_task_group() as tasks:
-                    for engine in (one, two, three):
-                        tasks.start_soon(engine.tick)
-                        tasks.start_soon(engine.tick)
-                team.clock.advance(UNLIMITED_S)
-                await anyio.lowlevel.checkpoint()
-            asked = await one.wait(running, 60)
-            assert len(asked.open_suspensions) == 1
-        assert (await team.kinds(running)).count("ToolOutcomeUnknown") == 1
+CUT_OFF: list[tuple[Effect, Decision | None, tuple[str, str | None, str, list[str]]]] = [
+    ("read", None, ("completed", None, "completed", ["slow", "slow"])),
+    ("effect", DID_NOT_HAPPEN, ("completed", None, "completed", ["slow", "slow"])),
+    ("effect", NO, ("failed", "outcome_unknown", "skipped", [])),
+]
+"""What a call is, what a person says that becomes of it, and the end."""
 
 
 @requirement("engine:shutdown")
-async def test_an_effect_cut_off_by_shutdown_is_asked_about_by_the_next_process(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate) as engine:
-        running = await start(engine, SLOW)
+@pytest.mark.parametrize(("effect", "says", "end"), CUT_OFF)
+async def test_a_call_cut_off_by_shutdown_is_repeated_by_the_next_process_or_asked_about(
+    team: Team, effect: Effect, says: Decision | None, end: tuple[str, str | None, str, list[str]]
+) -> None:
+    gate, after = Gate(), step("after", "slow", "slow")
+    async with team.process(gate, effect=effect) as engine:
+        running = await start(engine, SLOW, after)
         await gate.is_reached.wait()
-    async with team.process() as engine:
+    async with team.process(effect=effect) as engine:
         await engine.tick()
-        asked = await engine.wait(running, 60)
+        if says is not None:
+            assert (await find_question(engine, running)).kind == "reconcile" and team.ledger.tools_run() == []
+            await answer(engine, running, says)
+        done = await engine.wait(await engine.find(running.execution_id), 60)
+    assert (done.status, done.error_code, done.steps["after"].status, team.ledger.tools_run()) == end
+
+
+class KnownPeers:
+    """Says what a test wants of the other processes."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.is_outdated = False
+        self.digests: dict[str, str] = {}
+
+    def change(self, *, is_outdated: bool = False, **digests: str) -> None:
+        self.generation += 1
+        self.is_outdated = is_outdated
+        self.digests = digests
+
+    def is_current(self, definition: ToolDefinition) -> bool:
+        return self.digests.get(definition.name, definition.digest) == definition.digest
+
+
+Member = Callable[..., Engine]
+
+
+@pytest.fixture
+def member(team: Team, monkeypatch: pytest.MonkeyPatch) -> Member:
+    """Make an engine with the tools of these names; a worker unless it is a `front`."""
+    # What one process leaves to others waits for their next turns, and those of a test come sooner.
+    monkeypatch.setattr("planwarden.agent.runtime.scheduler.TICK_S", 0.02)
+
+    def make(*tools: str, gate: Gate | None = None, front: bool = False, **options: Any) -> Engine:
+        options.setdefault("peers", KnownPeers())
+        return team.process(gate, tools=tools, adopts=not front, follows=not front, **options)
+
+    return make
+
+
+@requirement("scale:roles")
+async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(team: Team, member: Member) -> None:
+    async with member("mail", front=True) as front:
+        running = await start(front, ASK, MAIL)
+        header = await team.header(running)
+        assert (header.status, header.owner) == ("running", None)
+        assert await front.store.orphans(10) == (running.execution_id,)
+        await front.tick()
+        assert (await front.find(running.execution_id)).version == running.version
+        async with member("mail"):
+            asked = await until_status(front, running, "suspended")
+            [question] = asked.open_suspensions
+            _, is_accepted = await front.answer(asked, question.question.suspension_id, YES, PERSON)
+            assert is_accepted
+            done = await until_status(front, asked, "completed")
+            asked = await until_status(front, await start(front, ASK, MAIL, thread_id="t2"), "suspended")
+            await front.cancel(asked, "no longer wanted")
+            await until_status(front, asked, "cancelled")
+        assert done.is_finished
+    assert team.ledger.tools_run() == ["mail"]
+
+
+@requirement("scale:tools")
+@pytest.mark.parametrize("tools", [(), ("mail",)], ids=["without the tool", "with an older one"])
+async def test_work_goes_to_the_process_that_has_the_newest_tools_and_waits_until_there_is_one(
+    team: Team, member: Member, tools: tuple[str, ...]
+) -> None:
+    peers = KnownPeers()
+    peers.change(mail="digest of a newer version")
+    async with member("mail", front=True) as front, member(*tools, peers=peers) as poor:
+        running = await start(front, ALONE)
+        for _ in range(3):
+            await poor.tick()
+        waiting = await front.find(running.execution_id)
+        assert (waiting.status, waiting.version) == ("running", running.version)
+        async with member("mail"):
+            await until_status(front, running, "completed")
+    assert team.ledger.tools_run() == ["mail"]
+
+
+@requirement("scale:tools")
+async def test_an_answer_given_where_the_tool_is_missing_is_recorded_and_carried_out_elsewhere(
+    team: Team, member: Member
+) -> None:
+    async with member("mail") as rich:
+        asked = await until_status(rich, await start(rich, ASK, MAIL), "suspended")
+    async with member() as poor:
+        found = await poor.find(asked.execution_id)
+        [question] = found.open_suspensions
+        answered, is_accepted = await poor.answer(found, question.question.suspension_id, YES, PERSON)
+        assert (answered.status, is_accepted) == ("running", True)
+        assert team.ledger.tools_run() == []
+        async with member("mail"):
+            await until_status(poor, asked, "completed")
+    assert team.ledger.tools_run() == ["mail"]
+
+
+@requirement("scale:policy")
+async def test_a_process_with_an_older_policy_hands_over_what_it_runs_when_its_calls_have_ended(
+    team: Team, member: Member
+) -> None:
+    old_peers, gate = KnownPeers(), Gate()
+    async with member("mail", front=True) as front, member("mail", gate=gate, peers=old_peers):
+        running = await start(front, step("one", "mail"), step("two", "mail", "one"))
+        await gate.is_reached.wait()
+        old_peers.change(is_outdated=True)
+        gate.may_pass.set()
+        while (await team.header(running)).owner is not None:
+            await anyio.lowlevel.checkpoint()
+        assert (await front.find(running.execution_id)).status == "running"
+        assert team.ledger.tools_run() == ["mail"]
+        async with member("mail"):
+            await until_status(front, running, "completed")
+    assert team.ledger.tools_run() == ["mail", "mail"]
+
+
+@requirement("scale:policy")
+async def test_a_process_with_an_older_policy_lets_people_reject_but_not_approve(member: Member) -> None:
+    peers = KnownPeers()
+    async with member("mail", peers=peers) as engine:
+        asked = await until_status(engine, await start(engine, ASK, MAIL), "suspended")
         [found] = asked.open_suspensions
-        assert (found.question.kind, team.ledger.tools_run()) == ("reconcile", [])
-        truth = team.ledger.reconcile_answer(f"{running.execution_id}:slow:1")
-        done = await engine.wait(await answer(engine, asked, Decision(content=truth)), 60)
-    assert (done.status, team.ledger.tools_run()) == ("completed", ["slow"])
-
-
-@requirement("engine:shutdown")
-async def test_a_reconciliation_that_is_rejected_gives_the_step_up(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate) as engine:
-        running = await start(engine, SLOW, step("after", "mail", "slow"))
-        await gate.is_reached.wait()
-    async with team.process() as engine:
-        await engine.tick()
-        asked = await engine.wait(running, 60)
-        done = await engine.wait(await answer(engine, asked, NO), 60)
-    assert (done.status, done.error_code, team.ledger.tools_run()) == ("failed", "outcome_unknown", [])
-    assert done.steps["after"].status == "skipped"
-
-
-@requirement("engine:shutdown")
-async def test_a_read_cut_off_by_shutdown_is_repeated_by_the_next_process(team: Team) -> None:
-    gate = Gate()
-    async with team.process(gate, effect="read") as engine:
-        running = await start(engine, SLOW, MAIL, ASK)
-        await gate.is_reached.wait()
-    async with team.process(effect="read") as engine:
-        await engine.tick()
-        asked = await engine.wait(running, 60)
-        done = await engine.wait(await answer(engine, asked), 60)
-    assert (done.status, team.ledger.tools_run()) == ("completed", ["slow", "mail"])
-
-
-@requirement("engine:shutdown")
-async def test_a_call_that_ends_within_the_grace_of_shutdown_is_recorded(team: Team) -> None:
-    gate = Gate()
-    async with anyio.create_task_group() as tasks:
-
-        async def pass_when_closing() -> None:
-            await gate.is_reached.wait()
-            await anyio.lowlevel.checkpoint()
-            gate.may_pass.set()
-
-        async with team.process(gate, grace_s=3_600.0) as engine:
-            running = await start(engine, SLOW, step("after", "slow", "slow"))
-            tasks.start_soon(pass_when_closing)
-        recorded = await team.kinds(running)
-        assert recorded.count("ToolReturned") == 1 and team.ledger.tools_run() == ["slow"]
-        assert (await team.header(running)).owner is None
+        peers.change(is_outdated=True)
+        with pytest.raises(UndecidableHere, match="restart this one"):
+            await engine.answer(asked, found.question.suspension_id, YES, PERSON)
+        assert (await engine.find(asked.execution_id)).version == asked.version
+        rejected, is_accepted = await engine.answer(asked, found.question.suspension_id, NO, PERSON)
+        assert (rejected.status, is_accepted) == ("running", True)

@@ -1,36 +1,30 @@
 """Who owns an execution when processes stand still, clocks jump, or calls come back late."""
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import psycopg
 import pytest
-from anyio import TaskInfo
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.scheduler import TICK_S
-from planwarden.agent.runtime.unresponsive_owners import LOOK_S, RENEW_S, SILENT_S, UNLIMITED_S
-from planwarden.storage.postgres.processes import GONE_S
+from planwarden.agent.runtime.unresponsive_owners import RENEW_S, SILENT_S, UNLIMITED_S
 from planwarden.tools.base import Tool, define
 from tests.harness import team as engines
-from tests.harness.fault import ForgetfulStore, SilentStore
 from tests.harness.ledger import Ledger
 from tests.harness.person import DID_NOT_HAPPEN, NO, PRINCIPAL
-from tests.harness.team import ALONE, Gate, Team, find_question, start, step, until
+from tests.harness.team import ALONE, Gate, SilentStore, Team, find_question, start, step, until
 from tests.requirements import requirement
-from tests.storage.suite import LEASE_S, BackEnd, Postgres
+from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.slices import first_only
 
@@ -122,6 +116,12 @@ class Place(Team):
 
 
 @pytest.fixture
+def no_own_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first turn, an engine takes only those that the test asks for."""
+    monkeypatch.setattr(scheduler, "TICK_S", 3600.0)
+
+
+@pytest.fixture
 def place(back_end: BackEnd, tmp_path: Path) -> Place:
     return Place(back_end, tmp_path)
 
@@ -143,23 +143,6 @@ async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: P
     again = [f"{running.execution_id}:mail:1"] if decision is DID_NOT_HAPPEN else []
     assert place.ledger.tools_run() == ["mail"] * len(again)
     assert (place.mail.sent, place.other_mail.sent) == ([], again)
-
-
-@requirement("lease:effect")
-@pytest.mark.parametrize("back_end", ["postgres"], indirect=True)
-async def test_an_owner_that_was_taken_for_dead_sends_nothing(place: Place) -> None:
-    async with place.processes() as (owner, other, running):
-        assert isinstance(place.back_end, Postgres)
-        with psycopg.connect(place.back_end.url) as connection:
-            connection.execute("DELETE FROM owners WHERE owner = %s", (owner.owner,))
-        place.clock.advance(GONE_S)
-        while (await place.stored(running)).status == "running":
-            await other.tick()
-            await anyio.lowlevel.checkpoint()
-        done = await answer(other, await place.stored(running), DID_NOT_HAPPEN)
-        place.let_mail_end()
-        await other.wait(done, 60)
-    assert (place.mail.sent, len(place.other_mail.sent)) == ([], 1)
 
 
 @requirement("lease:effect")
@@ -197,7 +180,7 @@ async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -
     assert place.ledger.tools_run() == []
 
 
-@requirement("lease:late-report")
+@requirement("lease:late-report", "engine:fenced", "store:takeover")
 async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place) -> None:
     place.mail.may_send.set()
     async with place.processes() as (_, other, running):
@@ -211,34 +194,39 @@ async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place
         assert 'reported later that it returned: "sent"' in after.found[-1]
         assert (after.revision, after.suspension_id) == (before.revision + 1, before.suspension_id)
         assert after.digest != before.digest
+        assert (await place.stored(running)).status == "suspended"
+        assert "ToolReturned" not in await place.kinds(running)
         done = await answer(other, asked, Decision(approved=True, content={"happened": True, "result": "sent"}))
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
 
 
+@requirement("lease:effect")
+async def test_what_a_person_gave_up_is_told_when_the_call_still_comes_back(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.mail.may_send.set()
+    async with place.processes() as (_, other, running):
+        await until(lambda: bool(place.mail.sent))
+        await answer(other, await place.take_over(other, running), NO)
+        place.mail.may_return.set()
+        await until(lambda: "ended before this was known" in caplog.text)
+
+
 @requirement("lease:living")
-async def test_a_living_owner_keeps_its_execution_when_the_time_jumps(place: Place) -> None:
+async def test_a_living_owner_keeps_its_execution_when_the_time_jumps_or_all_processes_slept(place: Place) -> None:
     place.silent.is_awake = True
     async with place.processes() as (owner, other, running):
-        for seconds in (60, -3_600, 86_400):
-            place.clock.jump(seconds)
+        jumps = [lambda seconds=seconds: place.clock.jump(seconds) for seconds in (60, -3_600, 86_400)]
+        for pass_time in (*jumps, lambda: place.clock.advance(LEASE_S + UNLIMITED_S)):
+            pass_time()
             for engine in (other, owner, other):
                 await engine.tick()
+            header = await place.header(running)
+            assert (header.owner, header.fence) == (owner.owner, 1)
         place.let_mail_end()
         done = await owner.wait(running, 60)
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
     assert "ToolOutcomeUnknown" not in await place.kinds(running)
-
-
-@requirement("lease:living")
-async def test_a_living_owner_keeps_its_execution_when_all_processes_slept(place: Place) -> None:
-    place.silent.is_awake = True
-    async with place.processes() as (owner, other, running):
-        place.clock.advance(LEASE_S + UNLIMITED_S)
-        for engine in (other, owner, other):
-            await engine.tick()
-        header = await place.header(running)
-        assert (header.owner, header.fence) == (owner.owner, 1)
-        place.let_mail_end()
 
 
 @requirement("lease:living")
@@ -272,91 +260,6 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
         assert LEASE_S <= place.clock.steady() - began <= LEASE_S + TICK_S
         done = await other.wait(await other.find(running.execution_id), 60)
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
-
-
-@requirement("lease:living")
-@pytest.mark.usefixtures("no_own_turns")
-async def test_a_lease_that_ends_while_a_look_lasts_is_due_at_the_next_turn(place: Place) -> None:
-    begun = Gate()
-    looks, ends_at = 0, place.clock.steady() + LEASE_S
-
-    async def last_long(moment: StoreCall) -> None:
-        """The look before the end of the leases lasts until then, once the first of them was watched."""
-        nonlocal looks
-        left_s = ends_at - place.clock.steady()
-        if moment.call == "header" and moment.when == "before" and 0 < left_s <= LOOK_S:
-            looks += 1
-            if looks == 2:
-                place.clock.advance(left_s)
-
-    async with (
-        place.held(begun) as owner,
-        place.free(on=lambda store: WatchedStore(store, last_long)) as other,
-    ):
-        running = [await start(owner, ALONE, thread_id=thread_id) for thread_id in ("t", "t2")]
-        await begun.wait_for(2)
-        while looks < 2:
-            place.clock.advance(TICK_S)
-            await other.tick()
-        place.clock.advance(TICK_S)
-        await other.tick()
-        owners = [(await place.header(execution)).owner for execution in running]
-        assert owner.owner not in owners
-        for execution in running:
-            await other.wait(await other.find(execution.execution_id), 60)
-    assert place.ledger.tools_run() == ["mail"] * len(running)
-
-
-class Turns:
-    """Hooks into the store of a process: a command and a turn of its scheduler go for one execution at one moment."""
-
-    def __init__(self, looking: Store, running: ExecutionState, *, sees_owner_commit: bool) -> None:
-        """The command's lease is refused; then it reads what the takeover has committed, or commits too late."""
-        self._looking, self._running = looking, running
-        self._held = ("read", 1) if sees_owner_commit else ("append", 2)
-        """The call of the command that waits until the takeover has asked its question."""
-        self.is_claimed, self._may_begin, self._has_asked = anyio.Event(), anyio.Event(), anyio.Event()
-        self._commands: TaskInfo | None = None
-        self._calls: Counter[str] = Counter()
-
-    async def watch(self, moment: StoreCall) -> None:
-        if moment.call == "claim" and moment.when == "after" and not self.is_claimed.is_set():
-            self.is_claimed.set()
-            await self._may_begin.wait()
-        if not self.is_claimed.is_set() or moment.call not in ("read", "append"):
-            return
-        if self._commands is None:
-            self._commands = anyio.get_current_task()
-        if anyio.get_current_task() != self._commands:
-            header = await self._looking.header(self._running.execution_id)
-            if header is not None and header.status == "suspended":
-                self._has_asked.set()
-        elif moment.when == "before":
-            self._calls[moment.call] += 1
-            if (moment.call, self._calls[moment.call]) == self._held:
-                self._may_begin.set()
-                await self._has_asked.wait()
-
-
-@requirement("lease:living")
-@pytest.mark.usefixtures("no_own_turns")
-@pytest.mark.parametrize("sees_owner_commit", [True, False])
-async def test_what_is_cancelled_while_it_is_taken_over_ends_without_a_question(
-    place: Place, sees_owner_commit: bool
-) -> None:
-    async with place.process(tools=[place.mail.tool()]) as owner:
-        running = await start(owner, ALONE)
-        await place.mail.is_waiting.wait()
-    turns = Turns(place.back_end.connect(), running, sees_owner_commit=sees_owner_commit)
-    command = place.process(tools=[place.mail.tool()], on=lambda store: WatchedStore(store, turns.watch), adopts=False)
-    async with command, anyio.create_task_group() as tasks:
-        found = await command.find(running.execution_id)
-        place.clock.advance(RENEW_S)
-        tasks.start_soon(command.tick)
-        await turns.is_claimed.wait()
-        done = await command.cancel(found, None)
-        assert (await place.stored(running)).status == done.status == "cancelled"
-    assert place.ledger.tools_run() == []
 
 
 @requirement("lease:living")
@@ -429,54 +332,3 @@ async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_end
         assert done.status == "completed"
         assert [(await place.stored(found)).status for found in kept] == ["running", "running"]
     assert place.ledger.tools_run() == ["look"]
-
-
-@requirement("lease:living")
-@pytest.mark.usefixtures("no_own_turns")
-async def test_a_full_process_leaves_what_a_silent_one_had_to_one_that_has_room(place: Place) -> None:
-    begun = Gate()
-    async with (
-        place.process(begun, tools=("mail",), effect="read", concurrency=1) as busy,
-        place.held(begun) as owner,
-        place.free() as other,
-    ):
-        await start(busy, ALONE)
-        running = await start(owner, ALONE, thread_id="t2")
-        await begun.wait_for(2)
-        await place.wait_for_heir(running, owner, busy, other)
-        done = await other.wait(await other.find(running.execution_id), 60)
-    assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
-
-
-@requirement("lease:living")
-async def test_a_busy_process_takes_again_what_it_took_without_noticing(place: Place) -> None:
-    store = ForgetfulStore(place.back_end.connect())
-    front = place.process(tools=[place.mail.tool()], adopts=False, follows=False)
-    async with place.process(tools=[place.mail.tool()], on=lambda _: store) as busy, front:
-        await start(busy, ALONE)
-        await place.mail.is_waiting.wait()
-        left = await start(front, ALONE, thread_id="t2")
-        while store.lost is None:
-            with suppress(StoreError):
-                await busy.tick()
-        for _ in range(int(LEASE_S / RENEW_S) + 2):
-            place.clock.advance(RENEW_S)
-            await busy.tick()
-        after = await store.header(left.execution_id)
-        assert after is not None and store.lost.execution_id == left.execution_id
-        assert (after.owner, after.fence) == (busy.owner, store.lost.fence + 1)
-        place.let_mail_end()
-
-
-@requirement("lease:effect")
-async def test_what_a_person_gave_up_is_told_when_the_call_still_comes_back(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    place.mail.may_send.set()
-    async with place.processes() as (_, other, running):
-        await until(lambda: bool(place.mail.sent))
-        asked = await place.take_over(other, running)
-        done = await answer(other, asked, NO)
-        place.mail.may_return.set()
-        await until(lambda: "ended before this was known" in caplog.text)
-    assert done.status != "completed"

@@ -18,8 +18,8 @@ from tests.campaign.plans import random_plan
 from tests.harness.clients import Document
 from tests.harness.stage import Server, Stage
 from tests.server.mcp.http_support import HEADERS
-from tests.server.mcp.support import ERAS, ids_of, ok
-from tests.support.wardens import confirm, model_step, plan, tool_step
+from tests.server.mcp.support import ERAS, ok
+from tests.support.wardens import confirm, plan, tool_step
 
 FINISHED = ("completed", "rejected", "failed", "incomplete", "cancelled")
 DOCUMENT = TypeAdapter[Document](Document)
@@ -156,35 +156,6 @@ async def listen(load: Load) -> None:
             await ok(client, "cancel_execution", threadId=asked["threadId"])
 
 
-async def poll(load: Load) -> None:
-    async with load.connect() as client:
-        page = await ok(client, "list_suspensions", limit=100)
-        for asked in page.get("suspensions", [])[:5]:
-            await ok(client, "get_execution", threadId=asked["threadId"], observationsAfter=0)
-        await ok(client, "search_tools", query="pay somebody")
-
-
-async def think(load: Load) -> None:
-    """The caller is the model: it plans and names the calls of a step."""
-    async with load.connect() as client:
-        call: JsonValue = {"toolName": "calculator", "arguments": {"expression": "1 + 1"}}
-        answers = iter([plan(model_step("sum", "calculator")), {"toolCalls": [call]}])
-        goal = f"add one and one, {load.chance.random()}"
-        done = await ok(client, "run_goal", goal=goal, options={"synthesize": False, "waitSeconds": 5})
-        while done["status"] not in FINISHED:
-            if done["suspensions"]:
-                content = next(answers, {"content": "It is 2."})
-                done = await ok(client, "submit_answer", **ids_of(done), content=content, waitSeconds=5)
-            else:
-                done = await ok(client, "get_execution", threadId=done["threadId"])
-
-
-async def answer_the_downstream_server(load: Load) -> None:
-    """The server asks two questions in the middle of its call."""
-    async with load.connect() as client:
-        await load.run(client, tool_step("pay", "bank_transfer"))
-
-
 async def lose_the_downstream_server(load: Load) -> None:
     async with load.connect() as client:
         await load.run(client, tool_step("lost", "kiosk_collapse"), ends="failed")
@@ -211,9 +182,6 @@ PAUSES_S: dict[Scene, float] = {
     hang_up: 6,
     drop_the_connection: 5,
     listen: 6,
-    poll: 5,
-    think: 5,
-    answer_the_downstream_server: 8,
     lose_the_downstream_server: 60,
     come_and_go: 45,
 }

@@ -1,13 +1,14 @@
-"""What the servers hold while they work, sample by sample, and whether it grows."""
+"""What the servers hold while they work, sample by sample, whether it grows, and a picture of it."""
 
 import csv
 import os
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
-from pydantic import JsonValue
+from dev.svg import COLOURS, LEFT, frame
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -99,5 +100,37 @@ def write_samples(path: Path, samples: Sequence[Sample]) -> None:
         writer.writerows({name: round(value, 3) for name, value in sample.items()} for sample in samples)
 
 
-def as_documents(verdicts: Sequence[Verdict]) -> list[JsonValue]:
-    return [asdict(verdict) for verdict in verdicts]
+WIDTH, PANEL, RIGHT, TOP, GAP = 760, 120, 110, 48, 44
+
+
+def draw(samples: Sequence[Sample], servers: Sequence[str], title: str) -> str:
+    """Return one SVG: a panel for each measure, a line for each server; the horizontal axis is the minute."""
+    panels = [(measure, [(name, f"{measure.name} of {name}") for name in servers]) for measure in PROCESS_MEASURES]
+    panels += [(measure, [(measure.name, measure.name)]) for measure in (WAL, DATABASE)]
+    parts: list[str] = []
+    for number, (measure, series) in enumerate(panels):
+        parts.extend(_draw_panel(samples, measure, series, TOP + number * (PANEL + GAP)))
+    return frame(title, WIDTH, TOP + len(panels) * (PANEL + GAP), parts)
+
+
+def _draw_panel(
+    samples: Sequence[Sample], measure: Measure, series: Sequence[tuple[str, str]], top: int
+) -> Iterator[str]:
+    """`series` are labels and names."""
+    limit = max(sample[name] for sample in samples for _, name in series) / measure.scale * 1.1 or 1.0
+    last, right, bottom = samples[-1]["minute"] or 1.0, WIDTH - RIGHT, top + PANEL
+    yield f'<text x="{LEFT}" y="{top - 6}">{escape(measure.name)} ({measure.unit})</text>'
+    yield f'<path class="axis" d="M{LEFT} {top}V{bottom}H{right}"/>'
+    yield f'<text x="{LEFT - 8}" y="{bottom}" text-anchor="end">0</text>'
+    yield f'<text x="{LEFT - 8}" y="{top + 10}" text-anchor="end">{limit:.0f}</text>'
+    yield f'<text x="{right}" y="{bottom + 16}" text-anchor="end">{last:.0f} min</text>'
+    for number, (label, name) in enumerate(series):
+        colour = COLOURS[number % len(COLOURS)]
+        points = " ".join(
+            f"{LEFT + (right - LEFT) * sample['minute'] / last:.1f},"
+            f"{bottom - PANEL * sample[name] / measure.scale / limit:.1f}"
+            for sample in samples
+        )
+        yield f'<polyline class="line" stroke="{colour}" points="{points}"/>'
+        end = f"{label}: {samples[-1][name] / measure.scale:.0f}"
+        yield f'<text x="{right + 8}" y="{top + 14 + 18 * number}" style="fill:{colour}">{escape(end)}</text>'

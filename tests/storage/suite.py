@@ -24,7 +24,7 @@ from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.postgres.processes import GONE_S
 from planwarden.storage.postgres.store import PostgresStore
-from planwarden.storage.sqlite import database, pace
+from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.support.pooler import shared_pooler
@@ -102,18 +102,6 @@ class Sqlite:
             await store.close()
 
 
-class SlowSqlite(Sqlite):
-    """The same on a slow disk, so that commits and lookups run on threads."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._quick_s, pace.QUICK_S = pace.QUICK_S, -1.0
-
-    async def close(self) -> None:
-        await super().close()
-        pace.QUICK_S = self._quick_s
-
-
 class Postgres:
     """A database of its own on a real server."""
 
@@ -148,17 +136,15 @@ class PooledPostgres(Postgres):
 BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {
     "memory": Memory,
     "sqlite": Sqlite,
-    "sqlite, slow": SlowSqlite,
     "postgres": Postgres,
     "postgres, pooled": PooledPostgres,
 }
 _LANES = {
     "memory": pytest.mark.exhaustive,
     "postgres, pooled": pytest.mark.postgres,
-    "sqlite, slow": pytest.mark.exhaustive,
 }
 BACK_END_NAMES = [pytest.param(name, marks=_LANES.get(name, ())) for name in sorted(BACK_ENDS)]
-"""As parameters of a fixture. What needs a package of Debian runs only with `make postgres`. That a slow disk or none
+"""As parameters of a fixture. What needs a package of Debian runs only with `make postgres`. That no disk
 changes nothing above the laws of the store is seen only with `make exhaustive`."""
 
 

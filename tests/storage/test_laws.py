@@ -1,6 +1,7 @@
 """The laws of the `Store` port, over every store there is."""
 
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from typing import Any, Literal, cast
 
 import anyio
@@ -8,24 +9,18 @@ import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.artifact import Artifact, make_artifact
-from planwarden.agent.common.errors import (
-    ExecutionConflict,
-    GuardFailed,
-    LeaseLost,
-    ThreadBusy,
-    VersionConflict,
-)
+from planwarden.agent.common.artifact import make_artifact
+from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, VersionConflict
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
-from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, Store
+from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, StartRequest, Store
+from planwarden.storage.ports.schedules import schedules_of
 from tests.kit import ManualClock, requirement
-from tests.storage.suite import LEASE_S, BackEnd, Scribe, decided, guard, mainly
+from tests.storage.suite import LEASE_S, PLAN, BackEnd, Scribe, decided, guard
+from tests.storage.test_holdings import MADE, USE, begin, intend, make_grant, share
+from tests.storage.test_starts import ADDED, ENDED, KEYED, PAUSED, UNKEYED, create, schedule
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.parametrize("back_end", mainly("memory", "sqlite", "sqlite, slow", "postgres"), indirect=True),
-]
+pytestmark = pytest.mark.anyio
 
 
 async def everything(store: Store, execution_id: str) -> tuple[object, ...]:
@@ -75,39 +70,6 @@ async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) 
     assert await store.find_ids("a_", 2) == await store.find_ids("B", 2) == ()
 
 
-@requirement("store:thread-busy", "store:atomic")
-async def test_an_incomplete_execution_goes_on_only_while_its_thread_is_free(store: Store) -> None:
-    first, second = (Scribe.on(store, name, thread_id="t") for name in ("e1", "e2"))
-    await first.start()
-    await first.write(ev.ExecutionExhausted(budget="toolCalls"))
-    await second.suspend("s1")
-    before = await everything(store, "e1")
-    with pytest.raises(ThreadBusy):
-        await first.write(ev.ExecutionStarted())
-    assert await everything(store, "e1") == before
-    await second.write(ev.CancelRequested(), ev.ExecutionCancelled())
-    await first.write(ev.ExecutionStarted())
-    assert first.lease is not None and first.execution.status == "running"
-    with pytest.raises(ThreadBusy):
-        await Scribe.on(store, "e3", thread_id="t").start()
-
-
-@requirement("store:guard")
-async def test_a_question_that_is_answered_unknown_or_withdrawn_cannot_be_answered(store: Store) -> None:
-    scribe = Scribe.on(store, "e1")
-    await scribe.suspend("s1")
-    await scribe.write(decided("s1"), guards=[guard("s1")])
-    for name in ("s1", "never asked"):
-        with pytest.raises(GuardFailed):
-            await scribe.write(ev.CancelRequested(), guards=[guard(name)])
-    other = Scribe.on(store, "e2")
-    await other.suspend("s2")
-    await other.write(ev.CancelRequested(), ev.ExecutionCancelled())
-    row = await store.find_suspension("s2")
-    assert row is not None and row.status == "withdrawn"
-    assert (await store.suspensions()).rows == ()
-
-
 @requirement("store:guard", "store:atomic")
 @pytest.mark.parametrize(
     ("digest", "deadline", "at", "is_stored"),
@@ -141,36 +103,6 @@ async def test_an_answer_is_stored_only_in_its_revision_and_its_time(
     assert is_stored or await everything(store, "e1") == before
 
 
-@requirement("store:fence", "store:takeover", "store:atomic")
-async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_shut_out(
-    back_end: BackEnd, clock: ManualClock
-) -> None:
-    old, new = back_end.connect(), back_end.connect()
-    scribe = Scribe.on(old, "e1")
-    await scribe.start()
-    assert await new.claim("e1", "p2") is None
-    clock.advance(LEASE_S + 1)
-    taken = await new.claim("e1", "p2")
-    assert taken is not None and scribe.lease is not None and taken.fence > scribe.lease.fence
-    before = await everything(new, "e1")
-    with pytest.raises(LeaseLost):
-        await scribe.write(ev.ToolCallIntended(call_id="a:1", arguments={}))
-    assert await everything(new, "e1") == before
-    await Scribe(new, scribe.execution, owner="p2", lease=taken).finish()
-    with pytest.raises(LeaseLost):
-        await scribe.write(ev.CancelRequested())
-
-
-@requirement("store:takeover")
-async def test_leases_that_end_soon_are_listed_ahead(store: Store, clock: ManualClock) -> None:
-    for execution_id, passed_s in (("e1", 5.0), ("e2", 0.0)):
-        await Scribe.on(store, execution_id).start()
-        clock.advance(passed_s)
-    assert await store.orphans(10, ahead_s=LEASE_S - 5) == ("e1",)
-    assert await store.orphans(10, ahead_s=LEASE_S) == ("e1", "e2")
-    assert await store.orphans(1, ahead_s=LEASE_S) == ("e1",) and await store.orphans(10) == ()
-
-
 @requirement("store:takeover")
 async def test_a_lease_says_how_long_ago_the_process_lived_that_it_was_taken_from(
     store: Store, clock: ManualClock
@@ -187,54 +119,28 @@ async def test_a_lease_says_how_long_ago_the_process_lived_that_it_was_taken_fro
     assert again.left_s is None and not again.is_from_silent
 
 
-def with_artifacts(append: Append, *artifacts: Artifact) -> Append:
-    return replace(append, artifacts=artifacts)
-
-
-@requirement("artifact:atomic")
-async def test_an_artifact_is_found_in_its_thread_and_nowhere_else(store: Store) -> None:
+@requirement("artifact:atomic", "store:atomic", "store:prune")
+async def test_an_artifact_is_stored_with_its_transaction_found_in_its_thread_and_pruned_with_its_execution(
+    store: Store, clock: ManualClock
+) -> None:
     scribe = Scribe.on(store, "e1", thread_id="t1")
     await scribe.start()
-    text, image = make_artifact(b'["x"]'), make_artifact(bytes(range(256)), "image/png")
-    intent = ev.ToolCallIntended(call_id="a:1", arguments={})
-    await store.append(with_artifacts(scribe.append(intent), text, image, text))
+    text, image, refused = make_artifact(b'["x"]'), make_artifact(bytes(range(256)), "image/png"), make_artifact(b"[1]")
+    append = replace(scribe.append(ev.ToolCallIntended(call_id="a:1", arguments={})), artifacts=(text, image, text))
+    scribe.lease, scribe.execution = await store.append(append), append.execution
     await Scribe.on(store, "e2", thread_id="t2").start()
-    assert await store.artifact("t1", text.artifact_id) == text
-    assert await store.artifact("t1", image.artifact_id) == image
-    assert await store.artifact("t2", text.artifact_id) is None
-    assert await store.artifact("t1", "nope") is None
-    assert await store.artifact("nope", text.artifact_id) is None
-
-
-@requirement("artifact:atomic", "store:atomic")
-async def test_an_artifact_of_a_refused_transaction_is_not_stored(store: Store) -> None:
-    scribe = Scribe.on(store, "e1", thread_id="t1")
-    await scribe.suspend("s1")
-    refused, event = make_artifact(b"[1]"), ev.CancelRequested()
-    append = with_artifacts(scribe.append(event), refused)
-    with pytest.raises(VersionConflict):
-        await store.append(replace(append, expected_version=append.expected_version - 1))
-    with pytest.raises(LeaseLost):
-        await store.append(replace(append, lease=Lease("e1", "p1", 99)))
-    with pytest.raises(GuardFailed):
-        await store.append(replace(append, guards=[guard("s1", digest="another")]))
-    assert await store.artifact("t1", refused.artifact_id) is None
-
-
-@requirement("artifact:atomic", "store:prune")
-async def test_pruning_deletes_the_artifacts_of_what_it_deletes(store: Store, clock: ManualClock) -> None:
-    kept, gone = make_artifact(b"[1]"), make_artifact(b"[2]")
-    for name, artifact in (("running", kept), ("finished", gone)):
-        scribe = Scribe.on(store, name, thread_id=name)
-        await scribe.start()
-        append = with_artifacts(scribe.append(ev.ToolCallIntended(call_id="a:1", arguments={})), artifact)
-        scribe.lease, scribe.execution = await store.append(append), append.execution
-        if name == "finished":
-            await scribe.write(ev.ToolReturned(call_id="a:1"), ev.StepCompleted(step_id="a"), ev.ExecutionCompleted())
+    wrong = replace(scribe.append(ev.CancelRequested()), artifacts=(refused,))
+    for change in ({"expected_version": 3}, {"lease": Lease("e1", "p1", 99)}, {"guards": [guard("nothing")]}):
+        with pytest.raises((VersionConflict, LeaseLost, GuardFailed)):
+            await store.append(replace(wrong, **change))
+    for artifact in (text, image):
+        assert await store.artifact("t1", artifact.artifact_id) == artifact
+        assert await store.artifact("t2", artifact.artifact_id) is None
+    assert await store.artifact("t1", refused.artifact_id) is None is await store.artifact("t1", "nope")
+    await scribe.write(ev.ToolReturned(call_id="a:1"), ev.StepCompleted(step_id="a"), ev.ExecutionCompleted())
     clock.advance(10)
     assert await store.prune(clock.now()) == 1
-    assert await store.artifact("finished", gone.artifact_id) is None
-    assert await store.artifact("running", kept.artifact_id) == kept
+    assert await store.artifact("t1", text.artifact_id) is None
 
 
 @requirement("store:prune", "store:fence")
@@ -256,41 +162,152 @@ async def test_a_lease_of_a_pruned_execution_writes_to_no_other_that_has_its_pla
     assert await store.read("new") == tuple(new.written)
 
 
-@requirement("store:round-trip")
-async def test_what_one_connection_wrote_another_reads_at_once(back_end: BackEnd) -> None:
-    one, two = back_end.connect(), back_end.connect()
-    scribe = Scribe.on(one, "e1")
-    before = await two.changes(0)
-    await scribe.suspend("s1")
-    assert await two.read("e1") == tuple(scribe.written)
-    assert [row.suspension_id for row in (await two.suspensions()).rows] == ["s1"]
-    after = await two.changes(before.number)
-    assert after.number != before.number
-    assert after.executions is None or "e1" in after.executions
+Attempt = Callable[[Store, int], Awaitable[object]]
+Stored = Callable[[Store], Awaitable[int]]
+Race = Callable[[Store], Awaitable[tuple[Attempt, Stored]]]
+"""Returns what the racers do, and how many of them are stored."""
 
 
-async def _answer(store: Store, asking: Scribe, name: str, suspension_id: str, won: list[Scribe]) -> None:
-    scribe = Scribe(store, asking.execution, owner=name, written=[*asking.written])
-    try:
-        await scribe.write(decided(suspension_id, approved=name < "p4"), guards=[guard(suspension_id)])
-    except ExecutionConflict:
-        return
-    won.append(scribe)
+async def race_to_answer(store: Store) -> tuple[Attempt, Stored]:
+    asking = Scribe.on(store, "e1")
+    await asking.suspend("s1")
+
+    async def attempt(store: Store, number: int) -> None:
+        scribe = Scribe(store, asking.execution, owner=f"p{number}")
+        await scribe.write(decided("s1", approved=number % 3 == 0), guards=[guard("s1")])
+
+    async def stored(store: Store) -> int:
+        return len(await store.read("e1")) - asking.execution.version
+
+    return attempt, stored
 
 
-@requirement("store:one-winner", "store:atomic")
-async def test_of_racing_answers_through_two_connections_one_is_stored(back_end: BackEnd) -> None:
+def race_to_start(start: StartRequest) -> Race:
+    async def prepare(store: Store) -> tuple[Attempt, Stored]:
+        async def attempt(store: Store, number: int) -> None:
+            await create(store, f"e{number}", start)
+
+        async def stored(store: Store) -> int:
+            return len(await store.executions(None, 100))
+
+        return attempt, stored
+
+    return prepare
+
+
+async def race_to_go_on(store: Store) -> tuple[Attempt, Stored]:
+    """From an execution that has ended, with ones that end at once."""
+    first = await create(store, "e1", StartRequest())
+    await first.write(ENDED)
+    request = StartRequest(after="e1", after_version=first.execution.version)
+
+    async def attempt(store: Store, number: int) -> None:
+        scribe = Scribe.on(store, f"n{number}", thread_id=first.execution.thread_id)
+        append = scribe.append(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN), ENDED)
+        await store.append(replace(append, start=request))
+
+    async def stored(store: Store) -> int:
+        return len(await store.thread(first.execution.thread_id)) - 1
+
+    return attempt, stored
+
+
+async def race_for_a_grant(store: Store) -> tuple[Attempt, Stored]:
+    await store.add_grant(make_grant(store, uses=5), MADE)
+
+    async def attempt(store: Store, number: int) -> None:
+        scribe = Scribe.on(store, f"e{number}")
+        await scribe.start()
+        await scribe.write(USE)
+
+    async def stored(store: Store) -> int:
+        [grant] = await store.grants(only_open=False)
+        return grant.used
+
+    return attempt, stored
+
+
+async def race_for_a_budget(store: Store) -> tuple[Attempt, Stored]:
+    """Of calls two of which share a business key."""
+    stored_calls = list[int]()
+
+    async def attempt(store: Store, number: int) -> None:
+        scribe = await begin(store, f"e{number}")
+        once = ev.OnceKey(key=f"key {number // 2}", values={}, keep_s=3600)
+        await scribe.write(intend(share(100.0, limit=500.0), once=once))
+        stored_calls.append(number // 2)
+
+    async def stored(store: Store) -> int:
+        assert len(set(stored_calls)) == len(stored_calls)
+        return len(await store.find_once([f"key {number}" for number in range(8)]))
+
+    return attempt, stored
+
+
+async def race_to_change_a_schedule(store: Store) -> tuple[Attempt, Stored]:
+    await schedules_of(store).add(schedule(), ADDED)
+
+    async def attempt(store: Store, number: int) -> None:
+        if not await schedules_of(store).change(replace(schedule(), starting_at=number), PAUSED):
+            raise VersionConflict
+
+    async def stored(store: Store) -> int:
+        return [row.entry.kind for row in await store.audit_rows()].count("schedule_paused")
+
+    return attempt, stored
+
+
+RACES: dict[str, tuple[Race, int]] = {
+    "answers": (race_to_answer, 1),
+    "starts with a key": (race_to_start(KEYED), 1),
+    "starts of one plan": (race_to_start(UNKEYED), 1),
+    "starts that go on": (race_to_go_on, 1),
+    "uses of a grant": (race_for_a_grant, 5),
+    "shares of a budget": (race_for_a_budget, 5),
+    "changes of a schedule": (race_to_change_a_schedule, 1),
+}
+"""Each with the number of those that win."""
+
+
+@requirement("store:one-winner", "store:atomic", "store:starts", "store:grants", "store:schedules")
+@requirement("rules:once", "rules:budget")
+@pytest.mark.parametrize("name", RACES)
+async def test_of_racing_writers_through_two_connections_no_more_win_than_may(back_end: BackEnd, name: str) -> None:
+    prepare, winners = RACES[name]
     connections = back_end.connect(), back_end.connect()
-    for number in range(10):
-        asking, suspension_id = Scribe.on(connections[0], f"e{number}"), f"s{number}"
-        await asking.suspend(suspension_id)
-        won: list[Scribe] = []
-        async with anyio.create_task_group() as tasks:
-            for task in range(8):
-                tasks.start_soon(_answer, connections[task % 2], asking, f"p{task}", suspension_id, won)
-        [winner] = won
-        assert await connections[1].read(f"e{number}") == tuple(winner.written)
-        assert winner.execution.version == asking.execution.version + 1
+    attempt, stored = await prepare(connections[0])
+    won = list[int]()
+
+    async def compete(number: int) -> None:
+        with suppress(PlanwardenError):
+            await attempt(connections[number % 2], number)
+            won.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(16):
+            tasks.start_soon(compete, number)
+    assert len(won) == winners == await stored(connections[1])
+
+
+@requirement("store:group-commit", "store:atomic")
+async def test_a_write_that_fails_harms_none_of_those_that_are_committed_with_it(store: Store) -> None:
+    bad, scribes = Scribe.on(store, "bad"), [Scribe.on(store, f"e{number}") for number in range(4)]
+    await bad.start()
+    append = bad.append(ev.ToolCallIntended(call_id="a:1", arguments={}))
+
+    async def fail(wrong: Append) -> None:
+        with pytest.raises((VersionConflict, GuardFailed, ValueError)):
+            await store.append(wrong)
+
+    unwritable = replace(append.recorded[0], event=ev.ToolReturned(call_id="a:1", value=float("nan")))
+    async with anyio.create_task_group() as tasks:
+        for scribe in scribes:
+            tasks.start_soon(scribe.start)
+        tasks.start_soon(fail, replace(append, expected_version=append.expected_version - 1))
+        tasks.start_soon(fail, replace(append, recorded=(unwritable,)))
+        tasks.start_soon(fail, replace(append, guards=[guard("nothing")]))
+    for scribe in (bad, *scribes):
+        assert await store.read(scribe.execution.execution_id) == tuple(scribe.written)
 
 
 @requirement("store:cancelled-caller", "store:atomic")
@@ -333,18 +350,6 @@ async def test_what_is_looked_up_by_an_id_that_no_row_has_does_not_exist(store: 
     assert await store.claim("nobody", "p1") is None
     assert (await store.suspensions(principal=wrong)).rows == ()
     assert (await store.suspensions(thread_id=wrong)).total == 0
-
-
-@requirement("scheduler:fair", "store:deadlines")
-async def test_each_owner_is_served_in_turn_however_much_of_another_is_due(store: Store, clock: ManualClock) -> None:
-    for number, principal in enumerate(["ann"] * 30 + ["bob", "eve", "bob"]):
-        scribe = Scribe.on(store, f"e{number}", principal=principal)
-        await scribe.suspend(f"s{number}", addressee="clock", expires_at=clock.now() + number)
-    assert await store.due(5) == (await store.due(100))[:1]
-    clock.advance(100)
-    due = await store.due(100)
-    assert [row.suspension_id for row in due[:6]] == ["s0", "s30", "s31", "s1", "s32", "s2"]
-    assert len(due) == 33 and await store.due(3) == due[:3]
 
 
 @requirement("store:audit")

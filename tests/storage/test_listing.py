@@ -157,6 +157,12 @@ async def test_words_and_filters_find_what_meets_all_of_them(store: Store, back_
     assert titles["e2"] == ("monthly", False) and titles["e1"][1]
     await create(store, "e4", steps("find", "pay"))
     assert (await store.list_executions(EVERYTHING, limit=1)).rows[0].title == "use find; use pay"
+    thinking = await create(store, "e5", Plan(steps=(PlanStep(step_id="a", description="?", step_type="reasoning"),)))
+    asked = ev.ModelReplied(
+        purpose="step", step_id="a", content=None, calls=(ev.ProposedCall(tool_name="lookup", arguments={}),)
+    )
+    await thinking.write(ev.StepStarted(step_id="a"), asked, ev.ToolCallIntended(call_id="a:1", arguments={}))
+    assert await names(store, ExecutionFilter(tool="lookup")) == ["e5"]
     back_end.clock.advance(10)
     assert await store.prune(back_end.clock.now()) == 1
     assert "e3" not in await names(store) and await store.list_hosts() == ("Claude", "Codex")
@@ -174,19 +180,6 @@ async def test_hostile_texts_are_cut_and_stored(store: Store) -> None:
     assert len(row.host) + len(row.saved_plan) < 1_000
     assert await names(store, ExecutionFilter(host=row.host, saved_plan=row.saved_plan)) == ["e1"]
     assert await names(store, ExecutionFilter(host=hostile, saved_plan=hostile, search="<B>\u202ex")) == ["e1"]
-
-
-@requirement("store:listed")
-async def test_a_tool_that_a_model_calls_beside_the_plan_is_found(store: Store) -> None:
-    step = PlanStep(step_id="a", description="think", step_type="reasoning")
-    scribe = await create(store, "e1", Plan(steps=(step,)))
-    call = ev.ProposedCall(tool_name="lookup", arguments={})
-    await scribe.write(
-        ev.StepStarted(step_id="a"), ev.ModelReplied(purpose="step", step_id="a", content=None, calls=(call,))
-    )
-    assert await names(store, ExecutionFilter(tool="lookup")) == []
-    await scribe.write(ev.ToolCallIntended(call_id="a:1", arguments={}))
-    assert await names(store, ExecutionFilter(tool="lookup")) == ["e1"]
 
 
 @requirement("store:listed")

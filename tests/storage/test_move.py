@@ -1,10 +1,12 @@
-"""Moving a store: everything arrives as it was, one place is used at a time, and what cannot be moved stays."""
+"""Moving a store: everything arrives as it was, one place is used at a time, and what cannot be moved stays.
 
-import shutil
+A move that is killed leaves at every moment at most one of the two stores that can be used.
+"""
+
+import signal
 import sqlite3
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +15,6 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import InvalidArguments, StoreError, StoreReplaced
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.api.audit import AuditReader
@@ -21,14 +22,15 @@ from planwarden.server.api.verification import AuditVerdict
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.move import move
-from planwarden.storage.moving.tables import LEFT, MERGED, OWNED, TABLES
+from planwarden.storage.moving.tables import TABLES
 from planwarden.storage.opening import open_store
 from planwarden.storage.postgres.connection import connect
 from planwarden.storage.postgres.moved_marker import write_mark
 from planwarden.storage.postgres.store import PostgresStore
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
-from tests.support.full_store import dump, fill, intend, make_url
+from tests.support.full_store import dump, fill, make_url
+from tests.support.paths import ROOT
 from tests.support.postgres import shared_server
 from tests.support.slices import first_only
 
@@ -36,6 +38,52 @@ pytestmark = pytest.mark.anyio
 
 MakePlace = Callable[[str], StoreLocation]
 KINDS = ("sqlite", "postgres")
+PROGRAM = """
+import os, signal, sys
+from planwarden.storage.location import read_location
+from planwarden.storage.moving import move as moving
+from planwarden.storage.moving.postgres import PostgresSide
+from planwarden.storage.moving.sqlite import SqliteSide
+
+source, target, moment = sys.argv[1:]
+pass_on, commits, passed = moving.RowSum.pass_on, 0, 0
+
+def die(reached):
+    if reached == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def count(self, rows):
+    global passed
+    for row in pass_on(self, rows):
+        passed += 1
+        die(f"row {passed}")
+        yield row
+
+def counting(commit):
+    def count_commit(self):
+        global commits
+        commits += 1
+        die(f"before commit {commits}")
+        commit(self)
+        die(f"after commit {commits}")
+    return count_commit
+
+moving.RowSum.pass_on = count
+for side in (PostgresSide, SqliteSide):
+    side.commit = counting(side.commit)
+moving.move(read_location(source), read_location(target))
+"""
+MOMENTS = {
+    # The moment, then what can be used after it: the source, the target as an empty store, or neither.
+    "row 1": "both",
+    "row 30": "both",
+    "row 80": "both",
+    "before commit 1": "both",
+    "after commit 1": "source",
+    "before commit 2": "source",
+    "after commit 2": "neither",
+    "before commit 3": "neither",
+}
 DIRECTIONS = first_only(*(("sqlite", "postgres"), ("postgres", "sqlite")), *((kind, kind) for kind in KINDS), keep=2)
 
 
@@ -162,45 +210,6 @@ async def test_rows_of_the_audit_that_are_missing_at_the_end_are_missed_after_a_
             file.execute(statement)
     move(old, new)
     assert (await verify(new)).problems == ("rows 3 to 3 are missing at the end",)
-
-
-def test_every_table_and_column_of_both_databases_is_one_that_moves_or_is_known_not_to(place: MakePlace) -> None:
-    file, database = place("sqlite"), place("postgres")
-    assert file.path is not None
-    file.path.touch()
-    assert set(move(file, database).rows.values()) == {0}
-    found: dict[str, dict[str, set[str]]] = {"sqlite": {}, "postgres": {}}
-    with closing(sqlite3.connect(file.path)) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
-            found["sqlite"][name] = {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
-    columns = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
-    with psycopg.connect(database.url) as connection:
-        for name, column in connection.execute(columns.encode()):
-            found["postgres"].setdefault(name, set()).add(column)
-    tables = {"sqlite": {"sqlite_sequence", "move_mark"}, "postgres": {"schema_versions"}}
-    # Those that a database has for itself.
-    own = {"sqlite": {"events.position", "artifacts.number"}, "postgres": {"events.token"}}
-    columns_of = {
-        kind: {f"{name}.{column}" for name in TABLES for column in there[name]} - own[kind]
-        for kind, there in found.items()
-    }
-    assert columns_of["sqlite"] == columns_of["postgres"] and columns_of["sqlite"] >= {*OWNED}
-    for kind in KINDS:
-        assert found[kind].keys() - {*TABLES, *LEFT, *MERGED} == tables[kind]
-
-
-async def test_large_results_pass_one_at_a_time(place: MakePlace) -> None:
-    old, new, size = place("sqlite"), place("postgres"), 1024 * 1024
-    async with open_store(old) as store:
-        for number in range(8):
-            scribe = Scribe.on(store, f"e{number}")
-            await scribe.start()
-            await intend(store, scribe, artifacts=(make_artifact(bytes([number]) * size),))
-    tracemalloc.start()
-    move(old, new)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 5 * size
 
 
 @requirement("move:empty-target")
@@ -342,12 +351,48 @@ async def test_a_target_that_does_not_hold_what_was_copied_is_found_out(place: M
     assert "running" in str(dump(new)["executions"])
 
 
-async def test_a_copy_of_a_file_from_before_the_move_is_no_way_around_the_mark_of_the_target(place: MakePlace) -> None:
-    old, new = place("sqlite"), place("postgres")
-    await make_one(old)
-    assert old.path is not None
-    backup = old.path.with_name("backup.db")
-    shutil.copy(old.path, backup)
-    move(old, new)
-    with pytest.raises(StoreError, match="executions: 1"):
-        move(StoreLocation(path=backup), new)
+async def is_usable(location: StoreLocation) -> bool:
+    try:
+        await verify(location)
+    except StoreError as error:
+        assert "was moved to" in error.message or "was broken off; run `planwarden" in error.message
+        return False
+    return True
+
+
+def move_and_die(source: StoreLocation, target: StoreLocation, moment: str) -> None:
+    urls = [location.url or location.safe_url for location in (source, target)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *urls, moment], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@requirement("move:crash")
+@pytest.mark.postgres
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("source", "target"), DIRECTIONS)
+async def test_a_killed_move_leaves_no_two_stores_and_the_next_run_starts_again(
+    place: MakePlace, source: str, target: str, moment: str
+) -> None:
+    old, new, other = place(source), place(target), place("sqlite")
+    for location in (old, other):
+        await make_full(location)
+    was = dump(old)
+    move_and_die(old, new, moment)
+    usable = {"both": (True, True), "source": (True, False), "neither": (False, False)}[MOMENTS[moment]]
+    assert (await is_usable(old), await is_usable(new)) == usable
+    if usable[1]:
+        assert not any(dump(new).values())
+    else:
+        for pair in ((other, new), (new, place("sqlite"))):
+            with pytest.raises(StoreError, match="was broken off"):
+                move(*pair)
+    if usable[0]:
+        # What is written between the two runs moves with the second one.
+        await make_one(old, "between")
+        was = dump(old)
+    report = move(old, new)
+    assert (await is_usable(old), await is_usable(new), await is_usable(other)) == (False, True, True)
+    assert dump(new) == was
+    assert report.rows == {name: len(rows) for name, rows in was.items()}

@@ -1,31 +1,23 @@
 """What only PostgreSQL does: owners are locks, others hear what changed, and whoever starts is told what is wrong."""
 
 import re
-import threading
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from planwarden.agent.common.errors import ExecutionConflict, InvalidArguments, StoreError
+from planwarden.agent.common.errors import ExecutionConflict, StoreError
 from planwarden.agent.core import audit
 from planwarden.agent.core.audit import AuditEntry, hash_row
 from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key
-from planwarden.storage.postgres.hints import EVERYTHING
 from planwarden.storage.postgres.store import PostgresStore
-from planwarden.storage.sql.database import SqlTransaction
 from tests.storage.suite import Scribe
-from tests.storage.test_grants import make_grant
-from tests.support.certificates import make_certificate
 from tests.support.pooler import Pooler, shared_pooler
 from tests.support.ports import take_port
 from tests.support.postgres import Server, shared_server
@@ -64,20 +56,6 @@ async def test_rows_of_the_audit_that_many_processes_write_and_seal_make_one_cha
         await store.close()
 
 
-def test_a_connection_that_breaks_while_a_store_opens_is_said_as_any_other(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut(connection: psycopg.Connection[Any], url: str) -> None:
-        with psycopg.connect(url, autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
-
-    monkeypatch.setattr("planwarden.storage.postgres.store.migrate", cut)
-    before = threading.active_count()
-    with pytest.raises(StoreError, match="cannot be reached or ended the connection"):
-        PostgresStore.open(url)
-    assert threading.active_count() == before
-
-
 async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_free(url: str) -> None:
     living, looking = PostgresStore.open(url), PostgresStore.open(url, gone_s=3600.0)
     hasty = PostgresStore.open(url, gone_s=0.0)
@@ -105,16 +83,6 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
         await store.close()
 
 
-async def test_two_stores_of_one_owner_do_not_wait_for_its_lock(url: str) -> None:
-    first, second, looking = (PostgresStore.open(url, gone_s=0.0) for _ in range(3))
-    await Scribe.on(first, "e1", owner="same").start()
-    await Scribe.on(second, "e2", owner="same").start()
-    await first.close()
-    await second.close()
-    assert set(await looking.orphans(10)) == {"e1", "e2"}
-    await looking.close()
-
-
 async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStore, url: str) -> None:
     scribe = Scribe.on(store, "e1")
     with psycopg.connect(url) as connection:
@@ -129,69 +97,6 @@ async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStor
             connection.commit()
         known = connection.execute("SELECT x.owner = o.owner FROM executions x JOIN owners o USING (owner)").fetchall()
     assert known == [(True,)]
-
-
-async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_were_lost(url: str) -> None:
-    one, two = PostgresStore.open(url), PostgresStore.open(url)
-    seen = await two.changes(0)
-    assert seen.executions is None
-    await Scribe.on(one, "e1").start()
-    found = await two.changes(seen.number)
-    while found.number == seen.number:
-        await anyio.sleep(0.01)
-        found = await two.changes(seen.number)
-    assert found.executions is None or found.executions == {"e1"}
-    assert (await two.changes(found.number + 1_000_000)).executions is not None
-    for store in (one, two):
-        await store.close()
-
-
-async def test_a_grant_of_one_process_is_news_for_the_others(store: PostgresStore, url: str) -> None:
-    grant = make_grant(store)
-    with psycopg.connect(url, autocommit=True) as other:
-        other.execute("LISTEN planwarden")
-        await store.add_grant(grant, AuditEntry(kind="grant_made", facts={}))
-        await store.revoke_grant(grant.grant_id, AuditEntry(kind="grant_revoked", facts={}))
-        heard = [hint.payload for hint in other.notifies(timeout=60, stop_after=2)]
-    assert [hint.partition("\n")[2] for hint in heard] == [EVERYTHING, EVERYTHING]
-
-
-async def test_an_operation_that_is_repeated_forgets_what_its_first_attempt_refused(store: PostgresStore) -> None:
-    attempts = 0
-
-    def work(transaction: SqlTransaction) -> int:
-        nonlocal attempts
-        attempts += 1
-        if attempts == 1:
-            raise InvalidArguments("not yet")
-        return attempts
-
-    def fail_once(transaction: SqlTransaction) -> None:
-        if attempts == 1:
-            raise psycopg.errors.SerializationFailure("again")
-
-    database = store._database  # pyright: ignore[reportPrivateUsage]
-    found: list[int] = []
-
-    async def run() -> None:
-        found.append(await database.write(work))
-
-    is_busy, may_go_on = threading.Event(), threading.Event()
-
-    def occupy(transaction: SqlTransaction) -> bool:
-        is_busy.set()
-        return may_go_on.wait()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(database.write, occupy)
-        await anyio.to_thread.run_sync(is_busy.wait)
-        tasks.start_soon(run)
-        tasks.start_soon(database.write, fail_once)
-        # Both have asked when the loop has had its turn; then they are one group.
-        await anyio.lowlevel.checkpoint()
-        await anyio.lowlevel.checkpoint()
-        may_go_on.set()
-    assert found == [2]
 
 
 async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group(store: PostgresStore) -> None:
@@ -249,14 +154,12 @@ async def test_appends_of_two_processes_to_the_same_executions_do_not_wait_for_e
 
 @pytest.fixture(scope="module")
 def strict() -> Generator[tuple[Server, str]]:
-    """A server with few connections that asks for passwords on its port, and the URL of a user of it."""
+    """A server that asks for passwords on its port, and the URL of a user of it."""
     port = str(take_port())
     server = Server(
         ["local all all trust", "host all bob all reject", "host all all 127.0.0.1/32 scram-sha-256"],
         listen_addresses="127.0.0.1",
         port=port,
-        max_connections="8",
-        superuser_reserved_connections="3",
     )
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("CREATE ROLE ann LOGIN PASSWORD 'secret'")
@@ -292,16 +195,6 @@ def test_a_url_that_the_server_refuses_is_told_what_to_check_and_never_its_passw
     assert sentence in refusal(strict[1].replace(part, by))
 
 
-def test_a_server_without_a_free_connection_is_said_to_have_none(strict: tuple[Server, str]) -> None:
-    with ExitStack() as held:
-        for _ in range(5):
-            held.enter_context(psycopg.connect(strict[1]))
-        assert "has no free connection; raise its max_connections" in refusal(strict[1])
-        for _ in range(3):
-            held.enter_context(psycopg.connect(strict[0].url))
-        assert "has no free connection; raise its max_connections" in refusal(strict[1])
-
-
 def test_a_server_that_only_reads_is_said_to_be_perhaps_a_standby_and_of_several_each_is_named(
     strict: tuple[Server, str],
 ) -> None:
@@ -315,19 +208,15 @@ def test_a_server_that_only_reads_is_said_to_be_perhaps_a_standby_and_of_several
 
 
 def test_an_address_without_an_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match="the URL of the store is not one of PostgreSQL"):
+        PostgresStore.open("postgresql://ann:secret@host:port:x/y?nothing=secret")
     assert "cannot be reached" in refusal("postgresql://ann:secret@127.0.0.1:1/plans")
     assert connections.CONNECT_S < 45
     monkeypatch.setattr(connections, "CONNECT_S", 2)
-    silent = HoldingProxy(tmp_path / "none", tmp_path)
+    silent = HoldingProxy(tmp_path / "elsewhere" / ".s.PGSQL.5432", tmp_path)
     silent.hold()
     assert "does not answer; check that it runs" in refusal(f"postgresql:///plans?host={tmp_path}")
     silent.close()
-
-
-def test_a_url_that_is_none_is_not_repeated() -> None:
-    with pytest.raises(StoreError, match="the URL of the store is not one of PostgreSQL") as refused:
-        PostgresStore.open("postgresql://ann:secret@host:port:x/y?nothing=secret")
-    assert "secret" not in refused.value.message
 
 
 @pytest.mark.postgres
@@ -345,30 +234,4 @@ async def test_a_pooler_is_refused_where_only_it_is_named_and_one_without_a_free
         await second.header("e1")
     for store in (first, second):
         await store.close()
-    pooler.end()
-
-
-@pytest.mark.postgres
-async def test_tls_is_spoken_where_it_is_required_and_a_certificate_that_nobody_signed_is_refused(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("planwarden.storage.postgres.reader.PATIENCE_S", 0.3)
-    certificate, key = make_certificate()
-    pooler = Pooler(
-        shared_server(),
-        {"server.crt": certificate, "server.key": key},
-        client_tls_sslmode="require",
-        client_tls_cert_file="server.crt",
-        client_tls_key_file="server.key",
-    )
-    (tmp_path / "root.crt").write_text(certificate)
-    trusting = f"sslmode=verify-full sslrootcert={tmp_path / 'root.crt'}"
-    for tls in ("sslmode=require", trusting):
-        store = PostgresStore.open(f"{pooler.lead_to(url)} {tls}", control_url=url)
-        assert await store.header("e1") is None
-        await store.close()
-    (tmp_path / "other.crt").write_text(make_certificate()[0])
-    for tls in ("sslmode=disable", f"sslmode=verify-full sslrootcert={tmp_path / 'other.crt'}"):
-        with pytest.raises(StoreError, match="does not agree on TLS; check sslmode and the certificates"):
-            PostgresStore.open(f"{pooler.lead_to(url)} {tls}")
     pooler.end()

@@ -1,31 +1,36 @@
-"""The SQLite file itself: modes, migrations, files that are refused, backups, dead owners."""
+"""The SQLite file: modes, backups, dead owners, and damage: flipped bytes, edited rows, full disks, other files."""
 
-import json
 import os
+import random
 import shutil
 import signal
 import sqlite3
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections.abc import AsyncIterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import fold
-from planwarden.agent.core.state import new_execution
+from planwarden.server.cli.checks.replay import replay_logs
+from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.harness.process import WORKER
-from tests.kit import ManualClock, MemoryStore, requirement
+from planwarden.storage.sqlite.writer import Writer
+from planwarden.tools.registry import Registry
+from tests.harness.ledger import Ledger
+from tests.harness.process import Worker
+from tests.harness.team import Gate, engine_on, start, step
+from tests.kit import ManualClock, requirement
 from tests.storage.suite import Scribe, decided
-from tests.support.paths import ROOT
+from tests.support.fakes import recording_tool
+from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
 
@@ -88,12 +93,6 @@ async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
 
 
 @requirement("sqlite:modes")
-def test_the_file_is_private_before_sqlite_opens_it(path: Path) -> None:
-    database.prepare(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and path.stat().st_size == 0
-
-
-@requirement("sqlite:modes")
 @pytest.mark.parametrize(("others", "mode"), [([], 0o700), (["holiday.jpg"], 0o755)])
 def test_a_loose_folder_is_tightened_unless_other_things_live_in_it(
     tmp_path: Path, others: list[str], mode: int
@@ -112,140 +111,17 @@ def test_every_commit_waits_until_the_disk_has_it(path: Path) -> None:
     assert settings == {"synchronous": 2, "fullfsync": 1}
 
 
-@requirement("sqlite:migrate")
-async def test_an_empty_file_is_brought_to_the_newest_schema_once(path: Path) -> None:
-    database.prepare(path)
-    for _ in range(2):
-        store = SqliteStore.open(path, clock=ManualClock())
-        assert (await store.check())["schema"] == database.latest_version()
-        await store.close()
-    header = contents(path.parent)[path.name][:100]
-    assert int.from_bytes(header[60:64], "big") == database.latest_version()
-    assert int.from_bytes(header[68:72], "big") == database.APPLICATION_ID
-
-
-@requirement("sqlite:migrate")
-async def test_many_processes_may_create_the_file_at_the_same_time(path: Path) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        stores = list(threads.map(SqliteStore.open, [path] * 8))
-    for number, store in enumerate(stores):
-        await Scribe.on(store, f"e{number}").finish()
-    for store in stores:
-        assert (await store.check())["executions"] == 8
-    for store in stores:
-        await store.close()
-
-
-@requirement("sqlite:migrate")
-async def test_a_crash_before_the_first_checkpoint_leaves_a_file_that_opens(path: Path, tmp_path: Path) -> None:
-    database.prepare(path)
-    connection = database.connect(path)
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("PRAGMA user_version = 0")
-    connection.execute("COMMIT")
-    crashed = tmp_path / "crashed"
-    shutil.copytree(path.parent, crashed)
-    connection.close()
-    store = SqliteStore.open(crashed / path.name, clock=ManualClock())
-    await Scribe.on(store, "e1").finish()
-    await store.close()
-
-
-@requirement("sqlite:migrate-rows", "store:reopen")
-async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows_or_left_as_it_was(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs = await written(path)
-    real = database.migrations()
-    added = "ALTER TABLE executions ADD COLUMN region TEXT;"
-    broken, whole = f"{added}\nDROP TABLE no_such_table;", f"{added}\nDROP INDEX finished_executions;"
-    monkeypatch.setattr(database, "migrations", lambda: [*real, broken])
-    with pytest.raises(StoreError):
-        SqliteStore.open(path, clock=ManualClock())
-    for migrations in (real, [*real, whole]):
-        monkeypatch.setattr(database, "migrations", partial(list[str], migrations))
-        store = SqliteStore.open(path, clock=ManualClock())
-        assert (await store.check())["schema"] == len(migrations)
-        for execution_id, log in logs.items():
-            assert await store.read(execution_id) == log
-        assert [row.suspension_id for row in (await store.suspensions()).rows] == [f"s{n}" for n in range(0, 12, 2)]
-        await store.close()
-
-
-@requirement("replay:upgrade")
-async def test_an_upgrade_that_could_not_continue_an_execution_is_rolled_back_and_names_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await written(path)
-    store = SqliteStore.open(path, clock=ManualClock())
-    for name, is_finished in (("unproven", False), ("over", True)):
-        scribe = Scribe.on(store, name)
-        await scribe.start()
-        await scribe.write(ev.StepCompleted(step_id="a", validation="passed"))
-        if is_finished:
-            await scribe.write(ev.ExecutionCompleted())
-    await store.close()
-    before = database.migrations()
-    with monkeypatch.context() as changed:
-        newer = [*before, "ALTER TABLE executions ADD COLUMN region TEXT;"]
-        changed.setattr(database, "migrations", lambda: newer)
-        with pytest.raises(StoreError) as caught:
-            SqliteStore.open(path, clock=ManualClock())
-    text = caught.value.message
-    assert "was not upgraded and nothing was written" in text and "'over'" not in text
-    assert "execution 'unproven' (thread 'thread of unproven') from event 4 (StepCompleted) on: " in text
-    store = SqliteStore.open(path, clock=ManualClock())
-    assert (await store.check())["schema"] == len(before)
-    await store.close()
-
-
-def make_other(path: Path, *statements: str) -> None:
-    path.unlink()
-    for statement in statements:
-        edit(path, statement)
-
-
-BOOKMARKS, OTHER, NONE = "CREATE TABLE bookmarks (url TEXT)", "another application", "not a planwarden database"
-REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "newer": (lambda path: edit(path, f"PRAGMA user_version = {database.latest_version() + 1}"), "newer planwarden"),
-    "marked": (lambda path: edit(path, "PRAGMA application_id = 42"), OTHER),
-    "versioned": (lambda path: make_other(path, BOOKMARKS, "PRAGMA user_version = 1"), OTHER),
-    "bookmarks": (lambda path: make_other(path, BOOKMARKS), OTHER),
-    "text": (lambda path: path.write_text("Dear diary, " * 100, encoding="utf-8"), NONE),
-    "cut header": (lambda path: path.write_bytes(path.read_bytes()[:60]), NONE),
-    "garbage header": (lambda path: path.write_bytes(b"\xff" * 100 + path.read_bytes()[100:]), NONE),
-}
-
-
-@requirement("sqlite:refused-untouched", "sqlite:damage")
-@pytest.mark.parametrize("kind", REFUSED)
-async def test_a_file_that_is_not_ours_to_use_is_refused_and_no_byte_changes(path: Path, kind: str) -> None:
-    spoil, message = REFUSED[kind]
-    await written(path, 1)
-    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
-    shutil.rmtree(path.parent / "owners")
-    spoil(path)
-    before = contents(path.parent)
-    assert list(before) == [path.name]
-    with pytest.raises(StoreError, match=message):
-        SqliteStore.open(path, clock=ManualClock())
-    assert contents(path.parent) == before
-
-
-@requirement("sqlite:refused-untouched")
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afpfs", "davfs", "ceph"])
-def test_a_network_file_system_is_refused_before_the_file_exists(path: Path, kind: str) -> None:
-    home = str(path.parent.parent).replace(" ", "\\040")
-    with pytest.raises(StoreError, match="network file system"):
-        database.prepare(path, mounts=lambda: f"/ ext4\n{home} {kind}\n/elsewhere ext4")
-    assert not path.exists()
-
-
-@requirement("sqlite:refused-untouched")
-@pytest.mark.parametrize("mounts", ["", "/ ext4", "/ nfs4\nHOME ext4", "/ btrfs\n/home/other nfs", "HOME fuse.lxcfs"])
-def test_a_local_file_system_is_accepted_also_below_or_beside_a_remote_one(path: Path, mounts: str) -> None:
-    database.prepare(path, mounts=lambda: mounts.replace("HOME", str(path.parent.parent)))
-    assert path.exists()
+@requirement("store:takeover")
+@pytest.mark.slow
+async def test_a_killed_owner_is_known_to_be_dead_although_its_lease_has_not_run_out(store: SqliteStore) -> None:
+    holder = Worker("tests.crash.programs:hold", str(store.path.parent))
+    assert holder.read() == "held"
+    assert await store.orphans(10) == ()
+    assert await store.claim("held", "p2") is None
+    holder.kill()
+    assert await store.orphans(10) == ("held",)
+    taken = await store.claim("held", "p2")
+    assert taken is not None and taken.fence == 2 and taken.left_s is not None and not taken.is_from_silent
 
 
 @requirement("sqlite:backup")
@@ -272,61 +148,11 @@ async def test_a_backup_taken_while_others_write_is_one_consistent_moment(
     for copy in copies:
         assert [found.name for found in copy.parent.glob(f"{copy.name}*")] == [copy.name]
         opened = SqliteStore.open(copy, clock=ManualClock())
-        headers = await opened.executions(None, 10_000)
-        for header in headers:
-            state = fold(
-                new_execution(header.execution_id, header.thread_id, header.principal),
-                await opened.read(header.execution_id),
-            )
-            assert (state.version, state.status) == (header.version, header.status)
-        assert (await opened.check())["integrity"] == "ok"
-        sizes.append(len(headers))
+        report = await replay_logs(opened, has_finished=True)
+        assert report.faults == [] and (await opened.check())["integrity"] == "ok"
+        sizes.append(report.executions)
         await opened.close()
     assert sizes == sorted(sizes)
-
-
-@requirement("sqlite:backup")
-async def test_a_backup_never_overwrites(store: SqliteStore, tmp_path: Path) -> None:
-    target = tmp_path / "copy.db"
-    target.write_text("precious", encoding="utf-8")
-    with pytest.raises(StoreError, match="exists already"):
-        await store.backup(target)
-    with pytest.raises(StoreError, match="cannot write"):
-        await store.backup(tmp_path / "nowhere" / "copy.db")
-    assert target.read_text(encoding="utf-8") == "precious"
-
-
-@pytest.fixture
-def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that owns the running execution `held`."""
-    process = subprocess.Popen(
-        [*WORKER, "tests.crash.programs:hold", str(path.parent)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdin is not None
-    assert json.loads(process.stdout.readline()) == "held"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    process.stdin.close()
-
-
-@requirement("store:takeover")
-@pytest.mark.slow
-async def test_a_killed_owner_is_known_to_be_dead_although_its_lease_has_not_run_out(
-    holder: subprocess.Popen[str], store: SqliteStore
-) -> None:
-    assert await store.orphans(10) == ()
-    assert await store.claim("held", "p2") is None
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-    assert await store.orphans(10) == ("held",)
-    taken = await store.claim("held", "p2")
-    assert taken is not None and taken.fence == 2 and taken.left_s is not None and not taken.is_from_silent
 
 
 @requirement("store:takeover")
@@ -341,25 +167,205 @@ async def test_an_owner_that_closed_its_store_is_gone_and_a_living_one_is_not(pa
     await two.close()
 
 
-@requirement("store:round-trip")
-async def test_only_commits_of_others_are_changes(path: Path) -> None:
-    one, two = (SqliteStore.open(path, clock=ManualClock()) for _ in range(2))
-    scribe = Scribe.on(one, "e1")
+@requirement("sqlite:damage")
+@pytest.mark.parametrize("flips", first_only(80, 400))
+async def test_a_flipped_byte_or_a_cut_never_changes_an_answer_and_nothing_is_rewritten(
+    path: Path, tmp_path: Path, flips: int
+) -> None:
+    logs = await written(path)
+    intact = contents(path.parent)[path.name]
+    # These two bytes choose between rollback journal and write-ahead log; SQLite may set them to the latter.
+    offsets = [n for n, byte in enumerate(intact) if byte and n not in (18, 19)]
+    damaged = {f"cut at {keep}": intact[: int(len(intact) / 4096 * keep) * 4096 + 100] for keep in (0.15, 0.5, 0.9)}
+    for offset in random.Random(7).sample(offsets, flips):
+        flipped = bytes((intact[offset] ^ 1 << offset % 8,))
+        damaged[f"flipped at {offset}"] = intact[:offset] + flipped + intact[offset + 1 :]
+    refused: list[str] = []
+    for name, data in damaged.items():
+        copy = tmp_path / name / path.name
+        replace_contents(copy, data)
+        if await _fails_closed(copy, logs, name):
+            refused.append(name)
+        assert contents(copy.parent)[copy.name] == data, f"rewritten: {name}"
+    assert len(refused) > flips / 3 and set(refused) >= set(list(damaged)[:3])
+
+
+async def _fails_closed(path: Path, logs: dict[str, tuple[ev.Recorded, ...]], name: str) -> bool:
+    """Whether anything was refused; raises when an answer was wrong."""
+    try:
+        store = SqliteStore.open(path, clock=ManualClock())
+    except StoreError:
+        return True
+    is_refused = False
+    for execution_id, log in logs.items():
+        try:
+            found = await store.read(execution_id)
+        except StoreError:
+            is_refused = True
+            continue
+        assert found in (log, ()), f"a wrong answer: {name}"
+        if not found:
+            # Only when the row that says that the execution exists is the damaged one.
+            assert await store.header(execution_id) is None, f"a lost log: {name}"
+    await store.close()
+    return is_refused
+
+
+NOT_WRITTEN = "not what was written"
+ORDER = "SELECT position FROM events ORDER BY first LIMIT 1 OFFSET"
+
+
+@requirement("sqlite:damage", "sqlite:gap")
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE events SET body = replace(body, 'amount', 'amoumt')", NOT_WRITTEN),
+        ("UPDATE events SET at = at + 1", NOT_WRITTEN),
+        ("UPDATE events SET body = 'x'", NOT_WRITTEN),
+        ("DELETE FROM events", "does not say where"),
+        # The logs of two executions change places.
+        ("UPDATE events SET execution = execution - 3; UPDATE events SET execution = -execution", NOT_WRITTEN),
+        *((f"DELETE FROM events WHERE position = ({ORDER} {n})", "missing|ends with|not say") for n in range(5)),
+    ],
+)
+async def test_a_log_that_was_edited_cut_or_taken_from_another_is_not_believed(
+    path: Path, statement: str, message: str
+) -> None:
+    await written(path, 2)
+    for part in statement.split("; "):
+        edit(path, part)
+    store = SqliteStore.open(path, clock=ManualClock())
+    with pytest.raises(StoreError, match=message):
+        for execution_id in ("e0", "e1"):
+            await store.read(execution_id)
+    await store.close()
+
+
+async def test_the_loop_goes_on_while_another_process_writes(path: Path, store: SqliteStore) -> None:
+    scribe = Scribe.on(store, "e1")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scribe.start)
+            for _ in range(100):
+                await anyio.lowlevel.checkpoint()
+            assert not scribe.written
+            other.execute("ROLLBACK")
+    assert await store.read("e1") == tuple(scribe.written)
+
+
+@requirement("sqlite:full", "store:atomic")
+async def test_a_transaction_that_does_not_fit_is_rolled_back_and_the_next_one_is_stored(path: Path) -> None:
+    database.prepare(path)
+    connection = database.connect(path)
+    connection.execute("CREATE TABLE t (body TEXT)")
+    connection.execute("PRAGMA max_page_count = 20")
+    writer = Writer(connection, path)
+    with pytest.raises(StoreError, match="the disk is full"):
+        await writer.run(lambda c: c.execute("INSERT INTO t VALUES (hex(randomblob(100000)))").rowcount)
+    await writer.run(lambda c: c.execute("INSERT INTO t VALUES ('small')").rowcount)
+    assert await writer.run(lambda c: c.execute("SELECT body FROM t").fetchall()) == [("small",)]
+    await writer.close()
+
+
+@requirement("sqlite:read-only", "store:atomic")
+async def test_a_connection_that_may_not_write_says_read_only(path: Path) -> None:
+    await written(path, 1)
+    reader = Writer(database.connect(path, readonly=True), path)
+    with pytest.raises(StoreError, match="read-only"):
+        await reader.run(lambda connection: connection.execute("DELETE FROM executions").rowcount)
+    await reader.close()
+
+
+@requirement("sqlite:read-only")
+def test_a_lock_that_another_process_keeps_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    holder, other = (WriteLock(tmp_path / "planwarden.db.lock", timeout_s=0.0) for _ in range(2))
+    with holder.held(), pytest.raises(StoreError, match=r"planwarden\.db\.lock"), other.held():
+        pass
+    with other.held():
+        pass
+    holder.close()
+    other.close()
+    with pytest.raises(StoreError, match="cannot lock"), other.held_if_free():
+        pass
+
+
+@requirement("sqlite:damage")
+async def test_an_id_that_is_not_text_is_refused_in_words(store: SqliteStore) -> None:
+    with pytest.raises(StoreError, match="not Unicode"):
+        await store.thread("\udcff")
+    with pytest.raises(StoreError, match="not Unicode"):
+        await Scribe.on(store, "e1", thread_id="\udcff").start()
+    assert await store.header("e1") is None
+
+
+@pytest.mark.parametrize("owner", ["\0", "", "../planted", "a/b", "x" * 300], ids=repr)
+def test_an_owner_edited_in_the_database_is_dead_and_touches_no_other_file(tmp_path: Path, owner: str) -> None:
+    planted = tmp_path / "planted.alive"
+    planted.touch()
+    (tmp_path / "owners").mkdir()
+    assert LivenessFile(tmp_path / "owners").is_dead(owner)
+    assert planted.exists()
+
+
+def replace_file(path: Path, how: str) -> None:
+    """Another file stands in the place of the database, as after `mv backup planwarden.db`, or none."""
+    if how == "removed":
+        path.unlink()
+    else:
+        backup = path.with_name("backup.db")
+        shutil.copy(path, backup)
+        os.replace(backup, path)
+
+
+@requirement("sqlite:replaced")
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replaced(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "planwarden.db"
+    store = SqliteStore.open(path)
+    scribe = Scribe.on(store, "e1")
     await scribe.start()
-    before = await one.changes(0)
-    await scribe.suspend("s1")
-    assert await one.changes(before.number) == before
-    await Scribe.on(two, "e2").start()
-    assert (await one.changes(before.number)).number != before.number
-    await two.close()
-    await one.close()
+    replace_file(path, how)
+    with pytest.raises(StoreReplaced, match="end every planwarden process"):
+        await scribe.finish()
+    with pytest.raises(StoreReplaced):
+        await store.header("e1")
+    await store.close()
 
 
-@requirement("sqlite:backup")
-async def test_a_store_in_memory_is_checked_and_backed_up_as_a_file_is(tmp_path: Path) -> None:
-    store = MemoryStore(ManualClock())
-    await Scribe.on(store, "e1").finish()
-    await store.backup(tmp_path / "copy.db")
-    copy = SqliteStore.open(tmp_path / "copy.db", clock=ManualClock())
-    assert await copy.read("e1") == await store.read("e1") and await copy.check() == await store.check()
-    await copy.close()
+@requirement("sqlite:replaced")
+async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "home" / "planwarden.db", Ledger(tmp_path / "effects")
+    store, gate = SqliteStore.open(path), Gate()
+    tools = Registry([recording_tool(ledger, "slow", effect="read", before=gate.hold), recording_tool(ledger, "mail")])
+    with pytest.raises(StoreReplaced):
+        async with engine_on(store, tools) as engine:
+            await start(engine, step("slow", "slow"), step("mail", "mail", "slow"))
+            await gate.is_reached.wait()
+            replace_file(path, "replaced")
+            gate.may_pass.set()
+            await anyio.sleep_forever()
+    await store.close()
+    assert "mail" not in ledger.tools_run()
+
+
+@requirement("sqlite:replaced")
+@pytest.mark.slow
+def test_a_server_whose_database_was_replaced_ends_with_a_sentence(tmp_path: Path) -> None:
+    words = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve", "--http", "--port", "0"]
+    server = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    try:
+        path, lines = tmp_path / "planwarden.db", list[str]()
+        for line in server.stderr:
+            lines.append(line)
+            if "http://" in line:
+                break
+        path.unlink()
+        said = "".join([*lines, server.stderr.read()])
+        assert server.wait(60) == 1
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.stderr.close()
+        server.wait()
+    assert "was replaced or removed" in said and "Traceback" not in said

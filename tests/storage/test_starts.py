@@ -1,21 +1,27 @@
-"""Keys of starts, and plans that are unfinished, over every store there is."""
+"""What starts, over every store there is: keys of starts, plans that are unfinished, and schedules."""
 
 from typing import Any
 
-import anyio
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import KeyUsed, PlanUnfinished, ThreadBusy, ThreadMovedOn
+from planwarden.agent.common.errors import KeyUsed, LimitExceeded, PlanUnfinished, ThreadMovedOn
 from planwarden.agent.core import events as ev
-from planwarden.agent.ports.store import Append, StartedExecution, StartRequest, Store
-from tests.requirements import requirement
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.ports.store import Append, StartRequest, Store
+from planwarden.storage.ports.processes import ProcessFacts, registry_of
+from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
+from tests.kit import requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe
 
 pytestmark = pytest.mark.anyio
 
 KEYED = StartRequest(key="monday", request="digest of the request", plan="digest of the plan")
 UNKEYED = StartRequest(plan="digest of the plan", is_only=True)
+ENDED = ev.ExecutionFailed(code="x", message="y")
+ADDED = AuditEntry(kind="schedule_added", facts={"plan": "remind"})
+PAUSED = AuditEntry(kind="schedule_paused", facts={"plan": "remind"})
+REMOVED = AuditEntry(kind="schedule_removed", facts={"plan": "remind"})
 
 
 def creation(scribe: Scribe, start: StartRequest) -> Append:
@@ -27,19 +33,6 @@ async def create(store: Store, execution_id: str, start: StartRequest, *, princi
     append = creation(scribe, start)
     scribe.lease, scribe.execution = await store.append(append), append.execution
     return scribe
-
-
-@requirement("store:starts", "store:atomic")
-async def test_a_key_starts_one_execution_of_a_principal(store: Store) -> None:
-    await create(store, "e1", KEYED)
-    with pytest.raises(KeyUsed):
-        await create(store, "e2", replace(KEYED, request="another", plan=None))
-    assert await store.header("e2") is None and await store.read("e2") == ()
-    await create(store, "e3", KEYED, principal="bob")
-    found = StartedExecution(execution_id="e1", thread_id="thread of e1", request="digest of the request")
-    assert await store.find_start("ann", "monday") == found
-    assert await store.find_start("bob", "monday") == replace(found, execution_id="e3", thread_id="thread of e3")
-    assert await store.find_start("ann", "tuesday") is None
 
 
 @requirement("store:starts")
@@ -67,7 +60,7 @@ async def test_an_unfinished_execution_of_the_same_plan_is_said_before_another_s
     await first.write(ev.StepStarted(step_id="a"))
     with pytest.raises(PlanUnfinished, match="'e1'"):
         await create(store, "e5", UNKEYED)
-    await first.write(ev.ExecutionFailed(code="x", message="y"))
+    await first.write(ENDED)
     with pytest.raises(PlanUnfinished, match="'e2'"):
         await create(store, "e5", UNKEYED)
     await create(store, "e6", replace(KEYED, plan="keyed"))
@@ -75,35 +68,10 @@ async def test_an_unfinished_execution_of_the_same_plan_is_said_before_another_s
         await create(store, "e5", replace(UNKEYED, plan="keyed"))
 
 
-async def _create(store: Store, execution_id: str, start: StartRequest, won: list[str]) -> None:
-    try:
-        await create(store, execution_id, start)
-    except (KeyUsed, PlanUnfinished):
-        return
-    won.append(execution_id)
-
-
-@requirement("store:starts", "store:one-winner")
-@pytest.mark.parametrize("start", [KEYED, UNKEYED])
-async def test_of_racing_starts_through_two_connections_one_is_stored(back_end: BackEnd, start: StartRequest) -> None:
-    connections = back_end.connect(), back_end.connect()
-    for number in range(10):
-        request = replace(start, key=start.key and f"{start.key} {number}", plan=f"plan {number}")
-        won: list[str] = []
-        async with anyio.create_task_group() as tasks:
-            for task in range(8):
-                tasks.start_soon(_create, connections[task % 2], f"e{number}.{task}", request, won)
-        [winner] = won
-        assert await connections[1].header(winner) is not None
-        if request.key is not None:
-            found = await connections[0].find_start("ann", request.key)
-            assert found is not None and found.execution_id == winner
-
-
 @requirement("store:starts", "store:atomic")
 async def test_what_goes_on_from_an_execution_starts_only_while_that_is_the_last_one_unchanged(store: Store) -> None:
     first = await create(store, "e1", StartRequest())
-    await first.write(ev.ExecutionFailed(code="x", message="y"))
+    await first.write(ENDED)
     thread = first.execution.thread_id
 
     def start(execution_id: str, **fields: Any) -> Append:
@@ -123,32 +91,101 @@ async def test_what_goes_on_from_an_execution_starts_only_while_that_is_the_last
         await store.append(start("e3", after="e1", after_version=version))
     second = Scribe.on(store, "e2", thread_id=thread)
     second.execution, second.lease = append.execution, lease
-    await second.write(ev.ExecutionFailed(code="x", message="y"))
+    await second.write(ENDED)
     with pytest.raises(ThreadMovedOn):
         await store.append(start("e3", after="e1", after_version=version))
     await store.append(start("e3", after="e2", after_version=second.execution.version))
 
 
-@requirement("store:starts")
-async def test_of_many_that_go_on_at_the_same_moment_one_starts(back_end: BackEnd) -> None:
-    stores = [back_end.connect() for _ in range(2)]
-    first = await create(stores[0], "e1", StartRequest())
-    await first.write(ev.ExecutionFailed(code="x", message="y"))
-    request = StartRequest(after="e1", after_version=first.execution.version)
-    started, refused = list[str](), list[str]()
+def schedule(schedule_id: str = "s1", **changes: Any) -> PlanSchedule:
+    made = PlanSchedule(
+        schedule_id=schedule_id,
+        plan="remind",
+        cron="0 9 * * 1",
+        timezone="Europe/Berlin",
+        inputs={"city": "Łódź", "nul": "\0", "many": [10**30, 0.5, None]},
+        overlap="skip",
+        missed="latest",
+        owner="ann",
+        created_by="bob",
+        created_at=1_800_000_000.5,
+        next_at=1_800_000_060,
+    )
+    return replace(made, **changes)
 
-    async def go_on(number: int) -> None:
-        scribe = Scribe.on(stores[number % 2], f"n{number}", thread_id=first.execution.thread_id)
-        ended = scribe.append(
-            ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN), ev.ExecutionFailed(code="x", message="y")
-        )
-        try:
-            await scribe.store.append(replace(ended, start=request))
-            started.append(scribe.execution.execution_id)
-        except (ThreadMovedOn, ThreadBusy):
-            refused.append(scribe.execution.execution_id)
 
-    async with anyio.create_task_group() as tasks:
-        for number in range(12):
-            tasks.start_soon(go_on, number)
-    assert len(started) == 1 and len(refused) == 11
+async def kinds(store: Store) -> list[str]:
+    return [row.entry.kind for row in await store.audit_rows()]
+
+
+@requirement("store:schedules")
+async def test_a_schedule_comes_back_as_it_was_stored_through_every_connection(back_end: BackEnd) -> None:
+    first, second = (schedules_of(back_end.connect()) for _ in range(2))
+    plain = schedule("s2")
+    full = schedule(
+        "s1",
+        paused_at=3.5,
+        starting_at=7,
+        queued=(1, 2),
+        last_execution="e1",
+        recent=(
+            TickRecord(tick_at=1, outcome="started", execution_id="e1", thread_id="t1"),
+            TickRecord(tick_at=2, outcome="failed", reason="Łódź \0"),
+        ),
+    )
+    for made in (plain, full):
+        await first.add(made, ADDED)
+    assert await second.all() == (plain, full)
+    assert await second.find("s1") == full and await second.find("s3") is None
+
+
+@requirement("store:schedules", "store:atomic")
+async def test_a_schedule_is_added_and_removed_once(store: Store) -> None:
+    schedules = schedules_of(store)
+    for cron in ("0 9 * * 1", "1 1 1 1 1"):
+        await schedules.add(schedule(cron=cron), ADDED)
+    assert await schedules.all() == (schedule(),)
+    assert [await schedules.remove("s1", REMOVED) for _ in range(2)] == [True, False]
+    assert not await schedules.change(schedule(starting_at=1))
+    assert await schedules.all() == () and await kinds(store) == ["schedule_added", "schedule_removed"]
+
+
+@requirement("store:schedules")
+async def test_due_schedules_are_those_that_tick_wait_or_are_being_started(store: Store) -> None:
+    schedules = schedules_of(store)
+    for made in (
+        schedule("later", next_at=200),
+        schedule("ticks", next_at=90),
+        schedule("paused", next_at=1, paused_at=0.0),
+        schedule("begun", next_at=300, starting_at=60, paused_at=0.0),
+        schedule("waits", next_at=300, queued=(70, 80)),
+    ):
+        await schedules.add(made, ADDED)
+    assert [found.schedule_id for found in await schedules.due(100.0)] == ["begun", "waits", "ticks"]
+    assert [found.schedule_id for found in await schedules.due(5.0)] == ["begun", "waits"]
+    begun = await schedules.find("begun")
+    assert begun is not None and await schedules.change(replace(begun, starting_at=None))
+    assert [found.schedule_id for found in await schedules.due(100.0)] == ["waits", "ticks"]
+
+
+@requirement("store:schedules")
+async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("sql.schedules", "ports.schedules"):
+        monkeypatch.setattr(f"planwarden.storage.{module}.MAX_SCHEDULES", 1)
+    schedules = schedules_of(store)
+    await schedules.add(schedule("s1"), ADDED)
+    with pytest.raises(LimitExceeded, match="there are 1 schedules, which is the limit; remove one first"):
+        await schedules.add(schedule("s2"), ADDED)
+    assert len(await schedules.all()) == 1 and await kinds(store) == ["schedule_added"]
+
+
+@requirement("store:schedules")
+async def test_every_process_sees_whether_a_living_one_starts_what_is_due(back_end: BackEnd) -> None:
+    reader, ticking = schedules_of(back_end.connect()), back_end.connect()
+    assert not await reader.is_attended()
+    registry = registry_of(ticking)
+    if registry is not None:
+        facts = ProcessFacts(owner="o", role="both", host="h", pid=1, version="1", started_at=1.0, policy="p", tools={})
+        await registry.publish(facts)
+    await schedules_of(ticking).attend()
+    assert await reader.is_attended()

@@ -3,7 +3,6 @@
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,8 @@ class LosingProxy:
         self.lost = 0
         self._server = server
         self._loses = loses
+        self._open = threading.Event()
+        self._open.set()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self._listener.listen()
@@ -29,13 +30,12 @@ class LosingProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(str(self._server))
-                threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+    def _serve(self, client: socket.socket) -> None:
         """Requests on this thread, answers on another one; a lost answer is waited for first, so that it is done."""
-        is_losing = threading.Event()
+        is_losing, server = threading.Event(), socket.socket(socket.AF_UNIX)
+        self._open.wait()
 
         def answer() -> None:
             with suppress(OSError):
@@ -43,85 +43,41 @@ class LosingProxy:
                     if is_losing.is_set():
                         self.lost += 1
                         break
+                    self._open.wait()
                     client.sendall(data)
             for end in (client, server):
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
-        with client, server:
+        with client, server, suppress(OSError):
+            server.connect(str(self._server))
             answering = threading.Thread(target=answer, daemon=True)
             answering.start()
             with suppress(OSError):
                 while data := client.recv(65536):
                     if self._loses(data):
                         is_losing.set()
+                    self._open.wait()
                     server.sendall(data)
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
             answering.join()
 
     def close(self) -> None:
-        self._listener.close()
-        os.unlink(self.path)
-
-
-class HoldingProxy:
-    """Forwards everything, each piece `delay_s` late. While it holds, it accepts connections and forwards nothing."""
-
-    def __init__(self, server: Path, folder: Path) -> None:
-        self.path = folder / ".s.PGSQL.5432"
-        self.delay_s = 0.0
-        self.accepted = 0
-        self._server = server
-        self._open = threading.Event()
-        self._open.set()
-        self._is_asked = threading.Event()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self.path))
-        self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def hold(self) -> None:
-        self._open.clear()
-        self._is_asked.clear()
-
-    def wait_for_client(self) -> None:
-        """Return once somebody has connected since `hold`."""
-        self._is_asked.wait()
-
-    def let_go(self) -> None:
-        self._open.set()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.accepted += 1
-                self._is_asked.set()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        self._open.wait()
-        server = socket.socket(socket.AF_UNIX)
-        with client, server, suppress(OSError):
-            server.connect(str(self._server))
-            answering = threading.Thread(target=self._forward, args=(server, client), daemon=True)
-            answering.start()
-            self._forward(client, server)
-            answering.join()
-
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                time.sleep(self.delay_s)
-                self._open.wait()
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
         """Accept no more; what was held is let go."""
         self._listener.close()
         self._open.set()
         os.unlink(self.path)
+
+
+class HoldingProxy(LosingProxy):
+    """Loses nothing. While it holds, it accepts connections and forwards nothing."""
+
+    def __init__(self, server: Path, folder: Path) -> None:
+        super().__init__(server, folder, lambda data: False)
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def let_go(self) -> None:
+        self._open.set()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.paths import ROOT
-from tests.teeth.patches import Patch, apply, find_missing_tests, mend, read_patches
+from tests.teeth.__main__ import Patch, apply, find_missing_tests, mend, read_patches
 
 DIFF = """\
 diff --git a/agent/old.py b/agent/old.py

@@ -26,8 +26,7 @@ from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.server.telemetry.trace_context import read_trace_context
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.harness.fault import SilentStore
-from tests.harness.team import ASK, MAIL, SLOW, Gate, Team, answer, start
+from tests.harness.team import ASK, MAIL, SLOW, Gate, SilentStore, Team, answer, start
 from tests.kit import Client, Ledger, plan, requirement, served, tool_step
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
 from tests.storage.suite import LEASE_S, BackEnd
