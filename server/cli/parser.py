@@ -55,7 +55,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ),
     ("hook", "hooks:add_hook", "Requests of other programs that start saved plans: [hooks]."),
     ("grant", "grants:add_grant_commands", "Standing approvals: calls that a person allowed in advance."),
-    ("once", "once:add_once", "Calls that happen once per business key, by [tools] once."),
+    ("once", "business_keys:add_once", "Calls that happen once per business key, by [tools] once."),
     ("rules", "rules:add_rules", "List the rules on arguments."),
     ("key", "keys:add_key_commands", "Keys with which people sign approvals; people add them in the inbox."),
     ("audit", "audit:add_audit", "The record of every question, decision and grant."),
