@@ -51,7 +51,7 @@ from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.starts import Starts
 from planwarden.server.api.suspension_reader import SuspensionReader, list_open_suspensions
 from planwarden.server.api.threads import Threads
-from planwarden.server.auth.caller import assess_authority
+from planwarden.server.auth.proof import assess_authority
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options

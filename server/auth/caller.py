@@ -11,28 +11,9 @@ from collections.abc import Callable
 import msgspec
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
-from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.requester import LOCAL
-from planwarden.agent.core.state import ExecutionState
-
-OAUTH_CHANNEL = "oauth"
-"""Channel of decisions that only an OAuth login proves."""
-
-
-def assess_authority(authority: Authority, execution: ExecutionState) -> Authority:
-    """Returns the authority with the assurance that its channel has for this execution.
-
-    An OAuth login proves a person only if its client does not drive the execution: such a client holds a token of the
-    same person and could decide with it. Without a client id, a login is not accepted: it could be such a client.
-    """
-    if authority.channel != OAUTH_CHANNEL or authority.assurance not in ("human", "signed", "second"):
-        return authority
-    if authority.client_id is not None and authority.client_id not in execution.client_ids:
-        return authority
-    return replace(authority, assurance="claimed")
 
 
 class Caller(msgspec.Struct, frozen=True):
