@@ -20,8 +20,8 @@ from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.cron import CronTimes, find_zone
-from planwarden.server.schedules.runner import PlanRunner
 from planwarden.server.schedules.ticker import ScheduleTicker, find_running_thread
+from planwarden.server.schedules.ticks import PlanRunner
 from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.schedule import ScheduleView, TickView
 from planwarden.storage.ports.schedules import (

@@ -5,11 +5,49 @@ what the start led to. The store keeps each state before anything follows from i
 that tick, under a key that it has alone (`build_key`). After a start whose record was lost, that finds the run.
 """
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from msgspec.structs import replace
 
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import SystemKey
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.storage.ports.schedules import MAX_RECENT, PlanSchedule, TickOutcome, TickRecord
+
+
+class StartedRun(Protocol):
+    """The execution of a saved plan; `planwarden.server.views.execution.Execution` is one."""
+
+    @property
+    def execution_id(self) -> str: ...
+
+    @property
+    def thread_id(self) -> str: ...
+
+
+class PlanRunner(Protocol):
+    """Starts saved plans; `Service` is one."""
+
+    async def run_plan(
+        self,
+        name: str,
+        inputs: Mapping[str, JsonValue] | None = None,
+        *,
+        thread_id: str | None = None,
+        key: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        requester: Requester,
+    ) -> StartedRun:
+        """Starts the plan once for each key of the principal.
+
+        Raises:
+            PlanwardenError: it cannot start.
+        """
+        ...
+
 
 LATE_S = 60.0
 """A tick that is decided later than this was missed though a process was there: the clock jumped, or it stood still."""

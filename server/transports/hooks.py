@@ -22,8 +22,7 @@ from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreEr
 from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.ports.store import SystemKey
 from planwarden.server.api.service import Service
-from planwarden.server.webhooks.settings import Hook
-from planwarden.server.webhooks.signature import is_signed, is_timely
+from planwarden.server.webhooks.settings import Hook, is_signed, is_timely
 
 logger = logging.getLogger(__name__)
 

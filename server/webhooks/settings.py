@@ -1,5 +1,6 @@
-"""The operator's `[hooks.NAME]` tables: requests from elsewhere that start a saved plan."""
+"""The operator's `[hooks.NAME]` tables: requests from elsewhere that start a saved plan, and their signatures."""
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -7,7 +8,32 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.notifications.messages import sign_message
 from planwarden.server.notifications.settings import Variable, read_key
+
+TOLERANCE_S = 300.0
+"""How far a time stamp may be from the time here."""
+MAX_ID_CHARS = 256
+MAX_SIGNATURES = 10
+
+
+def is_timely(message_id: str, timestamp: str, now: float) -> bool:
+    """Whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds away.
+
+    Dots part what is signed, so with an id that has a dot, one signature would fit two messages.
+    """
+    has_id = 0 < len(message_id) <= MAX_ID_CHARS and message_id.isascii() and message_id.isprintable()
+    has_id = has_id and "." not in message_id
+    has_time = timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12
+    return has_id and has_time and abs(int(timestamp) - now) <= TOLERANCE_S
+
+
+def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
+    """Whether one of the signatures, with blanks between them, is that of the message. Takes the same time for all."""
+    expected = sign_message(key, message_id, timestamp, body).encode()
+    given = signatures.split(" ")[:MAX_SIGNATURES]
+    return sum(hmac.compare_digest(expected, signature.encode()) for signature in given) > 0
+
 
 MAX_HOOKS = 100
 

@@ -19,8 +19,8 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.schedules import ticks
-from planwarden.server.schedules.runner import StartedRun
 from planwarden.server.schedules.ticker import ScheduleTicker
+from planwarden.server.schedules.ticks import StartedRun
 from planwarden.server.settings.configuration import ProcessRole, load_settings
 from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
 from tests.kit import Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
