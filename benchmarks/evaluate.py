@@ -17,10 +17,8 @@ import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
 from tests.support.doubles.caller import answer_all
-from tests.support.doubles.manners import MANNERS, Manner
-from tests.support.doubles.plan_habits import THREE_STEPS
-from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import ProviderDouble, serve_double
+from tests.support.doubles.manners import MANNERS, THREE_STEPS, Manner
+from tests.support.doubles.server import ProviderDouble, build_provider_model, serve_double
 from tests.support.paths import DOCS
 from tests.support.wardens import Ledger
 

@@ -3,13 +3,22 @@
 What serves MCP, draws pages or runs commands is imported when a test names it: most test processes need none of it.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from planwarden import Decision, Execution, Warden
+import pytest
+from pydantic import JsonValue
+from pytest import ParameterSet
+
+import planwarden
+from planwarden import Decision, Execution, Step, Warden
 from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.tool import CallContext
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.views.suspension import Suspension
@@ -17,6 +26,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.support.wardens import (
+    NOWHERE,
     Ledger,
     PausingTool,
     calls,
@@ -36,10 +46,10 @@ if TYPE_CHECKING:
     from tests.server.inbox.support import Browser, inbox, open_inbox
     from tests.server.mcp.support import ok, open_desk, refused, served
 
-__all__ = ["NO", "NOWHERE", "YES", "Authority", "Browser", "Cli", "Client", "Decision", "Execution", "Ledger"]
-__all__ += ["ManualClock", "MemoryStore", "OperatorPolicy", "PausingTool", "Settings", "Suspension", "Warden", "by"]
-__all__ += ["calls", "confirm", "decide", "governed", "inbox", "make_home", "model_step", "ok", "open_desk"]
-__all__ += ["open_inbox", "plan", "refused", "requirement", "says", "served", "statuses", "tool_step", "warden"]
+__all__ = ["NOWHERE", "Authority", "Browser", "Cli", "Client", "Decision", "Execution", "Ledger", "ManualClock"]
+__all__ += ["MemoryStore", "OperatorPolicy", "PausingTool", "Settings", "Suspension", "Warden", "calls", "confirm"]
+__all__ += ["inbox", "make_home", "model_step", "ok", "open_desk", "open_inbox", "plan", "refused", "requirement"]
+__all__ += ["says", "served", "statuses", "tool_step", "warden"]
 
 _BORDERS = {
     "mcp": ("Client",),
@@ -49,7 +59,8 @@ _BORDERS = {
 }
 """The names that each heavy module gives."""
 
-NOWHERE = Path("/nonexistent")
+PAGES = 3_000
+"""Of a result that is too large for the log."""
 YES, NO = Decision(approved=True), Decision(approved=False, reason="too risky")
 
 
@@ -94,3 +105,45 @@ async def decide(
         wait_seconds=wait_seconds,
         principal=principal,
     )
+
+
+@planwarden.tool(risk="read", effect="read")
+async def crawl(pages: int = PAGES, start: int = 0) -> dict[str, JsonValue]:
+    """Find many pages."""
+    return {"results": [{"url": f"https://a.test/{start + n}", "text": "é" * 50} for n in range(pages)]}
+
+
+def stand_in_of(step: Step) -> dict[str, Any]:
+    """Returns the stand-in that the step shows as its result."""
+    assert isinstance(step.result, dict) and is_stand_in(step.result)
+    return step.result
+
+
+def build_constant_call(value: object) -> Callable[[dict[str, JsonValue], CallContext], Awaitable[object]]:
+    async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
+        return value
+
+    return call
+
+
+def each_once(*columns: Sequence[object]) -> list[ParameterSet]:
+    """All combinations. `make test` runs as many as the longest column is long, so that every value is in one of them;
+    the first values of all columns are together."""
+    kept = {tuple(row % len(column) for column in columns) for row in range(max(map(len, columns)))}
+    everything = product(*(range(len(column)) for column in columns))
+    return [
+        _case(tuple(column[at] for column, at in zip(columns, row, strict=True)), is_exhaustive=row not in kept)
+        for row in everything
+    ]
+
+
+def first_only(*cases: object, keep: int = 1) -> list[ParameterSet]:
+    """`make test` runs the first `keep` cases. A tuple is a case of several parameters."""
+    return [
+        _case(cast("tuple[object, ...]", case) if isinstance(case, tuple) else (case,), is_exhaustive=number >= keep)
+        for number, case in enumerate(cases)
+    ]
+
+
+def _case(values: tuple[object, ...], *, is_exhaustive: bool) -> ParameterSet:
+    return pytest.param(*values, marks=pytest.mark.exhaustive if is_exhaustive else ())

@@ -12,8 +12,8 @@ from mcp import Client
 from mcp.types import Implementation
 from tests.clients.scenes import LETTER
 from tests.server.mcp.support import served
-from tests.support.app_page import APPS, HostPage, open_view
-from tests.support.scene import build_office_tools, find_chromium, launch_browser
+from tests.support.browser import APPS, HostPage, find_chromium, launch_browser, open_view
+from tests.support.scene import build_office_tools
 from tests.support.wardens import Ledger, plan, tool_step
 
 import planwarden

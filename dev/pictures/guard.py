@@ -20,9 +20,9 @@ from tests.clients.guard.stage import GuardStage
 from tests.clients.hosts import CLAUDE_CODE, Session, claude_code_env, count_results, serve_provider
 from tests.clients.stage import WIDE
 from tests.server.cli.support import start_on_terminal
+from tests.support.browser import find_chromium, launch_browser
 from tests.support.doubles.messages import ModelReply, ModelRequest
-from tests.support.doubles.wire import KEY
-from tests.support.scene import find_chromium, launch_browser
+from tests.support.doubles.wires import KEY
 from tests.support.screen import Screen, run_on_screen
 
 from dev.pictures.hosts import draw

@@ -14,7 +14,7 @@ from tests.clients.installed import Unavailable
 from tests.clients.scenes import HOSTS, REMIND, SCENES, TOOLS
 from tests.clients.stage import Stage
 from tests.server.cli.support import clean_environment, command_line
-from tests.support.scene import find_chromium, launch_browser
+from tests.support.browser import find_chromium, launch_browser
 from tests.support.screen import Screen, run_on_screen
 
 from dev.pictures.inbox import FOLDER

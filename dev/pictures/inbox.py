@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
+from tests.support.browser import find_chromium, launch_browser
 from tests.support.paths import DOCS
-from tests.support.scene import find_chromium, launch_browser
 
 from dev.pictures.office import Office, open_office
 from dev.pictures.png import save

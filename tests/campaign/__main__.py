@@ -20,8 +20,8 @@ import anyio
 
 from tests.campaign.mishaps import KILLS
 from tests.campaign.rounds import KILLED, run_stage
-from tests.harness.database import SharedDatabase
 from tests.harness.seams import PLANTS, SHARED_PLANTS
+from tests.harness.stage import SharedDatabase
 from tests.race.racer import race_again_and_again
 from tests.support.paths import ROOT
 from tests.support.postgres import Server

@@ -14,9 +14,9 @@ from tests.campaign.plans import EFFECTS, NEEDS_CONSENT
 from tests.harness.ledger import Ledger, Line
 from tests.harness.people import GRANTED_USES, STANDING
 from tests.harness.process import Lost
+from tests.harness.records import Testimony
 from tests.harness.seams import CALL_S
 from tests.harness.stage import Stage
-from tests.harness.testimony import Testimony
 
 MARGIN_S = 1.0
 """How long after a pause a process may still look like one that was lost."""

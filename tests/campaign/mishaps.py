@@ -11,8 +11,7 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from tests.harness.ledger import Ledger, is_stopped
-from tests.harness.manner import DIE_AFTER, DIE_BEFORE, STAND_STILL, Manner, plan, take
+from tests.harness.ledger import DIE_AFTER, DIE_BEFORE, STAND_STILL, Ledger, Manner, is_stopped, plan, take
 from tests.harness.process import Lost, Process, poll
 from tests.harness.seams import CALL_S, LEASE_S, SILENT_S
 from tests.harness.stage import PAGES, Kind, Stage

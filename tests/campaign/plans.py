@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.harness.clients import Document
 from tests.harness.people import STANDING
-from tests.harness.person import FORM
+from tests.harness.team import FORM
 
 NEEDS_CONSENT = ("pay", "send", "hurry", "desk_charge")
 """Tools that run only after a person approved exactly these arguments."""

@@ -16,12 +16,11 @@ from tests.campaign.checks import Checker
 from tests.campaign.mishaps import DATABASE_MISHAPS, MISHAPS, Chaos, Mishaps
 from tests.campaign.plans import random_plan
 from tests.harness.clients import Refused
-from tests.harness.database import SharedDatabase
 from tests.harness.ledger import Ledger
 from tests.harness.people import People
 from tests.harness.process import Lost, Patience, poll
 from tests.harness.records import Unreadable
-from tests.harness.stage import PAGES, Cast, Kind, Server, Stage, open_stage
+from tests.harness.stage import PAGES, Cast, Kind, Server, SharedDatabase, Stage, open_stage
 
 PATIENCE_OF_PLANTS: dict[str, Patience] = {
     "no-fence": "hasty",

@@ -48,7 +48,7 @@ from tests.server.inbox.support import Browser, Inbox, Page, open_inbox
 from tests.server.mcp.http_support import LINKS, wired
 from tests.server.mcp.support import ERAS, Document, Served, nobody, served, text_of
 from tests.server.mcp.tasks_support import TakesTasks, Task
-from tests.support.app_page import APPS
+from tests.support.browser import APPS
 
 ORIGIN = "http://127.0.0.1:8765"
 SEND = ToolDefinition(

@@ -20,7 +20,7 @@ from tests.clients.installed import path_with_node
 from tests.clients.roster import INSPECTOR
 from tests.clients.stage import Stage
 from tests.server.cli.support import Cli, clean_environment, command_line
-from tests.support.scene import launch_browser
+from tests.support.browser import launch_browser
 from tests.support.screen import run_on_screen
 
 if TYPE_CHECKING:

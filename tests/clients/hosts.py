@@ -25,10 +25,18 @@ from tests.clients.stage import Call, Failed, Stage
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import Body, ModelReply, ModelRequest
 from tests.support.doubles.server import ProviderDouble
-from tests.support.doubles.wire import KEY, MODEL, HttpRequest, expect, format_events
-from tests.support.doubles.wire_anthropic import AnthropicWire
-from tests.support.doubles.wire_gemini import GeminiWire
-from tests.support.doubles.wire_openai import CREATED, OpenAIChatWire, OpenAIResponsesWire
+from tests.support.doubles.wires import (
+    CREATED,
+    KEY,
+    MODEL,
+    AnthropicWire,
+    GeminiWire,
+    HttpRequest,
+    OpenAIChatWire,
+    OpenAIResponsesWire,
+    expect,
+    format_events,
+)
 
 
 class HostAnthropicWire(AnthropicWire):

@@ -35,7 +35,7 @@ from tests.clients.installed import path_with_node
 from tests.clients.stage import Call, Stage
 from tests.server.cli.support import Cli, clean_environment
 from tests.support.doubles.messages import ModelReply, ModelRequest
-from tests.support.doubles.wire import KEY
+from tests.support.doubles.wires import KEY
 from tests.support.screen import Screen, run_on_screen
 from tests.support.wardens import plan, tool_step
 

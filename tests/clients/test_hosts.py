@@ -20,7 +20,7 @@ from tests.clients.saved_plans import PLAN_HOSTS, RUN, WRITTEN, PlanHost, run_pl
 from tests.clients.scenes import CLOSE, CLOSED, FOUND, REMIND, SCENES, SENT, TOOLS, Scene, decided_by
 from tests.clients.stage import Stage
 from tests.requirements import requirement
-from tests.support.scene import find_chromium
+from tests.support.browser import find_chromium
 from tests.support.screen import Screen
 
 BROWSER = find_chromium()

@@ -24,10 +24,10 @@ from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import pace
 from tests.crash.worlds import SCENARIOS, WORLDS, Outcome, Play, World
+from tests.kit import each_once, first_only
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore, StoreCall, WatchedStore
-from tests.support.slices import each_once, first_only
 
 pytestmark = pytest.mark.anyio
 

@@ -20,8 +20,19 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Append
 from planwarden.agent.runtime.engine import Engine
-from tests.harness.person import DID_NOT_HAPPEN, PERSON, PRINCIPAL, YES
-from tests.harness.team import Gate, Team, answer, find_question, start, step, until
+from tests.harness.team import (
+    DID_NOT_HAPPEN,
+    PERSON,
+    PRINCIPAL,
+    YES,
+    Gate,
+    Team,
+    answer,
+    find_question,
+    start,
+    step,
+    until,
+)
 from tests.requirements import requirement
 from tests.storage.suite import Memory, Scribe, Sqlite
 from tests.support.fakes import RefusingStore

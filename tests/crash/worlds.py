@@ -26,8 +26,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
-from tests.harness.person import FORM, PRINCIPAL, Acknowledged, Person
-from tests.harness.team import engine_on, start
+from tests.harness.team import FORM, PRINCIPAL, Acknowledged, Person, engine_on, start
 from tests.kit import confirm, governed, plan, tool_step, warden
 from tests.support.fakes import UnreachableModel, WatchedStore, recording_tool
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.harness.ledger import Ledger
-from tests.harness.manner import Manner, carry_out
+from tests.harness.ledger import Ledger, Manner, carry_out
 
 Message = dict[str, Any]
 STAGE = Path(sys.argv[1])

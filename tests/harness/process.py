@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -27,13 +26,14 @@ import anyio
 from pydantic import JsonValue
 
 from tests.harness.ledger import Ledger, is_running
-from tests.support.forking.command import fork_server, forked_command_line
+from tests.support.forking import fork_server, forked_command_line
 from tests.support.paths import ROOT
 
 MODULE = "tests.harness.worker"
-WORKER = (sys.executable, "-m", MODULE)
 STAGE, PLANT, PATIENCE = "CAMPAIGN_STAGE", "CAMPAIGN_PLANT", "CAMPAIGN_PATIENCE"
 """Variables that tell a process of a stage which stage it is, with which planted bug, and how long it waits."""
+CONNECTION_NAME = "planwarden {pid}"
+"""What the connections of a process of the campaign to PostgreSQL call themselves."""
 Patience = Literal["hasty", "usual", "product"]
 """Nobody waits until the calls of a silent process are over; they do, for seconds; or all times are the product's own,
 so that in a round a silent process is never replaced, and a dead one is."""

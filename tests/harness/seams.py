@@ -30,11 +30,8 @@ from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite import pace, store
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.harness.clock import SharedClock
-from tests.harness.database import NAME
-from tests.harness.ledger import Ledger
-from tests.harness.manner import STAND_STILL, take
-from tests.harness.process import PATIENCE
+from tests.harness.ledger import STAND_STILL, Ledger, SharedClock, take
+from tests.harness.process import CONNECTION_NAME, PATIENCE
 
 LEASE_S, RENEW_S, TICK_S, CERTAIN_S, SILENT_S, HASTY_S = 0.8, 0.2, 0.1, 0.25, 2.0, 0.5
 CALL_S = 2.0
@@ -93,7 +90,7 @@ def install(stage: Path, plant: str | None) -> None:
     _report_owners(ledger)
     _stop_before_calls(stage, ledger)
     # The database learns which process each connection belongs to.
-    wrap(psycopg.Connection, "connect", partial(_give_always, application_name=NAME.format(pid=os.getpid())))
+    wrap(psycopg.Connection, "connect", partial(_give_always, application_name=CONNECTION_NAME.format(pid=os.getpid())))
     if plant is not None:
         {**PLANTS, **SHARED_PLANTS}[plant]()
 

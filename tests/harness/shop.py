@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import planwarden
-from tests.harness.ledger import Ledger
-from tests.harness.manner import Manner, carry_out
+from tests.harness.ledger import Ledger, Manner, carry_out
 from tests.harness.process import STAGE
 
 

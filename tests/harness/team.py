@@ -1,6 +1,6 @@
-"""Engines on one store that behave as processes of their own; nothing here waits for time.
+"""Engines on one store that behave as processes of their own, and a person who answers them truthfully.
 
-Calls are held at gates, clocks are set, and the clockwork is turned by hand.
+Nothing here waits for time. Calls are held at gates, clocks are set, and the clockwork is turned by hand.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -25,13 +25,72 @@ from planwarden.agent.ports.store import Changes, Header, Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.storage.clock import ManualClock
 from planwarden.tools.base import Tool
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
-from tests.harness.person import PERSON, PRINCIPAL, YES
 from tests.storage.suite import BackEnd
 from tests.support.fakes import WatchedStore, recording_tool
+
+PRINCIPAL = "ann"
+PERSON = Authority(assurance="embedder", channel="test", principal=PRINCIPAL)
+YES, NO = Decision(approved=True), Decision(approved=False)
+DID_NOT_HAPPEN = Decision(approved=True, content={"happened": False})
+FORM: dict[str, JsonValue] = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+
+
+@dataclass
+class Acknowledged:
+    """What somebody outside was told, and therefore relies on."""
+
+    created: list[str] = field(default_factory=list[str])
+    answered: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Approved or not, by suspension."""
+    finished: dict[str, str] = field(default_factory=dict[str, str])
+    """Status by execution."""
+
+
+@dataclass
+class Person:
+    """Answers every question, and lets the clock run when only the clock is waited for."""
+
+    engine: Engine
+    clock: ManualClock
+    ledger: Ledger
+    acknowledged: Acknowledged = field(default_factory=Acknowledged)
+    approves: bool = True
+    """What the person says to a call that has not happened."""
+
+    async def drive(self, execution: ExecutionState) -> ExecutionState:
+        """Return the finished execution. What is stuck for a minute is stuck for ever."""
+        with anyio.fail_after(60):
+            while True:
+                execution = await self.engine.wait(execution, 60)
+                if execution.is_finished:
+                    self.acknowledged.finished[execution.execution_id] = execution.status
+                    return execution
+                if not execution.open_suspensions:
+                    self.clock.advance(30)
+                    await self.engine.tick()
+                for suspension in execution.open_suspensions:
+                    execution = await self._answer(execution, suspension.question)
+
+    async def _answer(self, execution: ExecutionState, question: Question) -> ExecutionState:
+        if question.addressee == "clock":
+            assert question.expires_at is not None
+            self.clock.advance(max(0.0, question.expires_at - self.clock.now()))
+            await self.engine.tick()
+            return await self.engine.find(execution.execution_id)
+        decision = self._decide(execution.execution_id, question)
+        answered, _ = await self.engine.answer(execution, question.suspension_id, decision, PERSON)
+        self.acknowledged.answered[question.suspension_id] = decision.approved is not False
+        return answered
+
+    def _decide(self, execution_id: str, question: Question) -> Decision:
+        if question.kind == "reconcile":
+            return Decision(content=self.ledger.reconcile_answer(f"{execution_id}:{question.call_id}"))
+        return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=self.approves)
 
 
 @dataclass

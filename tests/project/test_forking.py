@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import first_only
 from tests.server.cli.support import clean_environment, command_line, make_home
-from tests.support.forking.command import fork_server, forked_command_line
-from tests.support.slices import first_only
+from tests.support.forking import fork_server, forked_command_line
 
 pytestmark = pytest.mark.slow
 

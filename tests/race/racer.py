@@ -21,11 +21,9 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
-from tests.harness.clock import SharedClock
-from tests.harness.ledger import Ledger
-from tests.harness.person import PERSON
+from tests.harness.ledger import Ledger, SharedClock
 from tests.harness.process import Worker, say
-from tests.harness.team import engine_on, find_question, start, step
+from tests.harness.team import PERSON, engine_on, find_question, start, step
 from tests.harness.worker import read_commands
 from tests.support.fakes import recording_tool
 

@@ -15,13 +15,16 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UndecidableHere
 from planwarden.agent.core.tool import Effect, ToolDefinition
 from planwarden.agent.runtime.engine import Engine
-from tests.harness.person import DID_NOT_HAPPEN, NO, PERSON, YES
 from tests.harness.team import (
     ALONE,
     ASK,
     ASK_SOON,
+    DID_NOT_HAPPEN,
     MAIL,
+    NO,
+    PERSON,
     SLOW,
+    YES,
     Gate,
     Team,
     answer,

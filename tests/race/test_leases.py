@@ -21,12 +21,23 @@ from planwarden.agent.runtime.unresponsive_owners import RENEW_S, SILENT_S, UNLI
 from planwarden.tools.base import Tool, define
 from tests.harness import team as engines
 from tests.harness.ledger import Ledger
-from tests.harness.person import DID_NOT_HAPPEN, NO, PRINCIPAL
-from tests.harness.team import ALONE, Gate, SilentStore, Team, find_question, start, step, until
+from tests.harness.team import (
+    ALONE,
+    DID_NOT_HAPPEN,
+    NO,
+    PRINCIPAL,
+    Gate,
+    SilentStore,
+    Team,
+    find_question,
+    start,
+    step,
+    until,
+)
+from tests.kit import first_only
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
-from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
 

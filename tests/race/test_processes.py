@@ -2,6 +2,7 @@
 
 import math
 import random
+import shutil
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,21 +18,60 @@ from tests.campaign.checks import Checker
 from tests.campaign.mishaps import KILLS
 from tests.campaign.rounds import KILLED, look_whether_woken_works, run_stage
 from tests.harness.clients import HttpHost, Refused
-from tests.harness.database import SharedDatabase
 from tests.harness.ledger import Ledger
 from tests.harness.people import People
 from tests.harness.process import Patience, Process, poll
-from tests.harness.stage import Cast, Kind, Server, Stage, open_stage
+from tests.harness.stage import Cast, Kind, Server, SharedDatabase, Stage, open_stage
 from tests.harness.team import step
+from tests.kit import first_only
 from tests.race.racer import race_again_and_again
 from tests.race.ticks import Campaign
 from tests.requirements import requirement
-from tests.support.newer import build_newer
 from tests.support.paths import ROOT
 from tests.support.postgres import shared_server
-from tests.support.slices import first_only
 
 REFUSED = "was written by a newer planwarden"
+
+
+PACKAGE = ROOT / "src" / "planwarden"
+MIGRATION = "CREATE TABLE footnotes (text text NOT NULL);\nALTER TABLE executions ADD COLUMN footnote text;\n"
+CREATED = """\
+    has_goal = any(isinstance(event, ev.ExecutionCreated) and event.goal for event in events)
+    batch = EventBatch((*events, ev.Footnote()) if has_goal else events, start=start, artifacts=artifacts)
+"""
+EDITS = {
+    "agent/core/events.py": [
+        (
+            "class CancelRequested(",
+            'class Footnote(StoredStruct, tag="FN"):\n    text: str = ""\n\n\nclass CancelRequested(',
+        ),
+        ("    | StepSkipped\n", "    | StepSkipped\n    | Footnote\n"),
+    ],
+    "agent/core/state.py": [("    ev.StepSkipped,\n", "    ev.StepSkipped,\n    ev.Footnote,\n")],
+    # It notes something whenever an execution is cancelled, and at the start of those with a goal.
+    "agent/runtime/commands.py": [
+        ("(ev.CancelRequested(reason=reason),)", "(ev.CancelRequested(reason=reason), ev.Footnote())"),
+        ("    batch = EventBatch(events, start=start, artifacts=artifacts)\n", CREATED),
+    ],
+}
+
+
+def build_newer(folder: Path) -> None:
+    """Writes a newer planwarden into the folder, which belongs in front of `PYTHONPATH`.
+
+    Its schema has one more version, and its logs have one more event.
+    """
+    target = folder / "planwarden"
+    shutil.copytree(PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    migrations = target / "storage" / "postgres" / "migrations"
+    (migrations / f"{len(list(migrations.glob('*.sql'))) + 1:04}_footnotes.sql").write_text(MIGRATION)
+    for name, edits in EDITS.items():
+        path = target / name
+        text = path.read_text(encoding="utf-8")
+        for old, new in edits:
+            assert text.count(old) == 1, f"{name} has {text.count(old)} times {old!r}"
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
 
 
 @requirement("crash:sigkill")

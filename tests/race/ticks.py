@@ -28,7 +28,7 @@ from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.harness.clock import SharedClock
+from tests.harness.ledger import SharedClock
 from tests.harness.process import Worker, say
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import PLAN, Scribe

@@ -27,8 +27,7 @@ from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.support.pooler import shared_pooler
-from tests.support.postgres import shared_server
+from tests.support.postgres import shared_pooler, shared_server
 
 LEASE_S = 15.0
 PLAN = Plan(

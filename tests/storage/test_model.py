@@ -34,9 +34,8 @@ from planwarden.agent.core.question import Addressee, Alarm
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
-from tests.kit import ManualClock, requirement
+from tests.kit import ManualClock, first_only, requirement
 from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd
-from tests.support.slices import first_only
 
 Option = TypeVar("Option")
 

@@ -27,12 +27,12 @@ from planwarden.storage.opening import open_store
 from planwarden.storage.postgres.connection import connect
 from planwarden.storage.postgres.moved_marker import write_mark
 from planwarden.storage.postgres.store import PostgresStore
+from tests.kit import first_only
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
 from tests.support.full_store import dump, fill, make_url
 from tests.support.paths import ROOT
 from tests.support.postgres import shared_server
-from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
 

@@ -18,10 +18,8 @@ from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key
 from planwarden.storage.postgres.store import PostgresStore
 from tests.storage.suite import Scribe
-from tests.support.pooler import Pooler, shared_pooler
-from tests.support.ports import take_port
-from tests.support.postgres import Server, shared_server
-from tests.support.proxy import HoldingProxy
+from tests.support.network import Proxy, take_port
+from tests.support.postgres import Pooler, Server, shared_pooler, shared_server
 
 pytestmark = pytest.mark.anyio
 
@@ -213,7 +211,7 @@ def test_an_address_without_an_answer_is_given_up(tmp_path: Path, monkeypatch: p
     assert "cannot be reached" in refusal("postgresql://ann:secret@127.0.0.1:1/plans")
     assert connections.CONNECT_S < 45
     monkeypatch.setattr(connections, "CONNECT_S", 2)
-    silent = HoldingProxy(tmp_path / "elsewhere" / ".s.PGSQL.5432", tmp_path)
+    silent = Proxy(tmp_path / "elsewhere" / ".s.PGSQL.5432", tmp_path)
     silent.hold()
     assert "does not answer; check that it runs" in refusal(f"postgresql:///plans?host={tmp_path}")
     silent.close()

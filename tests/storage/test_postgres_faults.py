@@ -16,9 +16,8 @@ from planwarden.storage.postgres import reader, writer
 from planwarden.storage.postgres.control import lock_key
 from planwarden.storage.postgres.store import PostgresStore
 from tests.storage.suite import Scribe, decided, guard
-from tests.support.pooler import Pooler
-from tests.support.postgres import Server, shared_server
-from tests.support.proxy import HoldingProxy, LosingProxy
+from tests.support.network import Proxy
+from tests.support.postgres import Pooler, Server, shared_server
 
 pytestmark = pytest.mark.anyio
 
@@ -30,14 +29,14 @@ async def patience() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[HoldingProxy]:
-    made = HoldingProxy(shared_server().folder / ".s.PGSQL.5432", tmp_path)
+def proxy(tmp_path: Path) -> Iterator[Proxy]:
+    made = Proxy(shared_server().folder / ".s.PGSQL.5432", tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-async def store(url: str, proxy: HoldingProxy) -> AsyncGenerator[PostgresStore]:
+async def store(url: str, proxy: Proxy) -> AsyncGenerator[PostgresStore]:
     """Reaches its database through the proxy."""
     opened = PostgresStore.open(make_conninfo(url, host=str(proxy.path.parent)), control_url=url)
     yield opened
@@ -70,7 +69,7 @@ async def fails(call: Callable[[], Awaitable[object]], text: str) -> None:
 async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(url: str, tmp_path: Path) -> None:
     turns = iter(range(1_000_000))
     socket = shared_server().folder / ".s.PGSQL.5432"
-    proxy = LosingProxy(socket, tmp_path, lambda data: b"append_all" in data and next(turns) % 3 == 1)
+    proxy = Proxy(socket, tmp_path, lambda data: b"append_all" in data and next(turns) % 3 == 1)
     store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)))
     scribes = [Scribe.on(store, f"e{number}") for number in range(8)]
     for scribe in scribes:
@@ -117,7 +116,7 @@ async def test_a_database_or_pooler_that_starts_again_loses_nothing_that_was_ack
 
 @pytest.mark.postgres
 async def test_a_server_that_froze_is_said_to_whoever_waits_and_stores_what_is_asked_later(
-    store: PostgresStore, proxy: HoldingProxy, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scribe = Scribe.on(store, "e1")
     await scribe.start()

@@ -27,10 +27,9 @@ from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
 from tests.harness.process import Worker
 from tests.harness.team import Gate, engine_on, start, step
-from tests.kit import ManualClock, requirement
+from tests.kit import ManualClock, first_only, requirement
 from tests.storage.suite import Scribe, decided
 from tests.support.fakes import recording_tool
-from tests.support.slices import first_only
 
 pytestmark = pytest.mark.anyio
 

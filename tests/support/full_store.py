@@ -21,7 +21,7 @@ from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
 from planwarden.storage.ports.sessions import InboxSession, PairingCode
 from planwarden.storage.ports.tokens import TokenRow
 from tests.storage.suite import PLAN, Scribe, decided, guard
-from tests.support.postgres import Server, shared_server
+from tests.support.postgres import shared_server
 
 Dump = dict[str, list[dict[str, Any]]]
 
@@ -35,9 +35,9 @@ PROCESSES = {
 }
 
 
-def make_url(server: Server | None = None) -> str:
+def make_url() -> str:
     """The URL of an empty database, as `--store` takes it."""
-    found = conninfo_to_dict((server or shared_server()).make_database())
+    found = conninfo_to_dict(shared_server().make_database())
     return f"postgresql://{found['user']}:hidden@/{found['dbname']}?host={found['host']}"
 
 

@@ -1,5 +1,7 @@
-"""An OAuth authorization server for tests: it publishes metadata and keys, signs any claims, and can misbehave."""
+"""An OAuth authorization server for tests, which can misbehave, and certificates that only their maker signed."""
 
+import datetime
+import ipaddress
 import json
 import time
 from collections import Counter
@@ -9,7 +11,10 @@ from typing import Any
 
 import httpx2
 import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import NameOID
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.utils import base64url_decode, base64url_encode
 
@@ -110,3 +115,30 @@ def _decode_part(part: str) -> Document:
 
 def _encode_part(document: Document) -> str:
     return base64url_encode(json.dumps(document).encode()).decode()
+
+
+def make_certificate(host: str = "127.0.0.1") -> tuple[str, str]:
+    """A certificate for the host, a name or an address, and its key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+    except ValueError:
+        address = x509.SubjectAlternativeName([x509.DNSName(host)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM).decode(), secret.decode()

@@ -3,34 +3,14 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
-from pydantic import TypeAdapter
+from anyio.abc import ByteStream
 
 from tests.support.loop_time import pass_time
+from tests.support.network import ReceivedRequest, listen
 
-_DOCUMENT = TypeAdapter[dict[str, Any]](dict[str, Any])
 CHUNK = b"x" * 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedRequest:
-    """A request as it arrived."""
-
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return _DOCUMENT.validate_json(self.body)
-
-    @property
-    def notification_id(self) -> str:
-        return self.headers["webhook-id"]
 
 
 @dataclass
@@ -56,25 +36,21 @@ class Receiver:
         while len(self.received) < count:
             await self._arrival.wait()
 
-    async def handle(self, stream: SocketStream) -> None:
-        # A client that leaves early is part of the tests.
-        with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
-            async with stream:
-                request = await _receive(stream)
-                manner = self.manners[min(len(self.received), len(self.manners) - 1)]
-                self.received.append(request)
-                arrival, self._arrival = self._arrival, anyio.Event()
-                arrival.set()
-                await manner(self, stream)
+    async def answer(self, stream: ByteStream, request: ReceivedRequest) -> None:
+        manner = self.manners[min(len(self.received), len(self.manners) - 1)]
+        self.received.append(request)
+        arrival, self._arrival = self._arrival, anyio.Event()
+        arrival.set()
+        await manner(self, stream)
 
 
-Manner = Callable[[Receiver, SocketStream], Awaitable[None]]
+Manner = Callable[[Receiver, ByteStream], Awaitable[None]]
 
 
 def reply_with(status: int, **headers: str) -> Manner:
     """Returns a manner that sends a short reply; keyword `retry_after="7"` becomes the header `retry-after: 7`."""
 
-    async def answer(receiver: Receiver, stream: SocketStream) -> None:
+    async def answer(receiver: Receiver, stream: ByteStream) -> None:
         lines = [f"HTTP/1.1 {status} Whatever", "content-length: 2", "connection: close"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await stream.send("\r\n".join([*lines, "", "no"]).encode())
@@ -82,7 +58,7 @@ def reply_with(status: int, **headers: str) -> Manner:
     return answer
 
 
-async def never_reply(receiver: Receiver, stream: SocketStream) -> None:
+async def never_reply(receiver: Receiver, stream: ByteStream) -> None:
     """Never replies; records when the client disconnects."""
     pass_time(receiver.silent_s)
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
@@ -90,7 +66,7 @@ async def never_reply(receiver: Receiver, stream: SocketStream) -> None:
     receiver.hung_up.set()
 
 
-async def send_endless_body(receiver: Receiver, stream: SocketStream) -> None:
+async def send_endless_body(receiver: Receiver, stream: ByteStream) -> None:
     """Sends status 200, and then a body that never ends."""
     await stream.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     try:
@@ -101,7 +77,7 @@ async def send_endless_body(receiver: Receiver, stream: SocketStream) -> None:
         receiver.hung_up.set()
 
 
-async def send_garbage(receiver: Receiver, stream: SocketStream) -> None:
+async def send_garbage(receiver: Receiver, stream: ByteStream) -> None:
     """Sends something that is not HTTP."""
     await stream.send(b"220 mail.example ESMTP\r\n")
 
@@ -110,25 +86,5 @@ async def send_garbage(receiver: Receiver, stream: SocketStream) -> None:
 async def serve_receiver(*manners: Manner) -> AsyncGenerator[Receiver]:
     """Runs a receiver while the block runs."""
     receiver = Receiver(list(manners) or [reply_with(204)])
-    failure: BaseException | None = None
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
-        receiver.port = listener.extra(SocketAttribute.local_port)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, receiver.handle)
-            try:
-                yield receiver
-            except Exception as error:  # noqa: BLE001
-                # Raised again outside of the task group, which would wrap it.
-                failure = error
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-async def _receive(stream: SocketStream) -> ReceivedRequest:
-    buffered = BufferedByteReceiveStream(stream)
-    head = (await buffered.receive_until(b"\r\n\r\n", 65_536)).decode("latin-1")
-    request, *lines = head.split("\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = await buffered.receive_exactly(int(headers.get("content-length", "0")))
-    return ReceivedRequest(request.split(" ")[1], headers, body)
+    async with listen(receiver.answer) as receiver.port:
+        yield receiver

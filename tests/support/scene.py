@@ -1,13 +1,11 @@
 """An inbox with questions of every kind on a real port, for tests in a browser and for the pictures in docs."""
 
-import os
-import shutil
 import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 from pydantic import JsonValue
@@ -20,29 +18,9 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from tests.support.wardens import Ledger, plan, tool_step, warden
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
+from tests.kit import Ledger, plan, tool_step, warden
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-sync",
-    "--no-first-run",
-    "--metrics-recording-only",
-)
-
-
-def find_chromium() -> str | None:
-    """Returns the path of the browser of this machine; None when there is none."""
-    return os.environ.get("CHROMIUM") or next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
 
 
 def build_office_tools(ledger: Ledger) -> list[object]:
@@ -185,16 +163,3 @@ async def open_scene(tools: Sequence[object] = (), home: Path = Path("/nonexiste
             tasks.start_soon(serve_app, build_inbox_app(site, lambda: {host}), listener)
             yield InboxScene(made, site, f"http://{host}/inbox", ledger)
             tasks.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def launch_browser(path: str) -> AsyncGenerator["Browser"]:
-    """Runs the Chromium of this machine while the block runs; nothing is downloaded."""
-    from playwright.async_api import async_playwright
-
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=list(FLAGS), headless=True)
-        try:
-            yield browser
-        finally:
-            await browser.close()

@@ -9,7 +9,7 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
+from planwarden import Execution, Warden
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
@@ -18,8 +18,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
 
-HUMAN = Authority(assurance="human", channel="test", principal="ann")
-YES = Decision(approved=True)
+NOWHERE = Path("/nonexistent")
 
 
 @dataclass
@@ -40,7 +39,7 @@ class PausingTool:
         return gate
 
 
-def end_at_once(warden: planwarden.Warden) -> None:
+def end_at_once(warden: Warden) -> None:
     """Running calls of an open warden get no time to end when it closes."""
     # Only the engine can be told so, and a warden makes its own.
     warden.service.engine._grace_s = 0.0  # pyright: ignore[reportPrivateUsage]
@@ -89,14 +88,11 @@ async def warden(
     store: Store | None = None,
     settings: Settings | None = None,
     model: Model | None = None,
-) -> AsyncGenerator[planwarden.Warden]:
+) -> AsyncGenerator[Warden]:
     """Runs a warden without a disk. Its model is `model`, or a scripted one with `script`, or else the caller."""
     model = model or (CallerModel() if script is None else ScriptedModel({"replies": list(script)}))
     given = [*(ledger.tools() if ledger else []), *tools]
-    home = Path("/nonexistent")
-    made = planwarden.Warden(
-        settings=settings or Settings(home=home), model=model, tools=given, store=store or MemoryStore()
-    )
+    made = Warden(settings=settings or Settings(home=NOWHERE), model=model, tools=given, store=store or MemoryStore())
     async with made:
         yield made
 
@@ -108,7 +104,7 @@ async def run(
     inputs: dict[str, JsonValue] | None = None,
     settings: Settings | None = None,
     options: Mapping[str, JsonValue] | None = None,
-) -> tuple[planwarden.Execution, list[str]]:
+) -> tuple[Execution, list[str]]:
     """Runs the steps in a warden of their own; returns the execution with its observations, and what happened."""
     ledger = Ledger()
     async with warden(ledger, script=script, tools=tools, settings=settings) as w:
@@ -116,19 +112,7 @@ async def run(
         return await w.get_execution(execution.thread_id, observations_after=0), ledger.lines
 
 
-async def decide(
-    w: planwarden.Warden, asked: planwarden.Execution, decision: Decision = YES, by: Authority = HUMAN
-) -> planwarden.Execution:
-    """Answers the only open question of an execution."""
-    [question] = asked.suspensions
-    return await w.service.answer(
-        asked.thread_id, question.suspension_id, decision, by, wait_seconds=60, principal=None
-    )
-
-
-async def pass_time(
-    w: planwarden.Warden, clock: ManualClock, execution: planwarden.Execution, seconds: float
-) -> planwarden.Execution:
+async def pass_time(w: Warden, clock: ManualClock, execution: Execution, seconds: float) -> Execution:
     """Returns the execution after so much time, when everything that was due then is done."""
     clock.advance(seconds)
     engine = w.service.engine
@@ -157,12 +141,10 @@ def plan(*steps: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {"todoList": list(steps)}
 
 
-def calls(*named: tuple[str, dict[str, JsonValue]], content: str | None = None) -> dict[str, JsonValue]:
+def calls(*named: tuple[str, dict[str, JsonValue]]) -> dict[str, JsonValue]:
     """Returns a scripted reply that calls tools."""
-    reply: dict[str, JsonValue] = {"toolCalls": [{"toolName": n, "arguments": a} for n, a in named]}
-    if content is not None:
-        reply["content"] = content
-    return {"when": {"purpose": "step"}, "reply": reply}
+    made: list[JsonValue] = [{"toolName": name, "arguments": arguments} for name, arguments in named]
+    return {"when": {"purpose": "step"}, "reply": {"toolCalls": made}}
 
 
 def says(content: str, purpose: str = "step") -> dict[str, JsonValue]:
@@ -174,5 +156,5 @@ def confirm(step_id: str, action: str = "go on?", **extra: JsonValue) -> dict[st
     return tool_step(step_id, "displayConfirmation", {"action": action}, **extra)
 
 
-def statuses(execution: planwarden.Execution) -> dict[str, str]:
+def statuses(execution: Execution) -> dict[str, str]:
     return {step.id: step.status for step in execution.steps}

@@ -21,7 +21,7 @@ from planwarden.storage.codec import decode_events
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
 from tests.kit import Authority, Suspension, open_inbox, plan, requirement, tool_step
-from tests.support.forking.command import forked_command_line
+from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio

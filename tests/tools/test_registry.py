@@ -24,9 +24,9 @@ from planwarden.tools.guarded.host_tool import find_host_tool
 from planwarden.tools.registry import Registry
 from planwarden.tools.web.extract import web_extract_tool
 from planwarden.tools.web.search import web_search_tool
+from tests.kit import first_only
 from tests.requirements import requirement
-from tests.support.slices import first_only
-from tests.support.turns import MAX_TURN_S, measure_longest_turn
+from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 
 
 def build_tool(name: str, description: str = "A tool.", schema: dict[str, JsonValue] | None = None) -> Tool:

@@ -8,8 +8,7 @@ from planwarden.agent.models.provider.endpoint import Mode
 from tests.kit import Ledger, confirm, model_step, plan, statuses, tool_step, warden
 from tests.support.doubles.manners import Manner, obedient
 from tests.support.doubles.messages import REVISE_TOOL, ModelReply, ModelRequest
-from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
+from tests.support.doubles.server import WIRES, ProviderDouble, build_provider_model, serve_double
 from tests.support.wardens import run
 
 pytestmark = pytest.mark.anyio

@@ -26,8 +26,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.harness.person import FORM, PERSON, PRINCIPAL
-from tests.harness.team import engine_on
+from tests.harness.team import FORM, PERSON, PRINCIPAL, engine_on
 from tests.kit import ManualClock, MemoryStore, requirement
 
 KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")

@@ -12,7 +12,7 @@ from tests.server.cli.support import clean_environment
 from tests.support.doubles.manners import MANNERS
 from tests.support.doubles.messages import Body, ModelRequest
 from tests.support.doubles.server import ProviderDouble, serve_double
-from tests.support.forking.command import forked_command_line
+from tests.support.forking import forked_command_line
 
 GOAL = "Find the stale records and note what they are."
 PLAN: Body = {

@@ -12,12 +12,10 @@ from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Mode
-from tests.kit import Ledger, model_step, plan, warden
+from tests.kit import Ledger, each_once, model_step, plan, warden
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import MARKERS, PLAN_TOOL, ModelReply, ModelRequest
-from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import PLAN, WIRES, ProviderDouble, serve_double
-from tests.support.slices import each_once
+from tests.support.doubles.server import PLAN, WIRES, ProviderDouble, build_provider_model, serve_double
 
 pytestmark = pytest.mark.anyio
 

@@ -15,13 +15,11 @@ from planwarden.agent.models.provider import transport as provider_transport
 from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import RetryLimits
 from planwarden.agent.models.provider.transport import MAX_ANSWER_BYTES
-from tests.kit import Ledger, model_step, plan, requirement, warden
+from tests.kit import Ledger, each_once, first_only, model_step, plan, requirement, warden
 from tests.support.doubles.manners import HUGE_BYTES, MANNERS, Manner
 from tests.support.doubles.messages import ModelReply, ModelRequest
-from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
-from tests.support.doubles.wire import KEY
-from tests.support.slices import each_once, first_only
+from tests.support.doubles.server import WIRES, ProviderDouble, build_provider_model, serve_double
+from tests.support.doubles.wires import KEY
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,8 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Mode
 from tests.support.doubles.manners import MANNERS, Manner, obedient
 from tests.support.doubles.messages import MARKERS, PLAN_TOOL, ModelReply, ModelRequest
-from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import WIRES, serve_double
-from tests.support.doubles.wire import KEY
+from tests.support.doubles.server import WIRES, build_provider_model, serve_double
+from tests.support.doubles.wires import KEY
 from tests.support.wardens import Ledger, model_step, plan, warden
 
 pytestmark = pytest.mark.anyio

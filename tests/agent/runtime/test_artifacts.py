@@ -27,8 +27,22 @@ from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.harness.process import Worker
-from tests.kit import Ledger, MemoryStore, calls, confirm, decide, model_step, plan, requirement, tool_step, warden
-from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
+from tests.kit import (
+    PAGES,
+    Ledger,
+    MemoryStore,
+    build_constant_call,
+    calls,
+    confirm,
+    crawl,
+    decide,
+    model_step,
+    plan,
+    requirement,
+    stand_in_of,
+    tool_step,
+    warden,
+)
 from tests.support.fakes import CrashingStore, recording_tool
 from tests.support.wardens import run
 

@@ -10,13 +10,10 @@ from pytest import ParameterSet
 
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model
-from tests.kit import Ledger, warden
+from tests.kit import Ledger, each_once, warden
 from tests.support.doubles.caller import answer_all
-from tests.support.doubles.manners import MANNERS
-from tests.support.doubles.plan_habits import THREE_STEPS
-from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import WIRES, serve_double
-from tests.support.slices import each_once
+from tests.support.doubles.manners import MANNERS, THREE_STEPS
+from tests.support.doubles.server import WIRES, build_provider_model, serve_double
 
 pytestmark = pytest.mark.anyio
 

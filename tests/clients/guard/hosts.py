@@ -36,7 +36,7 @@ from tests.clients.hosts import (
 from tests.clients.installed import path_with_node
 from tests.server.cli.support import clean_environment
 from tests.support.doubles.messages import ModelReply
-from tests.support.doubles.wire import KEY, MODEL
+from tests.support.doubles.wires import KEY, MODEL
 from tests.support.screen import Screen, run_on_screen
 
 URL = "http://127.0.0.1:9"

@@ -22,10 +22,9 @@ from planwarden.storage.ports.processes import ProcessFacts
 from planwarden.tools.base import Tool
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger as EffectLedger
-from tests.kit import Ledger, MemoryStore, plan, requirement, tool_step, warden
+from tests.kit import Ledger, MemoryStore, first_only, plan, requirement, tool_step, warden
 from tests.support.fakes import recording_tool
-from tests.support.slices import first_only
-from tests.support.turns import MAX_TURN_S, measure_longest_turn
+from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 
 LEDGER = EffectLedger(Path("unused"))
 """No tool runs here."""

@@ -21,9 +21,21 @@ from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.cli.context import CliContext
 from planwarden.server.views.loop_items import list_items
 from planwarden.tools.base import Tool, define
-from tests.kit import Cli, Client, Ledger, make_home, plan, requirement, tool_step, warden
+from tests.kit import (
+    PAGES,
+    Cli,
+    Client,
+    Ledger,
+    build_constant_call,
+    crawl,
+    make_home,
+    plan,
+    requirement,
+    stand_in_of,
+    tool_step,
+    warden,
+)
 from tests.server.mcp.support import Document, ok, served
-from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.main import main
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.support.forking.command import forked_command_line
+from tests.support.forking import forked_command_line
 
 P = ParamSpec("P")
 T = TypeVar("T")

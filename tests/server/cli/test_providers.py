@@ -25,7 +25,7 @@ from tests.requirements import requirement
 from tests.server.cli.support import CommandResult, run_in_process
 from tests.support.doubles.manners import MANNERS
 from tests.support.doubles.server import ProviderDouble, serve_double
-from tests.support.doubles.wire import KEY
+from tests.support.doubles.wires import KEY
 
 
 @dataclass(frozen=True)

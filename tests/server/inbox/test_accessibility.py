@@ -24,9 +24,8 @@ from planwarden.server.inbox.site import InboxSite
 from tests.kit import by, plan, requirement, tool_step
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
-from tests.support.axe import find_violations, read_axe
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.scene import ANN, CLEAN_UP, LETTER, PAY, InboxScene, launch_browser, open_scene
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, find_violations, launch_browser, read_axe
+from tests.support.scene import ANN, CLEAN_UP, LETTER, PAY, InboxScene, open_scene
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, ViewportSize

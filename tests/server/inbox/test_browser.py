@@ -15,8 +15,8 @@ from pydantic import JsonValue
 
 from tests.kit import requirement, tool_step
 from tests.server.inbox.test_accessibility import LOOK
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, launch_browser, open_scene
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser
+from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, open_scene
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Error, Page, Route

@@ -29,8 +29,8 @@ from tests.kit import Client, Settings, confirm, ok, plan, requirement
 from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
 from tests.server.mcp.http_support import serving
-from tests.support.forking.command import forked_command_line
-from tests.support.ports import take_port
+from tests.support.forking import forked_command_line
+from tests.support.network import take_port
 
 AGAIN_S = 0.05
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL and no SIGSTOP")

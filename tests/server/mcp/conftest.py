@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import first_only
 from tests.server.mcp.support import Desk, Era, open_desk
-from tests.support.slices import first_only
 
 
 @pytest.fixture(params=first_only("auto", "legacy"))

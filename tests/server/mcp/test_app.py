@@ -22,6 +22,7 @@ from tests.kit import (
     Client,
     Settings,
     confirm,
+    first_only,
     ok,
     open_desk,
     plan,
@@ -30,11 +31,16 @@ from tests.kit import (
     tool_step,
 )
 from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of
-from tests.support.app_page import APPS, HostPage, open_view
-from tests.support.axe import find_violations, read_axe
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.scene import launch_browser
-from tests.support.slices import first_only
+from tests.support.browser import (
+    APPS,
+    CHROMIUM,
+    DRIVES_CHROMIUM,
+    HostPage,
+    find_violations,
+    launch_browser,
+    open_view,
+    read_axe,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from planwarden.storage.postgres import reader, writer
 from planwarden.storage.postgres.store import PostgresStore
 from tests.kit import confirm, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Document, approving, ids_of, open_desk
+from tests.support.network import Proxy
 from tests.support.postgres import Server, shared_server
-from tests.support.proxy import LosingProxy
 
 pytestmark = pytest.mark.anyio
 PLAN = plan(confirm("ask"), tool_step("act", "note", {"text": "once"}))
@@ -99,14 +99,14 @@ async def test_the_same_decision_is_accepted_after_the_answer_to_the_first_was_l
             return True
         return False
 
-    proxy = LosingProxy(socket, folder, loses)
+    proxy = Proxy(socket, folder, loses)
     async with desk_on(make_conninfo(url, host=str(folder)), tmp_path) as desk:
         asked = await desk.ok("execute_plan", plan=PLAN)
         is_losing = True
         decision = {**ids_of(asked), "decision": {"approved": True}}
         assert (await desk.refused("resume_execution", **decision))["code"] == "storage_error"
         assert proxy.lost == 1
-        again = LosingProxy(socket, folder, lambda data: False)
+        again = Proxy(socket, folder, lambda data: False)
         await desk.ok("resume_execution", **decision)
         done = await finished(desk, asked)
         assert (done["status"], desk.ledger.lines) == ("completed", ["note once"])

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from planwarden.agent.common.errors import MAX_MESSAGE_CHARS
-from tests.kit import model_step, plan, requirement, tool_step
+from tests.kit import each_once, model_step, plan, requirement, tool_step
 from tests.server.mcp.mistakes import (
     BEGINNING,
     EXECUTION,
@@ -20,7 +20,6 @@ from tests.server.mcp.mistakes import (
     list_mistakes,
 )
 from tests.server.mcp.support import ERAS, Desk, Document, ids_of, question_of, text_of
-from tests.support.slices import each_once
 
 pytestmark = pytest.mark.anyio
 

@@ -6,14 +6,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.kit import Client, Ledger, PausingTool, model_step, plan, requirement, tool_step
+from tests.kit import Client, Ledger, PausingTool, first_only, model_step, plan, requirement, tool_step
 from tests.server.cli.support import Cli, make_home, start_on_terminal
 from tests.server.mcp.support import Document, Era, ids_of, open_desk, served
 from tests.support.doubles.manners import Manner, obedient
 from tests.support.doubles.messages import ModelReply, ModelRequest
-from tests.support.doubles.provider import build_provider_model
-from tests.support.doubles.server import WIRES, serve_double
-from tests.support.slices import first_only
+from tests.support.doubles.server import WIRES, build_provider_model, serve_double
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,8 @@ import pytest
 
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.tools.downstream.value_counter import MAX_VALUES
-from tests.kit import plan, requirement, tool_step
-from tests.support.forking.command import forked_command_line
-from tests.support.slices import first_only
+from tests.kit import first_only, plan, requirement, tool_step
+from tests.support.forking import forked_command_line
 
 COMMAND = [sys.executable, "-m", "planwarden.server.main"]
 

@@ -154,7 +154,7 @@ async def test_a_webhook_verifies_with_an_independent_implementation_and_says_id
         },
     }
     assert b"424242" not in got.body and b"IGNORE" not in got.body and b"digest" not in got.body
-    assert got.headers["content-type"] == "application/json" and "." not in got.notification_id
+    assert got.headers["content-type"] == "application/json" and "." not in got.headers["webhook-id"]
     assert not {"authorization", "cookie"} & got.headers.keys()
 
 
@@ -238,7 +238,7 @@ async def test_a_failed_delivery_is_tried_again_later_under_the_same_id_and_sign
             assert len(receiver.received) == count
         assert await desk.store.notifications.waiting() == {} and await desk.failures() == []
     first, second, third = receiver.received
-    assert first.notification_id == second.notification_id == third.notification_id
+    assert len({request.headers["webhook-id"] for request in (first, second, third)}) == 1
     assert first.body == second.body == third.body
     stamps = [int(request.headers["webhook-timestamp"]) for request in receiver.received]
     assert [stamp - stamps[0] for stamp in stamps] == [0, 5, 20]
@@ -359,7 +359,7 @@ async def test_what_was_sent_but_not_recorded_is_sent_again_when_its_claim_is_ov
         desk.clock.advance(CLAIM_S)
         await desk.sender.deliver_all()
         assert await desk.store.notifications.waiting() == {}
-    assert len({request.notification_id for request in receiver.received}) == 1 and len(receiver.received) == 2
+    assert len({request.headers["webhook-id"] for request in receiver.received}) == 1 and len(receiver.received) == 2
 
 
 @requirement("notification:never-in-the-way")

@@ -33,7 +33,7 @@ from tests.server.cli.support import Cli, clean_environment, make_home, start_on
 from tests.server.inbox.support import HOST, ORIGIN, Browser
 from tests.server.mcp.support import approve_elsewhere, approving, ok
 from tests.support.doubles.login_server import LoginServer, login_server
-from tests.support.forking.command import forked_command_line
+from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import read_error, run_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

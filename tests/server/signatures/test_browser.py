@@ -18,9 +18,8 @@ from tests.kit import Ledger, OperatorPolicy, Settings, requirement, warden
 from tests.server.inbox.support import Inbox
 from tests.server.inbox.test_accessibility import Tour
 from tests.server.signatures.support import WIPE, wipe
-from tests.support.axe import read_axe
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.scene import InboxScene, launch_browser
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser, read_axe
+from tests.support.scene import InboxScene
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

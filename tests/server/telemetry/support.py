@@ -20,7 +20,7 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.sqlite.memory import MemoryStore
-from tests.support.receiver import ReceivedRequest
+from tests.support.network import ReceivedRequest
 
 
 @dataclass

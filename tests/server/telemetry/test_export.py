@@ -30,10 +30,9 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.telemetry import Telemetry
-from tests.kit import MemoryStore, Settings, confirm, ok, plan, requirement, tool_step
+from tests.kit import MemoryStore, Settings, confirm, first_only, ok, plan, requirement, tool_step
 from tests.server.telemetry.support import list_spans, spans_of
 from tests.support.receiver import Manner, Receiver, never_reply, reply_with, send_garbage, serve_receiver
-from tests.support.slices import first_only
 from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, says, statuses
 
 pytestmark = pytest.mark.anyio

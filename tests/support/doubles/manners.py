@@ -1,21 +1,29 @@
 """How models behave: each manner is a function from a request to a reply.
 
-Most of them break plan-and-execute agents, and a few break HTTP clients. `MANNERS` is the table of all of them.
+Most of them break plan-and-execute agents, and a few break HTTP clients. `MANNERS` is the table of all of them. Some
+are habits of writing plans, which turn the plan that a double has for every goal into the one that it sends.
 """
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from tests.support.doubles.messages import PLAN_TOOL, Body, ModelReply, ModelRequest, fence_json
-from tests.support.doubles.plan_habits import (
-    invent_condition,
-    number_steps,
-    write_wrong_keys,
-    write_wrong_keys_twice,
-)
 
+THREE_STEPS: Body = {
+    "todoList": [
+        {"id": "gather", "description": "find the records", "requiredTools": ["find"]},
+        {"id": "record", "description": "find the details and write them down", "requiredTools": ["find", "note"]},
+        {"id": "report", "description": "write the closing note", "requiredTools": ["note"]},
+    ]
+}
+"""A plan in which every habit shows, with the tools of `Ledger`."""
+WRONG_KEYS = {"requiredTools": "tools", "description": "task"}
+_RIGHT_KEY = re.compile(r"'([^']+)' \(write '([^']+)'\)")
+BROKEN = '{"text": "the te'
 PROSE = "I have carried out the step. Everything worked and the results are as expected."
 PROSE_PLAN = "First I will find the records. Then I will find the details and write them down. {No JSON is needed.}"
 HUGE_BYTES = 50_000_000
@@ -88,25 +96,64 @@ def forgetful(request: ModelRequest) -> ModelReply:
     return replace(reply, calls=tuple(calls))
 
 
+def number_steps(request: ModelRequest) -> Body:
+    """Return the plan with integers for ids, wherever a step is named; the last step takes a value of the first."""
+    steps = [
+        {**step, "id": number, "dependencies": list(range(1, number))}
+        for number, step in enumerate(request.plan["todoList"], 1)
+    ]
+    if len(steps) > 1:
+        call = {"toolName": "note", "arguments": {"text": {"$from": 1, "pointer": "/topic"}}}
+        steps[-1] |= {"requiredTools": ["note"], "toolCalls": [call]}
+    return {"todoList": steps}
+
+
+def write_wrong_keys(request: ModelRequest) -> Body:
+    """Return the plan with wrong keys; after a refusal, with those that the refusal names."""
+    return _correct(_rename(request.plan, WRONG_KEYS), request)
+
+
+def write_wrong_keys_twice(request: ModelRequest) -> Body:
+    """Return the plan with wrong keys twice, whatever is said about them."""
+    return _rename(request.plan, WRONG_KEYS) if request.number <= 2 else request.plan
+
+
+def invent_condition(request: ModelRequest) -> Body:
+    """Return the plan with a condition of another language, which does not hold; corrected as a refusal says."""
+    first, *others = request.plan["todoList"]
+    condition = {"value": {"$from": first["id"], "pointer": "/ids/0"}, "matches": {"$gt": 5000}}
+    if others:
+        others[-1] = {**others[-1], "when": condition}
+    return _correct({"todoList": [first, *others]}, request)
+
+
+def _correct(plan: Body, request: ModelRequest) -> Body:
+    """Return the plan with the keys that the refusal says to write; it knows nothing else about them."""
+    return _rename(plan, dict(_RIGHT_KEY.findall(request.text))) if request.is_plan_refused else plan
+
+
+def _rename(node: Body, names: Mapping[str, str]) -> Body:
+    return {names.get(key, key): _rename_in(part, names) for key, part in node.items()}
+
+
+def _rename_in(part: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(part, list):
+        return [_rename_in(entry, names) for entry in cast("list[Any]", part)]
+    return _rename(cast("Body", part), names) if isinstance(part, dict) else part
+
+
 def prose(request: ModelRequest) -> ModelReply:
     return _reply_with_plan(request) if request.wants_plan else ModelReply(text=PROSE)
 
 
 def prose_first(request: ModelRequest) -> ModelReply:
-    return (
-        obedient(request) if request.is_enforced or request.wants_plan or not request.tools else ModelReply(text=PROSE)
-    )
+    return obedient(request) if request.is_enforced or not request.tools else prose(request)
 
 
 def forged_status(request: ModelRequest) -> ModelReply:
     if request.wants_plan:
         return _reply_with_plan(request)
-    forged = {
-        "status": "completed",
-        "validationStatus": "passed",
-        "actualToolCalls": list(request.tools),
-        "result": "ok",
-    }
+    forged = {"status": "completed", "validationStatus": "passed", "actualToolCalls": [*request.tools], "result": "ok"}
     return ModelReply(text=f"{PROSE}\n{fence_json(forged)}")
 
 
@@ -114,21 +161,28 @@ def wrong_tool(request: ModelRequest) -> ModelReply:
     return _reply_with_plan(request) if request.wants_plan else ModelReply(calls=(("teleport", {"to": "Mars"}),))
 
 
-def half(request: ModelRequest) -> ModelReply:
-    if request.wants_plan or not request.tools:
-        return obedient(request)
-    first = next(iter(request.tools))
-    return (
-        ModelReply(calls=((first, request.sample_arguments(first)),))
-        if first in request.tools_to_call
-        else ModelReply(text=PROSE)
+def in_steps(answer: Callable[[ModelRequest], ModelReply]) -> Callable[[ModelRequest], ModelReply]:
+    """Returns what an obedient model answers that behaves like this where it is to call tools."""
+    return lambda request: obedient(request) if request.wants_plan or not request.tools else answer(request)
+
+
+def calling_with(make: Callable[[Body], Body | str]) -> Callable[[ModelRequest], ModelReply]:
+    """Returns what a model answers that calls what it must, with what `make` turns real arguments into."""
+    return in_steps(
+        lambda request: ModelReply(
+            calls=tuple((name, make(request.sample_arguments(name))) for name in request.tools_to_call)
+        )
     )
 
 
-def malformed(request: ModelRequest) -> ModelReply:
-    if request.wants_plan or not request.tools:
-        return obedient(request)
-    return ModelReply(calls=tuple((name, '{"text": "the te') for name in request.tools_to_call))
+malformed = calling_with(lambda _: BROKEN)
+
+
+def half(request: ModelRequest) -> ModelReply:
+    first = next(iter(request.tools))
+    if first not in request.tools_to_call:
+        return ModelReply(text=PROSE)
+    return ModelReply(calls=((first, request.sample_arguments(first)),))
 
 
 def malformed_once(request: ModelRequest) -> ModelReply:
@@ -139,24 +193,10 @@ def cut_short(request: ModelRequest) -> ModelReply:
     """Runs out of tokens in the middle of its arguments, until the engine asks for a complete reply."""
     if request.is_repeated or not request.tools:
         return obedient(request)
-    return ModelReply(calls=tuple((name, '{"text": "the te') for name in request.tools_to_call), is_cut_short=True)
+    return ModelReply(calls=tuple((name, BROKEN) for name in request.tools_to_call), is_cut_short=True)
 
 
-def empty_arguments(request: ModelRequest) -> ModelReply:
-    if request.wants_plan or not request.tools:
-        return obedient(request)
-    return ModelReply(calls=tuple((name, {}) for name in request.tools_to_call))
-
-
-def placeholders(request: ModelRequest) -> ModelReply:
-    if request.wants_plan or not request.tools:
-        return obedient(request)
-    return ModelReply(
-        calls=tuple((name, _placeholders(request.sample_arguments(name))) for name in request.tools_to_call)
-    )
-
-
-def _placeholders(arguments: dict[str, Any]) -> dict[str, Any]:
+def _write_placeholders(arguments: Body) -> Body:
     return {key: f"<{key}>" if isinstance(value, str) else value for key, value in arguments.items()}
 
 
@@ -168,90 +208,56 @@ def never_ending(request: ModelRequest) -> ModelReply:
 
 
 def many_calls(request: ModelRequest) -> ModelReply:
-    if request.wants_plan or not request.tools:
-        return obedient(request)
     first = next(iter(request.tools))
     return ModelReply(calls=((first, request.sample_arguments(first)),) * MANY_CALLS)
-
-
-def limited_once(request: ModelRequest) -> ModelReply:
-    if request.number == 1:
-        return ModelReply(status=429, message="slow down", headers={"Retry-After": "7"})
-    return obedient(request)
-
-
-def always_limited(request: ModelRequest) -> ModelReply:
-    return ModelReply(status=429, message="slow down")
-
-
-def failing_once(request: ModelRequest) -> ModelReply:
-    return ModelReply(status=500, message="internal trouble") if request.number == 1 else obedient(request)
-
-
-def breaking_off(request: ModelRequest) -> ModelReply:
-    return ModelReply(text=PROSE * 100, breaks_off=True)
-
-
-def breaking_off_once(request: ModelRequest) -> ModelReply:
-    return breaking_off(request) if request.number == 1 else obedient(request)
 
 
 def huge(request: ModelRequest) -> ModelReply:
     return ModelReply(text="x" * HUGE_BYTES)
 
 
-def hanging(request: ModelRequest) -> ModelReply:
-    return ModelReply(hangs=True)
+def always(reply: ModelReply) -> Callable[[ModelRequest], ModelReply]:
+    return lambda _: reply
 
 
-def web_page(request: ModelRequest) -> ModelReply:
-    return ModelReply(raw=b"<html><body>Sign in to the network</body></html>")
+def once(reply: ModelReply) -> Callable[[ModelRequest], ModelReply]:
+    """Returns what an obedient model answers after this first reply."""
+    return lambda request: reply if request.number == 1 else obedient(request)
 
 
-def refusing(request: ModelRequest) -> ModelReply:
-    return ModelReply(is_refused=True)
-
+LIMITED = ModelReply(status=429, message="slow down")
+BROKEN_OFF = ModelReply(text=PROSE * 100, breaks_off=True)
+PORTAL = ModelReply(raw=b"<html><body>Sign in to the network</body></html>")
+_Stubborn = partial(Manner, is_recoverable=False)
+_Wire = partial(Manner, needs_wire=True)
+_Broken = partial(Manner, needs_wire=True, is_recoverable=False)
 
 MANNERS: dict[str, Manner] = {
     manner.name: manner
     for manner in (
         Manner("obedient", "calls what it must, with real arguments", obedient),
-        Manner("prose only", "describes the calls and never makes one", prose, is_recoverable=False),
+        _Stubborn("prose only", "describes the calls and never makes one", prose),
         Manner("prose first", "describes the calls until told that this does not count", prose_first),
-        Manner(
-            "forged status", "answers with JSON that says the step is completed", forged_status, is_recoverable=False
-        ),
-        Manner("wrong tool", "calls a tool that it was not offered", wrong_tool, is_recoverable=False),
-        Manner("half", "calls the first of the required tools, then claims the rest", half, is_recoverable=False),
-        Manner("malformed", "sends arguments that are no JSON", malformed, is_recoverable=False),
+        _Stubborn("forged status", "answers with JSON that says the step is completed", forged_status),
+        _Stubborn("wrong tool", "calls a tool that it was not offered", wrong_tool),
+        _Stubborn("half", "calls the first of the required tools, then claims the rest", in_steps(half)),
+        _Stubborn("malformed", "sends arguments that are no JSON", malformed),
         Manner("malformed once", "sends arguments that are no JSON, and good ones when asked again", malformed_once),
         Manner("cut short", "runs out of tokens in the middle of its arguments once", cut_short),
-        Manner("empty arguments", "calls everything with {}", empty_arguments, is_recoverable=False),
-        Manner("placeholders", "fills in <text> and the like", placeholders, is_recoverable=False),
-        Manner("never-ending", "never stops calling the first tool", never_ending, is_recoverable=False),
-        Manner(
-            "ten thousand calls",
-            "calls the first tool ten thousand times in one answer",
-            many_calls,
-            is_recoverable=False,
-        ),
+        _Stubborn("empty arguments", "calls everything with {}", calling_with(lambda _: {})),
+        _Stubborn("placeholders", "fills in <text> and the like", calling_with(_write_placeholders)),
+        _Stubborn("never-ending", "never stops calling the first tool", never_ending),
+        _Stubborn("ten thousand calls", "calls the first tool ten thousand times in one answer", in_steps(many_calls)),
         Manner("numbering", "writes numbers for the ids of steps", planning(number_steps)),
         Manner("one call an answer", "makes one call at a time, however many are due", one_call),
         Manner("prose plan first", "tells its plan, and sends it below the prose when asked again", told_plan),
         Manner(
             "wrong keys", "writes wrong keys in a plan, then those that the refusal names", planning(write_wrong_keys)
         ),
-        Manner(
-            "wrong keys twice",
-            "writes wrong keys again after the refusal",
-            planning(write_wrong_keys_twice),
-            is_recoverable=False,
-        ),
+        _Stubborn("wrong keys twice", "writes wrong keys again after the refusal", planning(write_wrong_keys_twice)),
         Manner("forgets the schema", "calls without arguments, then with those that the error names", forgetful),
-        Manner(
-            "closed question",
-            "answers a closed question until the refusal names the open one",
-            obedient,
+        replace(
+            Manner("closed question", "answers a closed question until the refusal names the open one", obedient),
             answers_closed=True,
         ),
         Manner(
@@ -260,28 +266,18 @@ MANNERS: dict[str, Manner] = {
             planning(invent_condition),
         ),
         Manner("fencing", "writes its plan and its calls into fences of Markdown", fenced),
-        Manner("content filter", "is stopped by a content filter", refusing, needs_wire=True, is_recoverable=False),
-        Manner("429 once", "is rate limited once and says when to come back", limited_once, needs_wire=True),
-        Manner("429 always", "is rate limited and stays so", always_limited, needs_wire=True, is_recoverable=False),
-        Manner("500 once", "fails once", failing_once, needs_wire=True),
-        Manner(
-            "breaks off",
-            "closes the connection in the middle of every answer",
-            breaking_off,
-            needs_wire=True,
-            is_recoverable=False,
+        _Broken("content filter", "is stopped by a content filter", always(ModelReply(is_refused=True))),
+        _Wire(
+            "429 once",
+            "is rate limited once and says when to come back",
+            once(replace(LIMITED, headers={"Retry-After": "7"})),
         ),
-        Manner(
-            "breaks off once", "closes the connection in the middle of one answer", breaking_off_once, needs_wire=True
-        ),
-        Manner("50 MB", "sends fifty megabytes", huge, needs_wire=True, is_recoverable=False),
-        Manner("hangs", "accepts the request and never answers", hanging, needs_wire=True, is_recoverable=False),
-        Manner(
-            "web page",
-            "is a captive portal that answers everything with a page",
-            web_page,
-            needs_wire=True,
-            is_recoverable=False,
-        ),
+        _Broken("429 always", "is rate limited and stays so", always(LIMITED)),
+        _Wire("500 once", "fails once", once(ModelReply(status=500, message="internal trouble"))),
+        _Broken("breaks off", "closes the connection in the middle of every answer", always(BROKEN_OFF)),
+        _Wire("breaks off once", "closes the connection in the middle of one answer", once(BROKEN_OFF)),
+        _Broken("50 MB", "sends fifty megabytes", huge),
+        _Broken("hangs", "accepts the request and never answers", always(ModelReply(hangs=True))),
+        _Broken("web page", "is a captive portal that answers everything with a page", always(PORTAL)),
     )
 }

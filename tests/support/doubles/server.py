@@ -5,21 +5,32 @@ message, as some providers do), an unknown model, or a forced tool that was not 
 """
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.abc import ByteStream
 
+from planwarden.agent.models.provider.endpoint import Mode, read_endpoint
+from planwarden.agent.models.provider.model import ProviderModel
+from planwarden.agent.models.provider.retry import Retries, RetryLimits
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import Body, ModelReply, ModelRequest, exclude_revision_tool, read_tools_from_text
-from tests.support.doubles.wire import KEY, HttpRequest, RequestRefused, Wire, count_input_tokens, count_output_tokens
-from tests.support.doubles.wire_anthropic import AnthropicWire
-from tests.support.doubles.wire_gemini import GeminiWire
-from tests.support.doubles.wire_openai import OpenAIChatWire, OpenAIResponsesWire
+from tests.support.doubles.wires import (
+    KEY,
+    AnthropicWire,
+    GeminiWire,
+    HttpRequest,
+    OpenAIChatWire,
+    OpenAIResponsesWire,
+    RequestRefused,
+    Wire,
+    count_input_tokens,
+    count_output_tokens,
+)
 from tests.support.loop_time import pass_time
+from tests.support.network import ReceivedRequest, listen
 
 WIRES: dict[str, Wire] = {
     wire.name: wire for wire in (AnthropicWire(), OpenAIChatWire(), OpenAIResponsesWire(), GeminiWire())
@@ -27,7 +38,6 @@ WIRES: dict[str, Wire] = {
 PLAN: Body = {
     "todoList": [{"id": "step_1", "description": "write a note", "stepType": "tool", "requiredTools": ["note"]}]
 }
-MAX_HEAD_BYTES = 65_536
 CHUNK_BYTES = 65_536
 
 
@@ -39,7 +49,7 @@ class ProviderDouble:
     manner: Manner
     plan: Body = field(default_factory=lambda: PLAN)
     key: str = KEY
-    """The key in `environment`; a test may set a wrong one."""
+    """In `environment`."""
     expected_key: str | None = KEY
     """None accepts any key, as local servers do."""
     port: int = 0
@@ -70,15 +80,11 @@ class ProviderDouble:
         charged = [(request, reply) for request, reply in pairs if reply.status == 200 and not reply.breaks_off]
         return sum(count_input_tokens(a) for a, _ in charged), sum(count_output_tokens(s) for _, s in charged)
 
-    async def handle(self, stream: SocketStream) -> None:
-        """Serves one connection; a client that disconnects is no error."""
-        with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
-            async with stream:
-                http_request = await _receive(stream)
-                self.request_count += 1
-                await self._answer(stream, http_request)
-
-    async def _answer(self, stream: SocketStream, http_request: HttpRequest) -> None:
+    async def answer(self, stream: ByteStream, received: ReceivedRequest) -> None:
+        """Answers one request."""
+        self.request_count += 1
+        body = received.document if received.body else {}
+        http_request = HttpRequest(path=received.path, headers=received.headers, body=body)
         try:
             if self.expected_key not in (None, self.wire.key(http_request)):
                 raise RequestRefused(401, f"Incorrect API key provided: {self.wire.key(http_request)}")
@@ -107,7 +113,7 @@ class ProviderDouble:
         else:
             await self._send(stream, reply.status, self.wire.write(reply, request), reply)
 
-    async def _stream(self, stream: SocketStream, events: list[str], reply: ModelReply) -> None:
+    async def _stream(self, stream: ByteStream, events: list[str], reply: ModelReply) -> None:
         """Sends server-sent events."""
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         middle = len(events) // 2
@@ -123,7 +129,7 @@ class ProviderDouble:
         elif not reply.breaks_off:
             await stream.send(b"0\r\n\r\n")
 
-    async def _stall(self, stream: SocketStream) -> None:
+    async def _stall(self, stream: ByteStream) -> None:
         """Sends nothing more until the client disconnects."""
         self.is_hanging.set()
         pass_time(self.silent_s)
@@ -131,9 +137,7 @@ class ProviderDouble:
             await stream.receive()
         self.hung_up.set()
 
-    async def _send(
-        self, stream: SocketStream, status: int, body: Body | bytes, reply: ModelReply | None = None
-    ) -> None:
+    async def _send(self, stream: ByteStream, status: int, body: Body | bytes, reply: ModelReply | None = None) -> None:
         is_json = not isinstance(body, bytes)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         head = [
@@ -151,31 +155,33 @@ class ProviderDouble:
             self.bytes_sent += len(chunk)
 
 
-async def _receive(stream: SocketStream) -> HttpRequest:
-    buffered = BufferedByteReceiveStream(stream)
-    head = (await buffered.receive_until(b"\r\n\r\n", MAX_HEAD_BYTES)).decode("latin-1")
-    request, *lines = head.split("\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    data = await buffered.receive_exactly(int(headers.get("content-length", "0")))
-    return HttpRequest(path=request.split(" ")[1], headers=headers, body=json.loads(data) if data else {})
-
-
 @asynccontextmanager
-async def serve_double(
-    wire: str, manner: Manner, *, plan: Body | None = None, port: int = 0
-) -> AsyncGenerator[ProviderDouble]:
-    """Serves a double on `port`, or on a free loopback port, while the block runs."""
+async def serve_double(wire: str, manner: Manner, *, plan: Body | None = None) -> AsyncGenerator[ProviderDouble]:
+    """Serves a double while the block runs."""
     double = ProviderDouble(WIRES[wire], manner, plan=plan or PLAN)
-    failure: Exception | None = None
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port) as listener:
-        double.port = listener.extra(SocketAttribute.local_port)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, double.handle)
-            try:
-                yield double
-            except Exception as error:  # noqa: BLE001
-                # Raised again outside of the task group, which would wrap it.
-                failure = error
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    async with listen(double.answer) as double.port:
+        yield double
+
+
+RETRY_LIMITS = RetryLimits(attempts=3)
+
+
+def build_provider_model(
+    double: ProviderDouble,
+    *,
+    mode: Mode = "tools",
+    timeout_s: float = 30.0,
+    patience: RetryLimits = RETRY_LIMITS,
+    waits_s: list[float] | None = None,
+    clock: Callable[[], float] | None = None,
+) -> ProviderModel:
+    """Returns the model. It appends waits to `waits_s` instead of waiting."""
+
+    async def wait(seconds: float) -> None:
+        if waits_s is not None:
+            waits_s.append(seconds)
+
+    endpoint = read_endpoint(double.wire.setting, double.environment | {"PLANWARDEN_MODEL_MODE": mode})
+    retries = Retries(patience, sleep=wait, clock=clock, random_fraction=lambda: 1.0)
+    changed = replace(endpoint, timeout_s=timeout_s)
+    return ProviderModel(changed, retries=retries)

@@ -21,11 +21,10 @@ from planwarden.agent.ports.store import Lease
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.unresponsive_owners import RENEW_S
 from planwarden.storage.clock import SystemClock
-from tests.kit import Authority, ManualClock, MemoryStore, plan, requirement, tool_step
+from tests.kit import Authority, ManualClock, MemoryStore, first_only, plan, requirement, tool_step
 from tests.support.doubles.hostile_http import HttpDouble, http_double
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
-from tests.support.slices import first_only
 from tests.tools.downstream.support import DOUBLE, WAIT_S, Place, approve, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio

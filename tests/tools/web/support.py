@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from anyio.abc import ByteStream, SocketAttribute
-from anyio.streams.buffered import BufferedByteReceiveStream
-from anyio.streams.tls import TLSListener
+from anyio.abc import ByteStream
 from pydantic import JsonValue, TypeAdapter
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import CallContext
 from planwarden.tools.base import Tool
 from planwarden.tools.web.access import AddressPolicy, WebAccess
+from tests.support.network import ReceivedRequest, listen
 
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="e:s:1")
 LOOPBACK = ipaddress.ip_network("127.0.0.1/32")
@@ -30,21 +29,11 @@ Handler = Callable[[ByteStream], Awaitable[None]]
 
 
 @dataclass
-class Received:
-    """A request as the server saw it."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-@dataclass
 class Site:
     """A running server and what it was asked."""
 
-    port: int
-    received: list[Received] = field(default_factory=list[Received])
+    port: int = 0
+    received: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
 
     @property
     def access(self) -> WebAccess:
@@ -79,30 +68,14 @@ class NameTable:
 async def serve(routes: Mapping[str, bytes | Handler], tls: ssl.SSLContext | None = None) -> AsyncGenerator[Site]:
     """A server on 127.0.0.1 that answers each path, without its query, with raw bytes or by a handler."""
 
-    async def answer(stream: ByteStream) -> None:
-        # A client that leaves early is part of the tests.
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead):
-            async with stream:
-                request = await read_request(stream)
-                site.received.append(request)
-                answered = routes[request.path.partition("?")[0]]
-                await (stream.send(answered) if isinstance(answered, bytes) else answered(stream))
+    async def answer(stream: ByteStream, request: ReceivedRequest) -> None:
+        site.received.append(request)
+        answered = routes[request.path.partition("?")[0]]
+        await (stream.send(answered) if isinstance(answered, bytes) else answered(stream))
 
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
-        site = Site(port=listener.extra(SocketAttribute.local_port))
-        listening = listener if tls is None else TLSListener(listener, tls, standard_compatible=False)
-        tasks.start_soon(listening.serve, answer)
+    site = Site()
+    async with listen(answer, tls) as site.port:
         yield site
-        tasks.cancel_scope.cancel()
-
-
-async def read_request(stream: ByteStream) -> Received:
-    buffered = BufferedByteReceiveStream(stream)
-    request_line, *lines = (await buffered.receive_until(b"\r\n\r\n", 65_536)).decode("latin-1").split("\r\n")
-    method, path, _ = request_line.split(" ")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    body = await buffered.receive_exactly(int(headers.get("content-length", "0")))
-    return Received(method, path, headers, body)
 
 
 def build_reply(body: bytes | str = b"", status: int = 200, **headers: str) -> bytes:

@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.tools.base import Tool
 from planwarden.tools.web.access import PUBLIC_WEB, AddressPolicy, IPAddress, WebAccess, WebLimits, special_range
 from planwarden.tools.web.extract import web_extract_tool
-from tests.support.certificates import make_certificate
+from tests.support.issuer import make_certificate
 from tests.tools.web.support import (
     CONTEXT,
     LOOPBACK,

@@ -1,4 +1,4 @@
-"""A process whose work another one does, forked by the server at a socket: `start.py SOCKET WORD...`.
+"""A process whose work another one does, forked by the server at a socket: `forking_start.py SOCKET WORD...`.
 
 It has the streams, the environment, the folder and the end of that process. Signals to it are passed on, and when it is
 killed, so is the other one. It imports little, because that is what it is for.

@@ -1,30 +1,76 @@
-"""`python -m tests.support.forking.server PATH` forks a process of `planwarden` for each connection to the socket.
+"""Commands as real processes that start in milliseconds: forked from one that has imported all of planwarden.
 
-It ends, and kills what it forked, when its standard input ends. A process whose connection ends is killed as well.
+`python -m tests.support.forking PATH` forks a process of `planwarden` for each connection to the socket. It ends, and
+kills what it forked, when its standard input ends. A process whose connection ends is killed as well.
 """
 
+import atexit
+import functools
 import gc
 import json
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 from types import FrameType
 
 import planwarden
 from planwarden.server import main
+from tests.support.paths import ROOT
 
+START = Path(__file__).with_name("forking_start.py")
 MAX_ORDER_BYTES = 1 << 20
 LEFT_OUT = ("provider", "telemetry")
 """What few commands import, and what reads the environment while it is imported."""
 
 Order = tuple[list[str], dict[str, str], str]
 """The words of a command, its environment and its folder."""
+
+
+def forked_command_line(*words: str) -> Sequence[str]:
+    """Like `python -m planwarden.server.main WORD...`, except that everything has been imported. Signals reach it, and
+    it is killed with the process that this starts, and then its streams end. `-m MODULE` runs a module instead."""
+    if sys.platform == "linux":
+        return [sys.executable, "-S", "-E", str(START), fork_server(), *words]
+    # Others lack such sockets, or must not fork what has threads.
+    return [sys.executable, *([] if words[:1] == ("-m",) else ["-m", "planwarden.server.main"]), *words]
+
+
+@functools.cache
+def fork_server(python_path: str = "") -> str:
+    """Return the socket of the server of this process, which ends with it; one for each `PYTHONPATH`."""
+    folder = tempfile.mkdtemp(prefix="planwarden-fork-")
+    path = f"{folder}/socket"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.forking", path],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": python_path} if python_path else None,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.stdout.close()
+
+    def end() -> None:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return path
 
 
 class Server:
