@@ -73,7 +73,8 @@ async def test_what_another_process_records_reaches_the_owner_while_a_call_still
                 await other.tick()
         await owner.tick()
         if what != "cancelled":
-            while (await owner.find(running.execution_id)).steps["mail"].status in ("pending", "running"):
+            over = "completed" if what == "answered" else "skipped"
+            while (await owner.find(running.execution_id)).steps["mail"].status != over:
                 await anyio.lowlevel.checkpoint()
             gate.may_pass.set()
         done = await owner.wait(running, 60)
