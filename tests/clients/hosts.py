@@ -18,7 +18,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import SocketAttribute
 
 from tests.clients.installed import Package, path_with_node
 from tests.clients.stage import Call, Failed, Stage
@@ -37,6 +36,7 @@ from tests.support.doubles.wires import (
     expect,
     format_events,
 )
+from tests.support.network import listen
 
 
 class HostAnthropicWire(AnthropicWire):
@@ -230,19 +230,8 @@ async def serve_provider(wire: HostWire, answer: Answer) -> AsyncGenerator[Provi
     """Serves a provider on a loopback port whose model replies with `answer` and which accepts any key."""
     double = ProviderDouble(wire, Manner("driven", "makes the calls of the test", answer))
     double.expected_key = None
-    failure: Exception | None = None
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
-        double.port = listener.extra(SocketAttribute.local_port)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, double.handle)
-            try:
-                yield double
-            except Exception as error:  # noqa: BLE001
-                # Raised again outside of the task group, which would wrap it.
-                failure = error
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    async with listen(double.answer) as double.port:
+        yield double
 
 
 def _check_results_arrived(wire: HostWire, double: ProviderDouble, calls: Sequence[Call], output: str) -> None:

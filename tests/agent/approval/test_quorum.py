@@ -117,6 +117,21 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
     assert rejected.status == "rejected" and ledger.lines == []
 
 
+@requirement("approval:quorum")
+async def test_what_comes_with_an_answer_waits_for_the_decision_and_precedes_what_it_releases() -> None:
+    ledger = Ledger()
+
+    async def allow() -> None:
+        ledger.lines.append("allowed")
+
+    async with warden(tools=[wipe(ledger)], settings=governed(critical="second", quorum=2)) as w:
+        asked = await w.execute_plan(WIPE)
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
+        for who, lines in (("bob", []), ("carol", ["allowed", "wipe old"])):
+            await w.service.answer(*place, YES, by(who), principal="local", then=allow)
+            assert ledger.lines == lines
+
+
 PAY = plan(tool_step("a", "pay", {"amount": 7}))
 NEVER = planwarden.Decision(content={"happened": False})
 HAPPENED = planwarden.Decision(content={"happened": True, "result": "paid"})
