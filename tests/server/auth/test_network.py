@@ -149,17 +149,12 @@ async def test_trusting_the_caller_on_a_network_needs_a_second_setting(tmp_path:
 WRONG = (
     ('[http]\nallowed_hosts = ["*"]', "no wildcard"),
     ('[http]\nallowed_hosts = ["https://plan.example.com"]', "no scheme"),
-    ('[http]\nallowed_hosts = ["plan.example.com/x"]', "no path"),
-    ('[http]\nallowed_hosts = "plan.example.com"', "allowed_hosts"),
     ('[http]\npublic_url = "plan.example.com"', "https URL"),
-    ('[http]\npublic_url = "https://plan.example.com/x"', "path"),
     ('[http]\nissuer = "http://idp.example.com"\naudience = "x"', "https URL"),
     ('[http]\nissuer = "https://u:p@idp.example.com"\naudience = "x"', "https URL"),
     ('[http]\nissuer = "https://idp.example.com"', "audience"),
     ('[http]\naudience = "x"', "issuer"),
     ('[http]\nrequired_scopes = ["a b"]\nissuer = "https://idp.example.com"\naudience = "x"', "scope"),
-    ('[http]\nauth = "none"', "auth"),
-    ("[http]\ntls = true", "unknown key"),
     (f"model = {'[' * 5_000}", "nested too deeply"),
 )
 

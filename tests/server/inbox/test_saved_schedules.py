@@ -213,15 +213,6 @@ async def test_a_plan_that_changed_gets_no_schedule_before_it_was_seen_again(tmp
         assert (await browser.open("/inbox/saved/plain/schedule")).status == 404
 
 
-async def test_what_was_done_is_said_only_of_what_is_so(tmp_path: Path) -> None:
-    async with _open(tmp_path) as (found, browser):
-        made = await add_schedule(found.warden.service.engine.store, plan="plain")
-        for query in ("did=paused", "did=queued", "did=ran&tick=1", "did=<b>", "did=ran"):
-            page = await browser.open(f"/inbox/schedules/{made.schedule_id}?{query}")
-            assert page.status == 200 and 'role="alert"' not in page.text and "<b>" not in page.text
-        assert "is removed" not in (await browser.open(f"/inbox/saved?removed={made.schedule_id}")).words
-
-
 @requirement("inbox:hostile")
 async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others(tmp_path: Path) -> None:
     nasty = "<script>\u202ex"

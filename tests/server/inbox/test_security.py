@@ -198,18 +198,6 @@ async def test_a_link_from_another_site_loads_itself_again_so_that_the_cookie_go
         assert page.status == 200 and 'content="0; url=/inbox/history"' in page.text
 
 
-@requirement("inbox:lockout")
-async def test_guessing_at_the_page_is_cut_off() -> None:
-    async with inbox() as found:
-        codes = await found.site.access().make_codes("ann", "terminal")
-        browser = found.browser()
-        form = (await browser.open("/inbox/pair")).form("/pair")
-        statuses = [(await browser.submit(form, code=f"AAAA-AAAA-AAA{n}")).status for n in range(7)]
-        assert statuses == [422] * 5 + [429] * 2
-        assert (await browser.submit(form, code=codes.typed)).status == 429
-        assert (await browser.submit(form, code=codes.link)).status == 303
-
-
 @requirement("inbox:passphrase")
 async def test_the_page_asks_for_the_passphrase_and_a_missing_file_lets_nobody_in(tmp_path: Path) -> None:
     file = tmp_path / "passphrase"

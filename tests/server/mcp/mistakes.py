@@ -30,8 +30,6 @@ PLAN: Arguments = {"todoList": [STEP]}
 
 @dataclass(frozen=True)
 class Refused:
-    """An error before anything ran, whose message has all of these."""
-
     words: tuple[str, ...]
     code: str = "invalid_arguments"
 
@@ -60,7 +58,6 @@ class Mistake:
 
     @property
     def name(self) -> str:
-        """Return how a failing row is found."""
         return f"{self.tool} {self.stage} {str(self.arguments)[:80]}"
 
 
@@ -69,19 +66,15 @@ class Table:
     rows: list[Mistake] = field(default_factory=list[Mistake])
 
     def plan(self, plan: Any, *words: str, code: str = "invalid_plan") -> None:
-        """A plan that is refused."""
         self.call("execute_plan", {"plan": plan}, *words, code=code)
 
     def step(self, step: Arguments, *words: str, code: str = "invalid_plan") -> None:
-        """A plan of one step that is refused."""
         self.plan({"todoList": [step]}, *words, code=code)
 
     def literals(self, arguments: Any, *words: str) -> None:
-        """A plan that is refused for what it gives `note`."""
         self.step({**STEP, "toolCalls": [{"toolName": "note", "arguments": arguments}]}, *words)
 
     def meant(self, plan: Any, **options: Any) -> None:
-        """A plan that is understood."""
         self.rows.append(Mistake("execute_plan", {"plan": plan, **options}, Understood()))
 
     def options(self, options: Any, *words: str) -> None:
@@ -103,9 +96,6 @@ def _list_plans(table: Table) -> None:
     optional = "stepType requiredTools expectedOutcome toolValidationMode dependencies confirms onReject"
     for plan in (
         json.dumps(PLAN),
-        {"todoList": json.dumps([STEP])},
-        {"todoList": [{**STEP, "toolCalls": json.dumps([CALL])}]},
-        {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]}]},
         json.dumps({"todoList": json.dumps([{**STEP, "toolCalls": json.dumps([CALL])}])}),
         {"todoList": [{**STEP, **dict.fromkeys(optional.split())}]},
         {"steps": [STEP]},
@@ -117,12 +107,9 @@ def _list_plans(table: Table) -> None:
     table.plan("find the order, then note it", "not an object", right)
     table.plan('{"todoList": [{"id": "a"', right)
     table.plan([STEP], "a list", right)
-    table.plan({}, right)
     table.plan({"todoList": []}, "no steps", right)
     table.plan({"todoList": [STEP], "steps": [STEP]}, "both")
-    table.plan({"tasks": [STEP]}, "'tasks' (write 'todoList')")
     table.plan({"todoList": {"a": STEP}}, "'todoList' is an object, not a list", '[{"id"')
-    table.plan({"todoList": ["note it"]}, "todoList[0] must be an object", '{"id"')
     steps = [{**THOUGHT, "id": f"s{number}"} for number in range(100_000)]
     table.plan({"todoList": steps}, "100000 steps", code="limit_exceeded")
     table.plan('{"todoList": ' + "[" * 100 + "]" * 100 + "}", "64", code="limit_exceeded")
@@ -133,7 +120,6 @@ def _list_plans(table: Table) -> None:
     table.answer("plan", {"content": deep}, Refused((), "limit_exceeded"))
     # A refusal quotes little of what was sent.
     table.step({**STEP, "dependencies": [f"z{number}" for number in range(5_000)]}, "'z0'")
-    table.options({LONG: 1, "budgets": {LONG: 2}}, "xxx")
     table.call("execute_plan", {"plan": PLAN, "threadId": LONG}, code="unknown_thread")
 
 
@@ -144,30 +130,23 @@ def _fence(value: JsonValue) -> str:
 def _list_fences(table: Table) -> None:
     for plan in (
         _fence(PLAN),
-        f"\n```\n{json.dumps(PLAN)}\n```\n",
         {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": _fence({"text": "x"})}]}]},
     ):
         table.meant(plan)
     table.answer("step", _fence({"toolCalls": [CALL]}), Understood())
     table.plan(f"Here it is:\n{_fence(PLAN)}\nDone.", "not an object, but the text", '{"id"')
-    for text in ("todoList:\n- id: a", "{'todoList': []}"):
-        table.plan(text, "not an object, but the text", '{"todoList": [')
+    table.plan("{'todoList': []}", "not an object, but the text", '{"todoList": [')
 
 
 def _list_steps(table: Table) -> None:
     for wrong, right in (
         ("dependsOn", "dependencies"),
-        ("required_tools", "requiredTools"),
         ("tools", "requiredTools"),
-        ("on_reject", "onReject"),
         ("if", "when"),
-        ("loop", "forEach"),
     ):
         table.step({**STEP, wrong: ["note"]}, f"'{wrong}' (write '{right}')")
     table.step({"name": "a", "description": "x"}, "1 fault(s): todoList[0] has no key 'name' (write 'id')")
-    table.step({**STEP, "colour": "red"}, "'colour'", "it takes id, description")
     table.step({**STEP, "use": "remind"}, "todoList[0] has no key 'use'", "it takes id", "by itself with run_plan")
-    table.step({"id": "a"}, "todoList[0] has no 'description'")
     table.step({"id": "find it", "description": "x"}, "todoList[0].id", "'find_order'")
     table.step({"id": 7.5, "description": None}, "todoList[0].id must be text, not 7.5")
     table.plan({"todoList": [STEP, STEP]}, "duplicate", "'a'")
@@ -175,11 +154,8 @@ def _list_steps(table: Table) -> None:
     table.step({**THOUGHT, "requiredTools": "note"}, "requiredTools must be a list", '["find_order"]')
     table.step({**THOUGHT, "stepType": "tool"}, "requiredTools", "toolCalls")
     table.step({**STEP, "stepType": "action"}, "stepType must be 'tool' or 'reasoning'", "action")
-    for name, arguments in (("name", "args"), ("tool", "input")):
-        call = {name: "note", arguments: {"text": "x"}}
-        words = (f"'{name}' (write 'toolName')", f"'{arguments}' (write 'arguments')")
-        table.step({**STEP, "toolCalls": [call]}, *words)
-    table.step({**STEP, "toolCalls": CALL}, "toolCalls must be a list", '[{"toolName"')
+    call = {"name": "note", "args": {"text": "x"}}
+    table.step({**STEP, "toolCalls": [call]}, "'name' (write 'toolName')", "'args' (write 'arguments')")
     for written, right in (
         ("calculater", "calculator"),
         ("planwarden_calculator", "calculator"),
@@ -188,7 +164,6 @@ def _list_steps(table: Table) -> None:
         table.step({**THOUGHT, "requiredTools": [written]}, repr(written), f"did you mean '{right}'")
     table.step({**THOUGHT, "requiredTools": ["teleport"]}, "'teleport'", "available: ", "calculator")
     table.literals({"text": 5}, "nothing of the plan has run", "step 'a', note: /text: 5 is not of type \"string\"")
-    table.literals({"text": "x", "words": "x"}, "'words' was unexpected", "it takes 'text'")
     many = {**STEP, "toolCalls": [{"toolName": "find", "arguments": {"topic": 5, "limits": 2}}]}
     table.step(many, "/topic: 5 is not", "'limits' was unexpected", "it takes 'topic', 'limit'")
 
@@ -205,8 +180,6 @@ def _list_calls(table: Table) -> None:
         words = ("toolCalls[0] is a call in the form of another API", right)
         table.step({**STEP, "toolCalls": [call]}, *words)
         table.answer("step", {"toolCalls": [call]}, Refused((f"content.{words[0]}", right)))
-    table.step({**THOUGHT, "requiredTools": [1]}, "requiredTools[0] must be text, not 1")
-    table.literals(None, '"text" is a required property')
 
 
 def _list_fields(table: Table) -> None:
@@ -215,12 +188,9 @@ def _list_fields(table: Table) -> None:
     both: Arguments = {**THOUGHT, "colour": "red", "requiredTools": ["calculater"]}
     table.step(both, "2 fault(s)", "no key 'colour'", "there is no tool 'calculater' (did you mean 'calculator'?)")
     table.step({**STEP, "onReject": "abort"}, "'skip', 'stop' or 'continue'", '"abort"')
-    table.step({**STEP, "confirms": True}, "confirms must be a list, not true", '["send"]')
-    for given, words in ((3, "not 3"), ("3", 'not the text "3"')):
-        table.step({**STEP, "retry": given}, f"retry must be an object, {words}", '{"attempts": 3}')
+    table.step({**STEP, "retry": 3}, "retry must be an object, not 3", '{"attempts": 3}')
     retry: Arguments = {"maxAttempts": 3, "delay": 1}
     table.step({**STEP, "retry": retry}, "'delay' (write 'delayS')", "'maxAttempts' (write 'attempts')")
-    table.step({**STEP, "id": "a/b"}, "todoList[0].id has a space, a colon or a slash")
 
 
 def _list_numbers(table: Table) -> None:
@@ -232,7 +202,6 @@ def _list_numbers(table: Table) -> None:
     plans: tuple[tuple[list[JsonValue], tuple[str, ...]], ...] = (
         ([{**STEP, "id": 1}], ("note x",)),
         ([first, second], ("note t",)),
-        ([first, {**second, "when": {"value": take, "matches": {}}}], ("note t",)),
         ([first, {**second, **loop}], ("note x",) * 3),
     )
     for steps, lines in plans:
@@ -240,7 +209,6 @@ def _list_numbers(table: Table) -> None:
 
 
 def _list_other_languages(table: Table) -> None:
-    """A binding, a condition, a loop and inputs as other languages have them."""
     ids: Arguments = {"$from": "find", "pointer": "/ids"}
     right = 'write {"$from": "find", "pointer": "/topic"}'
     for written in ({"step": "find", "path": "$.topic"}, "{{steps.find.topic}}"):
@@ -249,52 +217,37 @@ def _list_other_languages(table: Table) -> None:
     condition = '[{"value": {"$from": "find", "pointer": "/amount"}, "matches": {"exclusiveMinimum": 5000}}]'
     table.plan({"todoList": [FIND, {**STEP, "when": "amount > 5000"}]}, condition)
     table.plan({"todoList": [FIND, {**STEP, "when": {"value": ids, "equals": 5}}]}, "'equals' (write 'matches')")
-    for items in ("find.ids", {"in": "find"}):
-        table.plan({"todoList": [FIND, {**STEP, "forEach": items}]}, "'forEach' must be a list, or a binding to one")
+    table.plan({"todoList": [FIND, {**STEP, "forEach": "find.ids"}]}, "'forEach' must be a list, or a binding to one")
     right = 'such as {"type": "object", "properties": {"customer": {"type": "string"}}}'
     table.plan({**PLAN, "inputs": {"customer": {"type": "string"}}}, "must be the JSON Schema of an object", right)
-    for form, example in (("date", "2026-07-31"), ("date-time", "2026-07-31T09:00:00Z")):
-        plan: Arguments = {**PLAN, "inputs": {"properties": {"due": {"type": "string", "format": form}}}}
-        given: Arguments = {"plan": plan, "inputs": {"due": "tomorrow"}}
-        table.call("execute_plan", given, f'/due: "tomorrow" is not a "{form}"', example)
+    plan: Arguments = {**PLAN, "inputs": {"properties": {"due": {"type": "string", "format": "date"}}}}
+    given: Arguments = {"plan": plan, "inputs": {"due": "tomorrow"}}
+    table.call("execute_plan", given, '/due: "tomorrow" is not a "date"', "2026-07-31")
 
 
 def _list_arguments(table: Table) -> None:
     table.call("get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "has no 'threadId'")
     table.call("run_goal", {"goal": "x", "mode": None, "thread_id": "y"}, "'mode', 'thread_id'", "threadId")
-    table.call("run_goal", {"task": "x"}, "'task' (write 'goal')", "run_goal has no 'goal'")
     table.call("run_goal", {"goal": "  "}, "'goal' is empty")
-    table.call("run_goal", {"goal": {"text": "x"}}, "goal must be text, not an object")
-    table.call("get_tool_schemas", {"names": "note"}, "names must be a list", '["find_order"]')
     for limit in (0, 10**400):
         table.call("search_tools", {"limit": limit}, "limit must be at least 1 and at most 100")
     table.call("search_tools", {"limit": "5"}, 'limit must be a whole number, not the text "5"')
     table.call("search_tools", {"cursor": "-1"}, "cursor")
-    table.call("get_execution", {"threadId": "t", "observationsAfter": -1}, "observationsAfter")
-    table.call("submit_answer", {"threadId": "t", "suspensionId": "s", "content": {}, "waitSeconds": -1}, "waitSeconds")
     table.call("execute_plan", {}, "'plan'", "'threadId'")
-    for name in ("note", "displayConfirmation"):
-        table.call(name, {"text": "x"}, "execute_plan", code="unknown_tool")
+    table.call("note", {"text": "x"}, "execute_plan", code="unknown_tool")
     table.call("no_such_tool", {}, "run_goal", code="unknown_tool")
-    for name in ("runGoal", "mcp__planwarden__run_goal"):
-        table.call(name, {"goal": "x"}, "did you mean 'run_goal'", code="unknown_tool")
-    table.call("execute_plan", {"plan": PLAN, "wait_seconds": 5}, "'wait_seconds' (write 'options.waitSeconds')")
+    table.call("mcp__planwarden__run_goal", {"goal": "x"}, "did you mean 'run_goal'", code="unknown_tool")
     for key, words in (("", "'key' is empty"), ("x" * 201, "limit is 200"), (7, "key"), ("a\tb", "U+0009 at place 2")):
         table.call("run_goal", {"goal": "a goal", "key": key}, words)
-    for name in ("run_goal", "create_plan", "execute_plan"):
-        given = {"threadId": THREAD, **({"plan": PLAN} if name == "execute_plan" else {"goal": "y"})}
-        table.call(name, given, THREAD, code="thread_busy", stage="plan")
+    table.call("run_goal", {"threadId": THREAD, "goal": "y"}, THREAD, code="thread_busy", stage="plan")
+    table.call("execute_plan", {"threadId": THREAD, "plan": PLAN}, THREAD, code="thread_busy", stage="plan")
 
 
 def _list_options(table: Table) -> None:
     table.options("fast", "options must be an object", '{"waitSeconds": 10}')
-    table.options([], "waitSeconds")
     table.options({"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
-    table.options({"maxIterations": "3"}, "options.maxIterations must be a whole number")
-    table.options({"waitSeconds": "10"}, "options.waitSeconds must be a number")
     table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
     table.options({"synthesize": "yes"}, "options.synthesize must be true or false")
-    table.options({"budgets": 5}, "options.budgets must be an object", '{"toolCalls": 20}')
     table.options({"budgets": {"tokens": 5}}, "'tokens' (write 'modelTokens')")
 
 
@@ -304,7 +257,6 @@ def _list_questions(table: Table) -> None:
         ({"message": "?", "details": {"a": {"$from": "b"}}}, "'$from'"),
         ({"message": "?", "form": {"type": "string"}}, "type 'object'"),
         ({"message": "?", "form": {"type": "object", "$ref": "http://x/y"}}, "not a usable"),
-        ({"details": {}}, "message"),
     ]
     for given, words in refusals:
         table.call("ask_person", given, words)
@@ -318,7 +270,6 @@ def _list_questions(table: Table) -> None:
 
 def _list_ids(table: Table) -> None:
     code = "unknown_thread"
-    table.call("get_execution", {"threadId": 5}, "threadId must be text, not 5")
     table.call("get_execution", {"threadId": "nope"}, "'nope'", code=code)
     table.call("get_execution", {"threadId": ""}, "'threadId' is empty", code=code)
     for thread, words in ((EXECUTION, "executionId"), (SUSPENSION, "suspensionId"), (BEGINNING, "mean")):
@@ -328,8 +279,6 @@ def _list_ids(table: Table) -> None:
     for thread, suspension, *words in (
         (THREAD, THREAD, "is a threadId, not a suspensionId"),
         (THREAD, EXECUTION, "executionId", "not a suspensionId"),
-        (EXECUTION, SUSPENSION, "executionId", THREAD),
-        (THREAD, "nope", "'nope'"),
     ):
         given = {"threadId": thread, "suspensionId": suspension, "content": PLAN}
         table.call("submit_answer", given, *words, code=code, stage="plan")
@@ -337,32 +286,26 @@ def _list_ids(table: Table) -> None:
     words = ["'a' is the id of a step, not a suspensionId", f"open questions: '{SUSPENSION}'"]
     table.call("submit_answer", {**of_step, "content": {"content": "x"}}, *words, code=code, stage="step")
     table.call("resume_execution", {**of_step, **APPROVED}, *words, code=code, stage="human")
-    for thread in (EXECUTION, SUSPENSION):
-        given = {"threadId": thread, "suspensionId": SUSPENSION, **APPROVED}
-        table.call("resume_execution", given, THREAD, code=code, stage="human")
+    given = {"threadId": EXECUTION, "suspensionId": SUSPENSION, **APPROVED}
+    table.call("resume_execution", given, THREAD, code=code, stage="human")
 
 
 def _list_answers(table: Table) -> None:
     note: Arguments = {"toolCalls": [CALL]}
     for content in (
         json.dumps(note),
-        {"toolCalls": [{**CALL, "arguments": '{"text": "x"}'}]},
         {**note, "content": None, "revise": None},
     ):
         table.answer("step", content, Understood())
     table.answer("plan", json.dumps(PLAN), Understood())
     refusals: list[tuple[Any, tuple[str, ...]]] = [
         ("noted", ("content must be an object", '{"toolCalls": [')),
-        (None, ("content",)),
         ({"toolCalls": [{"name": "note", "args": {}}]}, ("'name' (write 'toolName')", "'args' (write 'arguments')")),
         ({}, ("'toolCalls'", "'content'", '"toolName"')),
-        ({"content": 3}, ("content.content must be text, not 3",)),
     ]
     for content, words in refusals:
         table.answer("step", content, Refused(words))
-    unknown: Arguments = {"todoList": [{**THOUGHT, "required_tools": ["note"]}]}
     used: Arguments = {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]}
-    table.answer("plan", unknown, AskedAgain(("'required_tools' (write 'requiredTools')",)))
     table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
     table.answer("human", {"approved": True}, Refused(("resume_execution",)))
     table.call("submit_answer", {**IDS, "answer": note}, "'answer' (write 'content')", stage="step")
@@ -371,11 +314,9 @@ def _list_answers(table: Table) -> None:
 def _list_decisions(table: Table) -> None:
     wrong = "decision.approved must be true or false"
     table.decide({"approved": "true"}, wrong, 'text "true"')
-    table.decide({"approved": "yes"}, wrong, "the person is asked")
     table.decide({"approved": 1}, f"{wrong}, not 1")
     table.decide('{"approved": "true"}', wrong)
     table.decide("approve", "decision must be an object", 'not the text "approve"', "send {}, and the person")
-    table.decide({"approve": True}, "'approve' (write 'approved')", "reason")
     table.decide({"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object")
     for given in ({**IDS, "approved": True}, {**IDS, "approved": True, **APPROVED}):
         table.call("resume_execution", given, "'approved' (write 'decision.approved')", stage="human")
@@ -396,7 +337,6 @@ def _list_decisions(table: Table) -> None:
 
 
 def list_mistakes() -> list[Mistake]:
-    """Return all of them."""
     table = Table()
     for add in (
         _list_plans,

@@ -217,17 +217,6 @@ async def test_text_and_structure_both_say_what_failed_what_was_skipped_and_what
     assert 'Done before: note "{\\"text\\":\\"once\\"}" in step "a" at ' in text_of(told)
 
 
-@requirement("rehearsal:nothing-done")
-async def test_a_rehearsed_plan_asks_nobody_and_says_what_it_would_need(desk: Desk) -> None:
-    steps = plan(FIND, tool_step("erase", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}))
-    result = await desk.call("execute_plan", plan=steps, options={"rehearse": True})
-    document: Document = result.structured_content
-    assert (document["status"], "suspensions" in document, desk.ledger.lines) == ("rehearsed", False, [])
-    [call] = document["steps"][1]["actualToolCalls"]
-    assert call["rehearsal"] == {"risk": "dangerous", "asks": "approval", "needs": "human"}
-    assert '"asks": "approval"' in text_of(result) and "nothing was changed" in text_of(result)
-
-
 @requirement("loops:pages")
 async def test_a_client_reads_all_items_by_pages_and_is_told_that_there_are_more(desk: Desk) -> None:
     topics: list[JsonValue] = [str(number) for number in range(130)]

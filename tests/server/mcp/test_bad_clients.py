@@ -10,15 +10,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 from mcp import MCPError
-from mcp.client import ClientRequestContext
 from mcp.types import (
     INVALID_PARAMS,
-    METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     CallToolResult,
-    ElicitRequestParams,
-    ElicitResult,
-    ErrorData,
 )
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
@@ -31,14 +26,13 @@ from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from tests.kit import Client, MemoryStore, Settings, by, confirm, decide, plan, refused, requirement, tool_step
 from tests.server.mcp.http_support import FORMS, LINKS, TAKES, Wire, wired
-from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, ok, open_desk
+from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, open_desk
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, start
 
 pytestmark = pytest.mark.anyio
 
 SENT = plan(tool_step("a", "send", {"to": "ann"}))
 NOTED = plan(tool_step("a", "note", {"text": "x"}))
-LEGACY: Document = {"tasks": {"requests": {"tools": {"call": {}}}}}
 APPROVED: Document = {"action": "accept", "content": {"decision": "approve"}}
 HALF = "a\udfffb"
 ODD = "a\0b"
@@ -144,16 +138,6 @@ async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_cha
 
 
 @requirement("clients:revisions")
-async def test_what_earlier_drafts_had_is_not_there(wire: Wire) -> None:
-    for capabilities in (TAKES, LEGACY):
-        for method in ("tasks/result", "tasks/list"):
-            assert (await wire.declaring(capabilities).task(method, "x"))["error"]["code"] == METHOD_NOT_FOUND
-    asked: Document = {"arguments": {"plan": SENT}, "task": {"ttl": 60_000}}
-    done = await wire.declaring(LEGACY).call("execute_plan", **asked)
-    assert (done["resultType"], done["structuredContent"]["status"]) == ("complete", "suspended")
-
-
-@requirement("clients:revisions")
 @pytest.mark.parametrize("version", ["1999-01-01", "2027-01-01", "latest"])
 async def test_a_revision_that_is_not_spoken_is_refused_with_those_that_are(wire: Wire, version: str) -> None:
     answer = await Wire(wire.http, TAKES, version).send("tools/list", {})
@@ -181,31 +165,6 @@ async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(de
             await task.update(**{key: APPROVED})
             await task.until(*TERMINAL)
         assert len(desk.ledger.lines) == number + 1
-
-
-@requirement("clients:vanishing")
-async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(desk: Desk) -> None:
-    opened = anyio.Event()
-
-    async def slow(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        opened.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    asked = await desk.ok("execute_plan", plan=SENT)
-    arguments: Document = {**ids_of(asked), "decision": {"approved": True}}
-    async with (
-        Client(desk.server, mode="legacy", elicitation_callback=slow) as client,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(client.call_tool, "resume_execution", arguments)
-        with anyio.fail_after(60):
-            await opened.wait()
-        tasks.cancel_scope.cancel()
-    assert await is_still_open(desk)
-    async with Client(desk.server, mode="legacy", elicitation_callback=approving()) as again:
-        done = await ok(again, "resume_execution", **arguments)
-    assert (done["status"], desk.ledger.lines) == ("completed", ["send ann 1 False"])
 
 
 @requirement("clients:repeating")

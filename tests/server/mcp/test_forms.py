@@ -80,28 +80,6 @@ def _cells(line: str) -> int:
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in visible)
 
 
-def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
-    full = replace(
-        QUESTION,
-        confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"ids": [1, 2]}),),
-        revision=2,
-        expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-    )
-    assert build_voices(full).lines == [
-        "Run this call?",
-        "planwarden found: This is revision 2: something changed since it was first asked.",
-        "Tool: send",
-        '  to = "Ann"',
-        "  copies = 2",
-        "The same decision also covers 1 call(s):",
-        "  erase (step b)",
-        "    ids = [1, 2]",
-        "Risk: confirm",
-        "Without an answer until 2026-01-02T03:04:05Z: reject",
-        "The agent says (unverified): tell Ann",
-    ]
-
-
 def test_ordinary_writing_is_left_alone_and_marks_piled_on_one_letter_are_not() -> None:
     for text in ("Grüße, Ω≈ç√", "Привет", "日本語", "नमस्ते", "👍🏽 ok", "naïve e\u0301"):
         assert escape_text(text) == text and count_hidden(text) == 0
@@ -153,19 +131,6 @@ def test_whatever_the_text_and_the_value_what_is_shown_is_one_short_printable_li
 
 
 @requirement("forms:brief")
-def test_the_first_line_is_what_is_asked_and_the_risk_then_come_the_arguments() -> None:
-    customers: JsonValue = ["Acme Ltd", "Borealis", "Cobalt & Sons"]
-    assert _lines(
-        _call({"customers": customers, "text": "Your invoice is 30 days overdue. Please pay it this week."})
-    ) == [
-        "Run this call? send (risk: confirm)",
-        'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"]',
-        'text="Your invoice is 30 days overdue. Please pay it this week."',
-        "The agent says (unverified): Remind Ann",
-    ]
-
-
-@requirement("forms:brief")
 def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
     assert _lines(_confirmation(SPOKEN, "Ann", "Bob")) == [
         'Confirm? displayConfirmation (risk: confirm); action="Remind all ',
@@ -197,18 +162,14 @@ def test_what_changed_and_when_it_ends_stand_there_too() -> None:
             {"properties": {"city": {"type": "string", **field}}}
             for field in (
                 {"title": "x" * 75},
-                {"description": "x" * 75},
                 {"enum": ["ok", "x" * 75]},
-                {"default": "x" * 75},
                 {"title": "\u202e" * 20},
                 {"examples": ["and pay everybody"]},
-                {"$comment": "and pay everybody"},
             )
         ),
         {"properties": {"x" * 75: {"type": "string"}}},
         {"properties": {"who": {"type": "object", "properties": {}}}},
         {"properties": {"who": {"type": "array", "items": {"type": "string"}}}},
-        {"properties": {"who": {"type": ["string", "null"]}}},
         {"properties": {"decision": {"type": "string"}}},
         {"properties": {"who": {"enum": ["a", "b"]}}},
         {"properties": {"who\u200b": {"type": "string"}}},

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
-import httpx2
 import mcp.server.request_state
 import pytest
 from mcp import Client, MCPError
@@ -22,7 +21,7 @@ from mcp.types import (
 
 from planwarden.server.mcp.server import QUESTION_TTL_S
 from tests.kit import Ledger, Settings, confirm, ok, open_desk, plan, requirement, served, tool_step
-from tests.server.mcp.http_support import HEADERS, client_of, serving, token_for
+from tests.server.mcp.http_support import client_of, serving, token_for
 from tests.server.mcp.support import (
     ERAS,
     INBOX,
@@ -269,21 +268,3 @@ async def test_the_state_of_one_owner_is_worth_nothing_to_another(tmp_path: Path
             await _answer(his, arguments, state, "accept", decision="approve")
         done = await _answer(hers, arguments, state, "accept", decision="approve")
         assert done.structured_content["status"] in ("running", "completed")
-
-
-async def test_a_protocol_that_knows_no_addresses_is_sent_none(tmp_path: Path) -> None:
-    async with serving(Settings(home=tmp_path)) as url, httpx2.AsyncClient(headers=HEADERS, timeout=60) as http:
-        hello: Document = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {"elicitation": {"url": {}}},
-            "clientInfo": {"name": "old", "version": "1"},
-        }
-        opened = await http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
-        session = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
-        async with Client(url) as client:
-            asked = await ok(client, "execute_plan", plan=CONFIRMED)
-        params: Document = {"name": "resume_execution", "arguments": {**ids_of(asked), **NOW}}
-        called = await http.post(
-            url, json={"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}, headers=session
-        )
-        assert "elicitation/create" not in called.text and "awaiting" in called.text

@@ -64,13 +64,21 @@ async def test_what_waits_is_listed_with_its_facts_and_where_the_person_decides(
 
 
 @requirement("prompts:owner")
-async def test_other_peoples_questions_are_not_listed(desk: Desk) -> None:
+async def test_own_threads_and_questions_are_completed_newest_first_and_other_peoples_are_not_there(desk: Desk) -> None:
     foreign = await desk.warden.service.execute_plan(ERASE, requester=Requester("somebody else"), wait_seconds=60)
     assert foreign.status == "suspended"
     assert await _prompted(desk.client, "review_pending") == "Nothing in planwarden waits for my decision. Tell me so."
     with pytest.raises(MCPError) as caught:
         await desk.client.get_prompt("review_pending", {"thread_id": foreign.thread_id})
     assert "unknown_thread" in caught.value.error.message
+    asked: list[Document] = [await desk.ok("execute_plan", plan=ERASE) for _ in range(3)]
+    threads = [document["threadId"] for document in reversed(asked)]
+    for ref in (REVIEW, EXECUTION):
+        assert (await _completed(desk.client, ref, "thread_id")).values == threads
+    assert (await _completed(desk.client, EXECUTION, "thread_id", threads[1])).values == [threads[1]]
+    assert (await _completed(desk.client, EXECUTION, "thread_id", foreign.thread_id[:20])).values == []
+    offered = (await _completed(desk.client, SUSPENSION, "suspension_id")).values
+    assert set(offered) == {ids_of(document)["suspensionId"] for document in asked}
 
 
 async def test_the_questions_of_one_thread_are_listed_alone_and_many_are_counted(desk: Desk) -> None:
@@ -94,19 +102,6 @@ async def test_a_prompt_that_cannot_be_given_is_the_clients_mistake(desk: Desk) 
         with pytest.raises(MCPError) as caught:
             await desk.client.get_prompt(name, arguments)
         assert caught.value.error.code == -32602 and says in caught.value.error.message
-
-
-@requirement("prompts:owner")
-async def test_own_threads_and_questions_are_completed_newest_first(desk: Desk) -> None:
-    foreign = await desk.warden.service.execute_plan(ERASE, requester=Requester("somebody else"), wait_seconds=60)
-    asked: list[Document] = [await desk.ok("execute_plan", plan=ERASE) for _ in range(3)]
-    threads = [document["threadId"] for document in reversed(asked)]
-    for ref in (REVIEW, EXECUTION):
-        assert (await _completed(desk.client, ref, "thread_id")).values == threads
-    assert (await _completed(desk.client, EXECUTION, "thread_id", threads[1])).values == [threads[1]]
-    assert (await _completed(desk.client, EXECUTION, "thread_id", foreign.thread_id[:20])).values == []
-    offered = (await _completed(desk.client, SUSPENSION, "suspension_id")).values
-    assert set(offered) == {ids_of(document)["suspensionId"] for document in asked}
 
 
 async def test_names_of_tools_are_completed_and_whatever_else_is_asked_for_is_not(desk: Desk) -> None:
@@ -177,7 +172,7 @@ async def test_lists_may_be_kept_and_what_changes_may_not(desk: Desk, era: Era) 
 
 
 async def test_resources_say_the_same_as_the_tools(desk: Desk) -> None:
-    asked = await desk.ok("execute_plan", plan=plan(tool_step("a", "erase", {"ids": [1]})))
+    asked = await desk.ok("execute_plan", plan=ERASE)
     everything = await desk.ok("search_tools", limit=100)
     assert (await _read(desk.client, "planwarden://tools"))["tools"] == everything["tools"]
     [tool] = (await desk.ok("get_tool_schemas", names=["erase"]))["tools"]
@@ -191,7 +186,10 @@ async def test_resources_say_the_same_as_the_tools(desk: Desk) -> None:
     assert execution == await desk.ok("get_execution", threadId=asked["threadId"], observationsAfter=0)
 
 
-async def test_what_does_not_exist_or_is_somebody_elses_is_not_found(desk: Desk) -> None:
+@requirement("resources:suspension")
+async def test_what_does_not_exist_or_is_answered_or_somebody_elses_is_not_found_and_questions_look_alike(
+    desk: Desk,
+) -> None:
     foreign = await desk.warden.service.run_goal("secret", requester=Requester("somebody else"))
     for uri in (
         f"planwarden://executions/{foreign.thread_id}",
@@ -205,14 +203,9 @@ async def test_what_does_not_exist_or_is_somebody_elses_is_not_found(desk: Desk)
         with pytest.raises(MCPError) as caught:
             await desk.client.read_resource(uri)
         assert caught.value.error.code == -32602, uri
-
-
-@requirement("resources:suspension")
-async def test_a_question_that_is_absent_answered_or_somebody_elses_is_the_same_error(desk: Desk) -> None:
-    erasing = plan(tool_step("a", "erase", {"ids": [1]}))
-    foreign = await desk.warden.service.execute_plan(erasing, requester=Requester("somebody else"), wait_seconds=60)
+    foreign = await desk.warden.service.execute_plan(ERASE, requester=Requester("somebody else"), wait_seconds=60)
     [theirs] = foreign.suspensions
-    answered = await desk.ok("execute_plan", plan=erasing)
+    answered = await desk.ok("execute_plan", plan=ERASE)
     await desk.ok("resume_execution", **ids_of(answered), decision={"approved": False})
     said: list[str] = []
     for name in ("0" * 32, theirs.suspension_id, ids_of(answered)["suspensionId"]):

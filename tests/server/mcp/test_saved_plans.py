@@ -16,7 +16,7 @@ from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.saved_plans import MAX_LIST_CHARS
 from planwarden.server.mcp.tools import TOOLS
 from tests.kit import Settings, plan, requirement, tool_step
-from tests.server.mcp.support import Desk, Era, approving, ids_of, open_desk
+from tests.server.mcp.support import Desk, Era, open_desk
 
 pytestmark = pytest.mark.anyio
 
@@ -49,18 +49,6 @@ def save(home: Path, name: str, document: JsonValue) -> None:
 def letter(tmp_path: Path) -> None:
     """The home has the plan `letter`, which asks a person before it sends."""
     save(tmp_path, "letter", LETTER)
-
-
-async def test_a_saved_plan_is_run_by_name_and_asks_its_person(tmp_path: Path, era: Era) -> None:
-    async with open_desk(tmp_path, era, asks=approving()) as desk:
-        asked = await desk.ok("run_plan", name="letter", inputs={"to": "Ada", "copies": 2})
-        assert (asked["status"], desk.ledger.lines) == ("suspended", [])
-        done = await desk.ok("resume_execution", **ids_of(asked), decision={"approved": True})
-        assert (done["status"], desk.ledger.lines) == ("completed", ["send Ada 2 False"])
-        whole = await desk.ok("get_execution", threadId=asked["threadId"])
-        [known] = await desk.warden.plans()
-        assert whole["savedPlan"] == {"name": "letter", "version": known.version}
-        assert whole["goal"] == "Send a letter"
 
 
 async def test_what_models_get_wrong_is_refused_with_what_is_right(desk: Desk) -> None:

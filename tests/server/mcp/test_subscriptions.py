@@ -44,17 +44,13 @@ from planwarden.server.mcp.subscriptions.topics import (
     TopicWatcher,
 )
 from planwarden.server.plans import library
-from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.settings.tables import ToolSettings
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.suspension import Suspension
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
-from tests.server.mcp.support import ERAS, Era, Served, ok, sender, served
+from tests.server.mcp.support import ERAS, Era, Served, sender, served
 from tests.server.mcp.tasks_support import TakesTasks, code_of
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
-from tests.tools.downstream.support import Place, build_entry
 from tests.tools.test_registry import build_tool
 
 pytestmark = pytest.mark.anyio
@@ -161,21 +157,6 @@ async def asked_by(found: Served, principal: str = "local") -> str:
     return view.thread_id
 
 
-@requirement("subscriptions:updates")
-async def test_changes_of_executions_and_open_questions_are_sent(found: Served, era: Era) -> None:
-    thread_id = await asked_by(found)
-    uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
-    async with listener.subscribed(found.server, era, uri, SUSPENSIONS) as client:
-        await approve_all(found.warden.service)
-        await listener.wait_for_updates(uri)
-        await listener.wait_for_updates(SUSPENSIONS)
-        assert (await ok(client, "get_execution", threadId=thread_id))["status"] == "completed"
-        noted = listener.uris.count(uri)
-        # The next execution of the thread is sent too.
-        await ok(client, "execute_plan", plan=NOTED, threadId=thread_id)
-        await listener.wait_for_updates(uri, noted + 1)
-
-
 @requirement("subscriptions:updates", "subscriptions:suspension")
 async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> None:
     async with (
@@ -270,34 +251,26 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
         assert set(received[:-1]) == topics and len(received) == len(topics) + 1
 
 
-async def answered(service: Service, clock: ManualClock, question: Suspension) -> None:
+async def answered(service: Service, question: Suspension) -> None:
     await approve_all(service)
 
 
-async def revised(service: Service, clock: ManualClock, question: Suspension) -> None:
+async def revised(service: Service, question: Suspension) -> None:
     edited = Decision(approved=True, modified_args={"to": "bob"})
     claimed = Authority(assurance="claimed", channel="mcp", principal="local")
     await service.answer(question.thread_id, question.suspension_id, edited, claimed, wait_seconds=0, principal="local")
 
 
-async def expired(service: Service, clock: ManualClock, question: Suspension) -> None:
-    clock.advance(100)
-    await service.engine.tick()
-
-
-async def withdrawn(service: Service, clock: ManualClock, question: Suspension) -> None:
+async def withdrawn(service: Service, question: Suspension) -> None:
     await service.cancel_execution(question.thread_id, principal="local")
 
 
-@pytest.mark.parametrize("change", [answered, revised, expired, withdrawn])
+@pytest.mark.parametrize("change", [answered, revised, withdrawn])
 @requirement("subscriptions:suspension")
 async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
-    tmp_path: Path, era: Era, change: Callable[[Service, ManualClock, Suspension], Awaitable[None]]
+    tmp_path: Path, era: Era, change: Callable[[Service, Suspension], Awaitable[None]]
 ) -> None:
-    clock = ManualClock()
-    settings = Settings(home=tmp_path, tools={"send": ToolSettings(answer_within_s=60.0)})
-    tools = [*Ledger().tools(), sender(Ledger())]
-    async with served(tmp_path, tools=tools, store=MemoryStore(clock), settings=settings) as found:
+    async with served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found:
         service, listener = found.warden.service, Listener()
         asked = await service.execute_plan(plan(tool_step("a", "send", {"to": "ann"})), requester=Requester("local"))
         other = await service.execute_plan(CONFIRMED, requester=Requester("somebody else"))
@@ -305,7 +278,7 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
         uri, theirs = (f"{SUSPENSIONS}/{each.suspension_id}" for each in (question, foreign))
         async with listener.subscribed(found.server, era, theirs, uri, f"{SUSPENSIONS}/none") as client:
             await asked_by(found)
-            await change(service, clock, question)
+            await change(service, question)
             await listener.wait_for_updates(uri)
             assert set(listener.uris) == {uri}
             if change is revised:
@@ -313,29 +286,6 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
                 assert isinstance(content, TextResourceContents) and '"revision": 2' in content.text
             else:
                 assert await code_of(client.read_resource(uri)) == INVALID_PARAMS
-
-
-@requirement("subscriptions:tools")
-async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_path: Path, era: Era) -> None:
-    place = Place(tmp_path)
-    place.offer(build_entry("echo", annotations={"readOnlyHint": True}), build_entry("other"))
-    place.serve(d="restless")
-    listener = Listener()
-    async with served(tmp_path, settings=load_settings(home=tmp_path, environment={})) as found:
-        one, another = f"{TOOLS}/d_grown", f"{TOOLS}/d_other"
-        async with listener.subscribed(found.server, era, TOOLS, one, another, SUSPENSIONS) as client:
-            assert (await ok(client, "search_tools", query="echo"))["total"]
-            await listener.wait_for_updates(TOOLS)
-            await listener.wait_for_updates(another)
-            assert one not in listener.uris
-            place.offer(
-                build_entry("echo", annotations={"readOnlyHint": True}), build_entry("other"), build_entry("grown")
-            )
-            await ok(client, "execute_plan", plan=plan(tool_step("a", "d_echo", {})))
-            await listener.wait_for_updates(one)
-            [content] = (await client.read_resource(TOOLS)).contents
-            assert isinstance(content, TextResourceContents) and '"d_grown"' in content.text
-            assert SUSPENSIONS not in listener.uris
 
 
 @requirement("subscriptions:tools")

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,14 +11,12 @@ from mcp.types import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
-    CallToolResult,
-    InputRequiredResult,
 )
 from pydantic import JsonValue
 
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.tasks.state import TASKS
-from tests.kit import Client, PausingTool, confirm, model_step, plan, requirement, tool_step
+from tests.kit import Client, PausingTool, model_step, plan, requirement, tool_step
 from tests.server.mcp.http_support import TAKES, wired
 from tests.server.mcp.support import Desk, Document, decide_on_page, ok, open_desk, question_of
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, listen, run, start, take_tasks
@@ -65,12 +62,6 @@ async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_pat
         assert shown["status"] == "completed" and shown.keys() > result.keys()
 
 
-@requirement("tasks:lifecycle")
-async def test_what_failed_completes_as_a_task(desk: Desk) -> None:
-    failed = await run(desk, plan(tool_step("a", "broken")))
-    assert (await failed.over())["status"] == "failed"
-
-
 @requirement("tasks:lifecycle", "tasks:waiting")
 async def test_a_goal_with_a_model_of_its_own_is_a_task_and_a_plan_is_one_from_when_it_is_run(tmp_path: Path) -> None:
     script: list[JsonValue] = [
@@ -109,20 +100,6 @@ async def test_answers_can_come_one_by_one(desk: Desk) -> None:
     await task.update(**{second: APPROVED, first: REJECTED})
     assert (await task.over())["status"] == "completed"
     assert sorted(desk.ledger.lines) == ["send ann 1 False", "send bob 1 False"]
-
-
-@requirement("tasks:replay")
-async def test_an_answer_sent_a_hundred_times_has_one_effect(desk: Desk) -> None:
-    task = await run(desk, SENT)
-    key = await task.key()
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            for number in range(100):
-                tasks.start_soon(lambda n=number: task.update(**{key: APPROVED if n else REJECTED}))
-    done = await task.until(*TERMINAL)
-    await task.update(**{key: APPROVED})
-    assert len(desk.ledger.lines) == (1 if (await task.over())["status"] == "completed" else 0)
-    assert await task.get() == done
 
 
 @pytest.mark.parametrize(
@@ -256,38 +233,6 @@ async def test_over_http_the_routing_header_has_to_name_the_task(desk: Desk) -> 
         for name in ("another", "", None):
             assert (await client.send("tasks/get", asking, name))["error"]["code"] == HEADER_MISMATCH
         assert (await client.send("tasks/get", asking, "x"))["error"]["code"] == INVALID_PARAMS
-
-
-@requirement("tasks:lifecycle")
-async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: Path) -> None:
-    gate = PausingTool()
-    async with take_tasks(tmp_path, gate.tool()) as desk:
-        task = await run(desk, plan(confirm("a"), tool_step("b", "gate")))
-        await task.key()
-        [question] = (await desk.warden.list_suspensions()).suspensions
-        arguments: Document = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
-        arguments |= {"decision": {"approved": True}, "waitSeconds": 300}
-
-        async def resume(asked: InputRequiredResult | None = None, answer: Any = None) -> Any:
-            responses: Any = None if asked is None else dict.fromkeys(asked.input_requests or {}, answer)
-            return await desk.client.session.call_tool(
-                "resume_execution",
-                arguments,
-                input_responses=responses,
-                request_state=None if asked is None else asked.request_state,
-                allow_input_required=True,
-                allow_claimed=True,
-            )
-
-        asked = await resume()
-        assert isinstance(asked, InputRequiredResult) and asked.input_requests is not None
-        declined = await resume(asked, {"action": "decline"})
-        assert isinstance(declined, CallToolResult)
-        assert declined.structured_content["awaiting"] == "human"
-        created = (await resume(asked, APPROVED)).model_dump(by_alias=True)
-        assert (created["resultType"], created["taskId"], created["status"]) == ("task", task.task_id, "working")
-        gate.opened.set()
-        assert (await task.over())["status"] == "completed"
 
 
 @requirement("tasks:notified", "tasks:owner")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp.types import INVALID_PARAMS, ElicitResult
+from mcp.types import INVALID_PARAMS
 from pydantic import JsonValue
 
 from planwarden.server.mcp.tasks import state as tasks_state
@@ -17,7 +17,6 @@ from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, 
 
 pytestmark = pytest.mark.anyio
 
-ACCEPTED = ElicitResult(action="accept", content={"decision": "approve"})
 APPROVED: JsonValue = {"action": "accept", "content": {"decision": "approve"}}
 ERASED = plan(tool_step("a", "erase", {"ids": [1]}))
 MORE: JsonValue = {"budgets": {"toolCalls": 9}, "waitSeconds": 0}
@@ -177,20 +176,6 @@ async def test_a_client_that_opens_addresses_only_is_sent_to_the_page_for_every_
         assert desk.ledger.lines == ["send ann 1 False"]
 
 
-@requirement("tasks:link")
-async def test_an_address_that_changed_is_another_request_until_one_was_answered(desk: Desk) -> None:
-    task = await run(desk, ERASED)
-    old = await task.key()
-    desk.warden.service.inbox_url = "http://127.0.0.1:4712/inbox"
-    new = await task.key()
-    assert new != old
-    await task.update(**{old: {"action": "accept"}})
-    assert await task.key() == new
-    await task.update(**{new: {"action": "accept"}})
-    desk.warden.service.inbox_url = INBOX
-    assert (await task.get())["status"] == "working"
-
-
 @requirement("tasks:link", "tasks:waiting", "tasks:over")
 @pytest.mark.parametrize("back_s", [0.0, 60.0, 400 * 86_400.0])
 async def test_a_task_waits_for_a_person_who_opened_the_page_for_a_limited_time_whatever_the_clock_does(
@@ -255,17 +240,6 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
         assert (await task.over())["status"] == "suspended"
         await desk.ok("cancel_execution", threadId=thread_id)
         assert (await task.over())["status"] == "cancelled"
-
-
-@requirement("tasks:over", "tasks:cancel")
-async def test_cancelling_a_task_that_is_over_stops_its_execution_and_not_its_status(tmp_path: Path) -> None:
-    async with take_tasks(tmp_path) as desk:
-        task = await run(desk, SENT)
-        await task.answer({"action": "cancel"})
-        assert (await task.over())["status"] == "suspended"
-        assert (await task.cancel())["resultType"] == "complete"
-        assert (await task.over())["status"] == "cancelled"
-        assert (await desk.warden.list_suspensions()).total == 0 and desk.ledger.lines == []
 
 
 @requirement("tasks:notified", "tasks:over", "tasks:durable", "tasks:waiting")

@@ -12,7 +12,7 @@ from planwarden.server.mcp.server import INSTRUCTIONS
 from planwarden.server.mcp.text import MAX_TEXT
 from planwarden.server.mcp.tools import TOOLS
 from tests.kit import Client, model_step, plan, requirement, tool_step
-from tests.server.mcp.support import ERAS, Desk, Document, ids_of, open_desk, question_of, served, text_of
+from tests.server.mcp.support import ERAS, Desk, Document, open_desk, question_of, served, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -56,32 +56,6 @@ async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_f
     assert (tool["risk"], tool["effect"], len(tool["definitionDigest"])) == ("dangerous", "effect", 64)
     assert json.loads(text_of(result).splitlines()[0]) == tool
     assert result.structured_content["unknown"] == ["nope"] and '"nope"' in text_of(result)
-
-
-async def test_a_goal_runs_with_the_caller_as_its_model(desk: Desk) -> None:
-    asked = await desk.ok("run_goal", goal="find three ids", threadId=None, options=None)
-    question = question_of(asked)
-    assert (asked["status"], question["addressee"], question["kind"]) == ("suspended", "caller", "plan")
-    assert "find(topic" in question["prompt"]
-
-    # A question to the caller is answered through either tool.
-    asked = await desk.ok("resume_execution", **ids_of(asked), decision={"content": PLANS})
-    step = question_of(asked)
-    assert (step["kind"], step["stepId"], [tool["name"] for tool in step["tools"]]) == ("step", "a", ["find"])
-
-    asked = await desk.ok("submit_answer", **ids_of(asked), content={"content": "I found 1, 2 and 3."})
-    assert "did not count" in question_of(asked)["prompt"]
-    whole = await desk.ok("get_execution", threadId=asked["threadId"])
-    assert whole["steps"][0]["retries"] == 1
-
-    answer = {"toolCalls": [{"toolName": "find", "arguments": {"topic": "x"}}]}
-    asked = await desk.ok("submit_answer", **ids_of(asked), content=answer)
-    assert question_of(asked)["kind"] == "synthesis"
-
-    done = await desk.ok("submit_answer", **ids_of(asked), content={"content": "They are 1, 2, 3."})
-    assert done["status"] == "completed"
-    whole = await desk.ok("get_execution", threadId=asked["threadId"])
-    assert (whole["output"], whole["steps"][0]["validationStatus"]) == ("They are 1, 2, 3.", "passed")
 
 
 @pytest.mark.parametrize("era", ERAS)

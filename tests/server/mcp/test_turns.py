@@ -59,14 +59,6 @@ async def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerato
         yield Gate(tmp_path)
 
 
-@requirement("start:light")
-async def test_a_server_without_requests_opens_by_itself(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy_service, "HEADSTART_S", 0.0)
-    gate.may_open.set()
-    async with Client(gate.server()):
-        await gate.has_begun.wait()
-
-
 @requirement("start:light", "start:failure")
 @pytest.mark.parametrize("failure", [None, StoreError("the disk is gone")], ids=["opens", "fails"])
 async def test_calls_that_come_at_once_wait_for_one_opening_and_share_its_end_while_others_are_answered(
@@ -93,17 +85,6 @@ async def test_calls_that_come_at_once_wait_for_one_opening_and_share_its_end_wh
             gate.may_open.set()
         await call(client)
     assert (answers, gate.begun) == ([0 if failure is None else failure.message] * 3, 1)
-
-
-@requirement("start:light")
-async def test_a_server_that_ends_before_it_opened_opens_nothing_and_is_closed(gate: Gate) -> None:
-    server = gate.server()
-    async with Client(server) as client:
-        assert (await client.list_tools()).tools
-        assert not server.closed.is_set()
-    await server.closed.wait()
-    await checkpoint()
-    assert gate.begun == 0
 
 
 @pytest.mark.parametrize("content", ["", "abc", "zz" * 32, "00" * 31, "ü"])

@@ -49,21 +49,6 @@ async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) 
 
 
 @requirement("signed:page")
-async def test_the_same_signature_again_is_told_what_was_recorded_and_signs_nothing_else() -> None:
-    ledger = Ledger()
-    async with signing_inbox(ledger) as found:
-        ann = await found.person()
-        first, second = await found.ask(WIPE), await found.ask(WIPE)
-        form = (await ann.open(f"/inbox/suspensions/{first.suspension_id}")).form("/decision")
-        signed = await ann.prepare(form)
-        assert [(await ann.send(form.action, signed)).status for _ in range(2)] == [303, 303]
-        other = (await ann.open(f"/inbox/suspensions/{second.suspension_id}")).form("/decision")
-        refused = await ann.send(other.action, {**signed, **other.fields})
-        assert refused.status == 422 and "used before" in refused.words
-        assert ledger.lines == ["wipe old 1"]
-
-
-@requirement("signed:page")
 async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() -> None:
     ledger = Ledger()
     async with signing_inbox(ledger) as found:

@@ -29,7 +29,6 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import TelemetrySettings
-from planwarden.server.telemetry.telemetry import Telemetry
 from tests.kit import MemoryStore, Settings, confirm, first_only, ok, plan, requirement, tool_step
 from tests.server.telemetry.support import list_spans, spans_of
 from tests.support.receiver import Manner, Receiver, never_reply, reply_with, send_garbage, serve_receiver
@@ -79,27 +78,6 @@ async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> N
         found = _resource(receiver)
         assert (found["service.name"], found["service.version"]) == ("ours", "7")
         assert found["deployment.environment.name"] == "test"
-
-
-@pytest.mark.slow
-@requirement("telemetry:variables")
-@pytest.mark.parametrize(
-    ("variables", "paths"),
-    first_only(
-        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.0"}, {"/v1/metrics"}),
-        ({"OTEL_METRICS_EXPORTER": "none"}, {"/v1/traces"}),
-        ({"OTEL_SDK_DISABLED": "true"}, set[str]()),
-        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}, set[str]()),
-    ),
-)
-async def test_variables_for_samplers_and_switches_apply(
-    tmp_path: Path, variables: dict[str, str], paths: set[str]
-) -> None:
-    with anyio.fail_after(60):
-        async with serve_receiver(reply_with(200)) as receiver:
-            base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
-            assert await _run(tmp_path, base | variables) == ""
-    assert {request.path for request in receiver.received} == paths
 
 
 @dataclass
@@ -337,12 +315,3 @@ async def test_a_failing_observer_changes_no_execution_and_keeps_no_program_from
             await gate.started.wait()
     assert ledger.lines == ["note x", "note y", "erase [1]"]
     assert broken.times or hook in ("is_recording", "record")
-
-
-@requirement("telemetry:harmless")
-async def test_a_failing_shutdown_raises_nothing() -> None:
-    broken = Broken("shutdown")
-    observer = Telemetry(None, None, shutdown=lambda: broken.check("shutdown"))
-    with anyio.fail_after(60):
-        await observer.aclose()
-    assert broken.times == 1

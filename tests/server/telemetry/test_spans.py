@@ -167,7 +167,6 @@ print([name for name in sys.modules if name.startswith(("opentelemetry", "planwa
 @pytest.mark.parametrize(
     ("toml", "environment", "traces", "metrics"),
     [
-        ("", {}, None, None),
         ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1/"}, "http://c:1/v1/traces", "http://c:1/v1/metrics"),
         ('[otel]\nendpoint="http://f:1"', {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1"}, "http://c:1/v1/traces", "*"),
         ('[otel]\nendpoint="http://f:1"', {"OTEL_SDK_DISABLED": "true"}, None, None),
