@@ -25,10 +25,9 @@ from planwarden.server.inbox.sockets import open_sockets, pair_socket
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Client, Settings, confirm, ok, plan, requirement
+from tests.kit import Client, Settings, ok, requirement
 from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
-from tests.server.mcp.http_support import serving
 from tests.support.forking import forked_command_line
 from tests.support.network import take_port
 
@@ -293,16 +292,3 @@ def test_keys_of_a_host_are_used_on_its_secure_pages_only() -> None:
     assert can_use_keys_of(f"https://{host}", host)
     for origin in (f"http://{host}", f"https://{host}.evil.example", "http://127.0.0.1:1", "nonsense"):
         assert not can_use_keys_of(origin, host) and not can_use_keys_of(origin, "localhost")
-
-
-@pytest.mark.anyio
-@needs_ipv6
-@requirement("signed:place")
-async def test_over_http_the_inbox_is_not_at_localhost_if_somebody_else_has_half_of_it(
-    tmp_path: Path, stack: ExitStack
-) -> None:
-    port = take_port()
-    stack.enter_context(socket.create_server(("::1", port), family=socket.AF_INET6))
-    async with serving(Settings(home=tmp_path), port=port) as url, Client(url) as assistant:
-        asked = await ok(assistant, "execute_plan", plan=plan(confirm("a")))
-    assert asked["suspensions"][0]["howToAnswer"]["inboxUrl"].startswith(f"http://127.0.0.1:{port}/inbox/")

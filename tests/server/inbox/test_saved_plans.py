@@ -107,8 +107,6 @@ async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_
 FAULTS: tuple[tuple[dict[str, str], str, str], ...] = (
     ({}, "customer", "this field is required"),
     ({"customer": "Ada", "times": "9"}, "times", "greater than the maximum of 3"),
-    ({"customer": "Ada", "times": "many"}, "times", "write a number"),
-    ({"customer": "Ada", "tone": '"rude"'}, "tone", "choose an option"),
     ({"customer": "Ada", "tags": '["a", 1]'}, "tags", 'is not of type "string"'),
 )
 
@@ -122,7 +120,7 @@ async def test_what_the_plan_does_not_take_is_shown_at_its_field_and_nothing_sta
             assert page.status == 422 and said in hint.replace("&#34;", '"'), (hint, page.words)
             assert "nothing was started" in page.words
             for typed, text in inputs.items():
-                assert page.form("/start").fields[field(typed)] == [text] or said == "choose an option"
+                assert page.form("/start").fields[field(typed)] == [text]
         assert await count_runs(found) == 0 and found.ledger.lines == []
 
 
@@ -299,9 +297,7 @@ async def test_a_form_that_no_page_sends_starts_nothing(tmp_path: Path) -> None:
         for name, value, status in (
             ("key", "x", 422),
             ("key", "é" * 20, 422),
-            ("key", "", 422),
             ("digest", "0" * 64, 409),
-            ("digest", "", 409),
             ("decision", "approve", 422),
         ):
             assert (await browser.send(form.action, {**form.fields, name: [value]})).status == status, (name, value)

@@ -187,16 +187,6 @@ async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home
     assert nonces.read("ann", first.suspension_id, issued, now + NONCE_TTL_S) is None
 
 
-@requirement("app:nonce")
-async def test_another_process_of_the_same_home_takes_the_decision_of_a_view(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, extensions=APPS, on_disk=True) as first:
-        asked = await first.ok("execute_plan", plan=ASKED)
-        question = await _show(first, asked)
-    async with open_desk(tmp_path, extensions=APPS, on_disk=True) as second:
-        assert (await second.ok("app_decide", **_press(asked, question, **YES)))["status"] == "completed"
-        assert second.ledger.lines == ["note x"]
-
-
 def _plan(result: CallToolResult) -> Document:
     assert result.meta is not None
     return result.meta[PLAN_KEY]

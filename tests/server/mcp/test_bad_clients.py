@@ -68,9 +68,7 @@ async def is_still_open(desk: Desk) -> bool:
     "responses",
     [
         {"decision": True},
-        {"decision": None},
         {"decision": {"action": "approve"}},
-        {"decision": {"action": "accept", "content": "approve"}},
         {"decision": {"action": "accept", "content": {"decision": {"approve": True}}}},
         {"decision": {"role": "assistant", "model": "m", "content": {"type": "text", "text": "approve"}}},
         {"another": APPROVED},
@@ -206,20 +204,13 @@ async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_
         assert refused == {"already_decided"} and len(ends) == 20
 
 
-def _nest(depth: int) -> JsonValue:
-    deep: JsonValue = 1
-    for _ in range(depth):
-        deep = [deep]
-    return deep
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
         ({1, 2}, [1, 2]),
         ({"text": "a\ud83db"}, {"text": "a?b"}),
         (float("nan"), None),
-        (_nest(500), None),
+        (json.loads("[" * 500 + "]" * 500), None),
         (10**5_000, None),
         (SystemExit(3), None),
     ],

@@ -131,7 +131,7 @@ def test_whatever_the_text_and_the_value_what_is_shown_is_one_short_printable_li
 
 
 @requirement("forms:brief")
-def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
+def test_what_a_call_covers_what_changed_and_when_it_ends_stand_before_the_agents_words() -> None:
     assert _lines(_confirmation(SPOKEN, "Ann", "Bob")) == [
         'Confirm? displayConfirmation (risk: confirm); action="Remind all ',
         '| customers whose invoices are overdue?"; covers 2: send(to="Ann", ',
@@ -143,9 +143,6 @@ def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
         f'action="{SPOKEN}"',
         "The agent says (unverified): the same as action",
     ]
-
-
-def test_what_changed_and_when_it_ends_stand_there_too() -> None:
     late = replace(QUESTION, revision=2, expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert _lines(late)[:3] == [
         "Run this call? send (risk: confirm); planwarden found: This is revision ",

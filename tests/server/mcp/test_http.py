@@ -23,29 +23,12 @@ from tests.harness.records import Records, read_file
 from tests.harness.stage import SHOP
 from tests.kit import Client, Settings, confirm, plan, requirement, tool_step
 from tests.server.mcp.http_support import HEADERS, bearing, serving, token_for
-from tests.server.mcp.support import approving, ids_of, ok
+from tests.server.mcp.support import ok
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
 
 CALCULATED = tool_step("a", "calculator", {"expression": "6*7"})
-
-
-async def test_clients_of_both_eras_share_a_question_that_survives_a_restart(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
-    async with serving(settings) as url, Client(url, mode="legacy") as old, Client(url) as new:
-        assert (old.protocol_version, new.protocol_version) == ("2025-11-25", "2026-07-28")
-        asked = await ok(old, "execute_plan", plan=plan(CALCULATED, confirm("b")))
-        assert ids_of(await ok(new, "get_execution", threadId=asked["threadId"])) == ids_of(asked)
-        assert asked["steps"][0]["result"] == {"result": 42}
-    async with (
-        serving(settings) as url,
-        Client(url, mode="legacy", elicitation_callback=approving()) as old,
-        Client(url) as new,
-    ):
-        done = await ok(old, "resume_execution", **ids_of(asked), decision={"approved": True})
-        assert done["status"] == "completed"
-        assert (await new.read_resource(f"planwarden://executions/{done['threadId']}")).contents
 
 
 async def test_a_connection_that_ends_in_the_middle_of_a_request_logs_no_error(

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import pytest
@@ -31,7 +31,7 @@ from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import TelemetrySettings
 from tests.kit import MemoryStore, Settings, confirm, first_only, ok, plan, requirement, tool_step
 from tests.server.telemetry.support import list_spans, spans_of
-from tests.support.receiver import Manner, Receiver, never_reply, reply_with, send_garbage, serve_receiver
+from tests.support.receiver import Manner, never_reply, reply_with, send_garbage, serve_receiver
 from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, says, statuses
 
 pytestmark = pytest.mark.anyio
@@ -56,12 +56,6 @@ async def _run(home: Path, environment: dict[str, str]) -> str:
     return done.stderr.decode()
 
 
-def _resource(receiver: Receiver) -> dict[str, str]:
-    [body, *_] = [request.body for request in receiver.received if request.path == "/v1/traces"]
-    [resource] = ExportTraceServiceRequest.FromString(body).resource_spans
-    return {found.key: found.value.string_value for found in resource.resource.attributes}
-
-
 @pytest.mark.slow
 @requirement("telemetry:variables")
 async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> None:
@@ -75,7 +69,9 @@ async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> N
             }
             assert await _run(tmp_path, base | told) == ""
         assert {request.headers["x-key"] for request in receiver.received} == {"abc"}
-        found = _resource(receiver)
+        [body, *_] = [request.body for request in receiver.received if request.path == "/v1/traces"]
+        [resource] = ExportTraceServiceRequest.FromString(body).resource_spans
+        found = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
         assert (found["service.name"], found["service.version"]) == ("ours", "7")
         assert found["deployment.environment.name"] == "test"
 
@@ -242,7 +238,7 @@ async def test_a_request_and_its_execution_are_in_the_trace_of_its_meta_and_so_a
     assert "my secret" not in json.dumps(lines)
 
 
-HOOKS = (*("start_span", "get_span_context", "is_recording", "set_attribute", "set_status", "end", "add", "record"),)
+HOOKS = ("start_span", "get_span_context", "is_recording", "set_attribute", "set_status", "end", "add", "record")
 
 
 class Broken:
@@ -255,10 +251,7 @@ class Broken:
     def check(self, name: str) -> None:
         if name == self.hook:
             self.times += 1
-            self.fail()
-
-    def fail(self) -> NoReturn:
-        raise RuntimeError(f"{self.hook} is broken")
+            raise RuntimeError(f"{self.hook} is broken")
 
 
 def breaking(base: type[Any], broken: Broken, **made: Callable[..., object]) -> Any:
