@@ -15,7 +15,7 @@ from planwarden.tools.delegate.chain import CHAIN
 from tests.kit import Ledger, MemoryStore, Settings, confirm, plan, requirement, tool_step, warden
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused
-from tests.support.fakes import StoreCall, WatchedStore
+from tests.support.fakes import WatchedStore
 
 pytestmark = pytest.mark.anyio
 
@@ -61,9 +61,9 @@ async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path
         for name, foreign, absent in calls:
             seen, unseen = await refused(his, name, **foreign), await refused(his, name, **absent)
             assert _blind(seen, foreign) == _blind(unseen, absent), name
-        # Where a plan says that it comes from.
+        # Where a plan says that it comes from; the type knows the keys of the protocol only.
         coming = [
-            await his.call_tool("execute_plan", {"plan": ASKED}, meta=_coming_from(execution_id))
+            await his.call_tool("execute_plan", {"plan": ASKED}, meta=RequestParamsMeta(**{CHAIN: [execution_id]}))  # pyright: ignore[reportArgumentType]
             for execution_id in (asked["executionId"], NOWHERE, own_execution)
         ]
         assert [answer.is_error for answer in coming] == [False, False, True]
@@ -83,11 +83,6 @@ async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path
         assert await ok(his, "search_tools") == await ok(hers, "search_tools")
 
 
-def _coming_from(execution_id: str) -> RequestParamsMeta:
-    # The type knows the keys of the protocol only.
-    return RequestParamsMeta(**{CHAIN: [execution_id]})  # pyright: ignore[reportArgumentType]
-
-
 def _blind(error: Document, given: Document) -> str:
     """The error with the ids of the call replaced."""
     text = str(error)
@@ -101,7 +96,7 @@ def _blind(error: Document, given: Document) -> str:
 @pytest.mark.parametrize("is_cached", [True, False], ids=["cached", "cold"])
 async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: bool) -> None:
     kept = MemoryStore()
-    watched = WatchedStore(kept, _nothing)
+    watched = WatchedStore(kept)
     async with warden(Ledger(), store=kept) as first:
         asked = await first.execute_plan(ASKED, principal="ann")
         mine = await first.execute_plan(ASKED, principal="bob")
@@ -145,10 +140,6 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
         assert chained[1] == chained[2]
         with pytest.raises(LimitExceeded):
             await service.execute_plan(ASKED, requester=Requester("ann", chain=(asked.execution_id,)))
-
-
-async def _nothing(moment: StoreCall) -> None:
-    """Counts the calls."""
 
 
 @requirement("access:sessions")

@@ -215,17 +215,17 @@ async def test_a_person_allows_a_step_of_a_saved_plan_once_from_its_question_and
         assert "Any change of the plan, the tool or the arguments’ source asks again" in page.said
         assert page.form("/allow-step/make").fields["until"] == ["2027-02-21"]
         for uses in ("2", "9"):
-            made = await browser.submit(page.form("/allow-step/make"), uses=uses)
+            made = await browser.submit(page.form("/allow-step/make"), uses=uses, until="2026-11-30")
             assert (made.status, made.headers["location"]) == (303, where)
         assert found.ledger.lines == ["erase [1, 2, 3]"]
         [grant] = await found.warden.service.grants.list()
         assert grant.step is not None and (grant.step.plan, grant.step.step_id) == ("weekly", "purge")
         assert (grant.uses, grant.owner, grant.created_by) == (2, "local", "ann")
         assert (grant.assurance, grant.channel) == ("human", "inbox")
-        assert grant.expires_at.isoformat() == "2027-02-22T00:00:00+00:00", "when the chosen day is over"
+        assert grant.expires_at.isoformat() == "2026-12-01T00:00:00+00:00", "when the chosen day is over"
         terms = (
             f"erase in step purge of the saved plan Tidy up, version {grant.step.version[:12]}, with the arguments "
-            "that the plan writes there, at most 2 calls a day (UTC), until 21 February 2027, in runs of local; any "
+            "that the plan writes there, at most 2 calls a day (UTC), until 30 November 2026, in runs of local; any "
             "change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, in the inbox)."
         )
         assert f"Allowed besides: {terms}" in (await browser.open(where)).said

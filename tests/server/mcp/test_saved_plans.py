@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from mcp import Client, MCPError
+from mcp import MCPError
 from mcp.types import (
     PromptReference,
-    TextContent,
     TextResourceContents,
 )
 from pydantic import JsonValue
@@ -17,6 +16,7 @@ from planwarden.server.mcp.saved_plans import MAX_LIST_CHARS
 from planwarden.server.mcp.tools import TOOLS
 from tests.kit import Settings, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Era, open_desk
+from tests.server.mcp.test_prompts import prompted
 
 pytestmark = pytest.mark.anyio
 
@@ -92,20 +92,14 @@ async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(desk: Desk, tm
         ("copies", False, None),
     ]
     assert listed["review_pending"].title == "Review what waits for me"
-    text = await _prompted(desk.client, "letter", {"to": "007", "copies": "2"})
+    text = await prompted(desk.client, "letter", {"to": "007", "copies": "2"})
     call = '{"name": "letter", "inputs": {"to": "007", "copies": 2}}'
     assert f"run_plan with {call}, exactly so" in text and "the decision is mine" in text
-    assert '"inputs": {"to": "Ada"}}' in await _prompted(desk.client, "letter", {"to": "Ada", "copies": ""})
+    assert '"inputs": {"to": "Ada"}}' in await prompted(desk.client, "letter", {"to": "Ada", "copies": ""})
     # A host may fill in a template.
-    text = await _prompted(desk.client, "letter", {"to": "$1", "copies": "$2"})
+    text = await prompted(desk.client, "letter", {"to": "$1", "copies": "$2"})
     assert 'run_plan with name "letter"' in text and '\n"to": $1\n"copies": $2\n' in text
     assert "exactly so" not in text and "\n\nThen do what nextAction" in text and "the decision is mine" in text
-
-
-async def _prompted(client: Client, name: str, arguments: dict[str, str]) -> str:
-    [message] = (await client.get_prompt(name, arguments)).messages
-    assert isinstance(message.content, TextContent)
-    return message.content.text
 
 
 async def test_an_input_is_completed_and_what_does_not_fit_is_refused_before_a_model_reads_the_prompt(

@@ -32,7 +32,7 @@ from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
-from tests.support.fakes import StoreCall, WatchedStore
+from tests.support.fakes import WatchedStore
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOCS
 from tests.support.receiver import Receiver, never_reply, reply_with, send_endless_body, send_garbage, serve_receiver
@@ -106,10 +106,6 @@ class Office:
         return [entry.facts for entry in rows if entry.kind == "notice_failed"]
 
 
-async def unwatched(moment: StoreCall) -> None:
-    """Nothing happens around the calls; but a store in this wrapper starts no sender of its own."""
-
-
 @asynccontextmanager
 async def office(
     *found: NotificationChannel, now: float = 1_800_000_000.0, schedule: Schedule | None = None
@@ -119,7 +115,8 @@ async def office(
     policy = OperatorPolicy(default_schedule=schedule or Schedule())
     settings = Settings(home=Path("/nonexistent"), policy=policy, channels=found)
     with anyio.fail_after(120):
-        async with warden(ledger, store=WatchedStore(store, unwatched), settings=settings) as w:
+        # A store in this wrapper starts no sender of its own.
+        async with warden(ledger, store=WatchedStore(store), settings=settings) as w:
             yield Office(w, store, clock, found)
 
 

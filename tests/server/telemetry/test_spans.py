@@ -310,14 +310,6 @@ def fleet(back_end: BackEnd, tmp_path: Path) -> Fleet:
     return Fleet(back_end, tmp_path)
 
 
-async def until(watching: Watching, name: str, engine: Engine) -> list[tuple[dict[str, object], float]]:
-    """The series of a histogram, once it has one."""
-    while not (found := watching.points(name)):
-        await engine.tick()
-        await anyio.lowlevel.checkpoint()
-    return found
-
-
 @requirement("telemetry:handovers")
 async def test_a_takeover_from_a_silent_process_is_counted_with_the_time_since_it_renewed(fleet: Fleet) -> None:
     async with (
@@ -351,6 +343,8 @@ async def test_a_decision_that_a_front_stored_is_counted_where_the_execution_goe
         await answer(front, running)
         fleet.clock.advance(3.0)
         async with fleet.watch() as (worker, watching):
-            assert await until(watching, WAKE_UPS, worker) == [({}, pytest.approx(3.0))]
-            assert watching.counts(WAKE_UPS) == [1]
+            while not watching.points(WAKE_UPS):
+                await worker.tick()
+                await anyio.lowlevel.checkpoint()
+            assert watching.points(WAKE_UPS) == [({}, pytest.approx(3.0))] and watching.counts(WAKE_UPS) == [1]
             assert watching.points(TAKEOVERS) == [] and seen.points(WAKE_UPS) == []
