@@ -12,6 +12,7 @@ import pytest
 from mcp import MCPError
 from mcp.types import (
     INVALID_PARAMS,
+    METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     CallToolResult,
 )
@@ -133,6 +134,12 @@ async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_cha
         assert answer["error"]["code"] == INVALID_PARAMS, responses
     assert (await client.task("tasks/update", task_id))["error"]["code"] == INVALID_PARAMS
     assert (await client.task("tasks/get", task_id))["result"] == before and await is_still_open(desk)
+
+
+@requirement("clients:revisions")
+async def test_methods_that_earlier_drafts_had_are_not_there(wire: Wire) -> None:
+    for method in ("tasks/result", "tasks/list"):
+        assert (await wire.declaring(TAKES).task(method, "x"))["error"]["code"] == METHOD_NOT_FOUND
 
 
 @requirement("clients:revisions")

@@ -45,7 +45,10 @@ from planwarden.server.mcp.subscriptions.topics import (
 )
 from planwarden.server.plans import library
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.tables import ToolSettings
 from planwarden.server.views.suspension import Suspension
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.sqlite.memory import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
@@ -251,26 +254,34 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
         assert set(received[:-1]) == topics and len(received) == len(topics) + 1
 
 
-async def answered(service: Service, question: Suspension) -> None:
+async def answered(service: Service, clock: ManualClock, question: Suspension) -> None:
     await approve_all(service)
 
 
-async def revised(service: Service, question: Suspension) -> None:
+async def revised(service: Service, clock: ManualClock, question: Suspension) -> None:
     edited = Decision(approved=True, modified_args={"to": "bob"})
     claimed = Authority(assurance="claimed", channel="mcp", principal="local")
     await service.answer(question.thread_id, question.suspension_id, edited, claimed, wait_seconds=0, principal="local")
 
 
-async def withdrawn(service: Service, question: Suspension) -> None:
+async def expired(service: Service, clock: ManualClock, question: Suspension) -> None:
+    clock.advance(100)
+    await service.engine.tick()
+
+
+async def withdrawn(service: Service, clock: ManualClock, question: Suspension) -> None:
     await service.cancel_execution(question.thread_id, principal="local")
 
 
-@pytest.mark.parametrize("change", [answered, revised, withdrawn])
+@pytest.mark.parametrize("change", [answered, revised, expired, withdrawn])
 @requirement("subscriptions:suspension")
 async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
-    tmp_path: Path, era: Era, change: Callable[[Service, Suspension], Awaitable[None]]
+    tmp_path: Path, era: Era, change: Callable[[Service, ManualClock, Suspension], Awaitable[None]]
 ) -> None:
-    async with served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found:
+    clock = ManualClock()
+    settings = Settings(home=tmp_path, tools={"send": ToolSettings(answer_within_s=60.0)})
+    tools = [*Ledger().tools(), sender(Ledger())]
+    async with served(tmp_path, tools=tools, store=MemoryStore(clock), settings=settings) as found:
         service, listener = found.warden.service, Listener()
         asked = await service.execute_plan(plan(tool_step("a", "send", {"to": "ann"})), requester=Requester("local"))
         other = await service.execute_plan(CONFIRMED, requester=Requester("somebody else"))
@@ -278,7 +289,7 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
         uri, theirs = (f"{SUSPENSIONS}/{each.suspension_id}" for each in (question, foreign))
         async with listener.subscribed(found.server, era, theirs, uri, f"{SUSPENSIONS}/none") as client:
             await asked_by(found)
-            await change(service, question)
+            await change(service, clock, question)
             await listener.wait_for_updates(uri)
             assert set(listener.uris) == {uri}
             if change is revised:
