@@ -82,7 +82,6 @@ async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
 
 
 async def forget(store: MemoryStore) -> None:
-    """Free the only key of `pay`, as the operator does."""
     [key] = await store.list_once("pay", 10)
     await store.forget_once(key.key, AuditEntry(kind="once_forgotten", facts={}))
 

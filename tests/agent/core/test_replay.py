@@ -14,7 +14,6 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.replay import ReplayFault, find_replay_fault
-from planwarden.agent.core.retry_reuse import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.step_control import Loop, StepControl
 from tests.kit import plan, requirement, tool_step
@@ -166,9 +165,9 @@ def parsed(*steps: dict[str, JsonValue]) -> Plan:
     return found
 
 
-def run(given: Plan, *events: ev.Event, saved: ev.PlanVersion | None = None) -> ExecutionState:
+def run(given: Plan, *events: ev.Event) -> ExecutionState:
     state = new_execution("e1", "thread", "ann")
-    for event in (ev.ExecutionCreated(goal="go", saved_plan=saved), ev.PlanAccepted(plan=given), *events):
+    for event in (ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=given), *events):
         state = apply(state, event, 1.0)
     return state
 
@@ -219,19 +218,3 @@ def test_what_stood_behind_an_open_confirmation_waits_for_it_through_steps_that_
     for event in (ev.StepStarted(step_id="ask"), ev.StepFailed(step_id="ask", code="x", message="y")):
         revised = apply(revised, event, 1.0)
     assert RecordEvent(ev.StepSkipped(step_id="c", because="ask")) in decide(revised)
-
-
-@requirement("plans:exact")
-def test_a_run_is_a_version_of_a_saved_plan_while_its_plan_is_exactly_that_one() -> None:
-    weekly, plain = ev.PlanVersion(name="weekly", digest="d1"), parsed(tool_step("a", "t", {"x": True}))
-    begun = ev.StepStarted(step_id="a")
-    # Also a revision that changes nothing: nobody has to find out whether two plans do the same.
-    revised = run(plain, begun, ev.PlanRevised(step_id="a", plan=plain, moved=("a",)), saved=weekly)
-    exact, unsaved = run(plain, begun, saved=weekly), run(plain, begun)
-    planless = apply(new_execution("e", "t", "ann"), ev.ExecutionCreated(saved_plan=weekly), 1.0)
-    assert [state.is_as_saved for state in (exact, revised, unsaved, planless)] == [True, False, False, False]
-    # Equal in Python, and another value for the tool.
-    one = parsed(tool_step("a", "t", {"x": 1}))
-    kept = [keep_version(exact, plan) for plan in (parsed(tool_step("a", "t", {"x": True})), one, ABC)]
-    assert kept == [weekly, None, None]
-    assert keep_version(revised, plain) is None and keep_version(planless, plain) is None

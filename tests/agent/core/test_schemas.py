@@ -91,7 +91,6 @@ def test_every_fault_is_named_at_once_with_step_tool_path_and_what_is_wanted() -
         ({"to": BOUND, "lines": []}, "/lines: [] has less than 1 item"),
         ({"to": BOUND, "lines": [{"text": BOUND, "bold": 1}]}, '/lines/0/bold: 1 is not of type "boolean"'),
         ({"to": BOUND, "lines": BOUND, "subject": BOUND}, "'subject' was unexpected"),
-        ({"lines": BOUND}, '"to" is a required property'),
         ({"to": BOUND, "lines": BOUND, "amount": None}, '/amount: null is not of type "integer"'),
         ({"to": BOUND, "lines": BOUND, "box": {"label": BOUND}}, '/box: "width" is a required property'),
         ({"to": BOUND, "lines": {"0": BOUND}}, '/lines: {"0":null} is not of type "array"'),
@@ -216,7 +215,7 @@ FOLLOWED = "following its references takes more than"
 REFUSED: list[tuple[JsonValue, str]] = [
     (bomb(40), FOLLOWED),
     # A property that is named like a keyword hides nothing.
-    *((bomb(40, properties={name: {"$ref": "#/$defs/a0"}}), FOLLOWED) for name in ("default", "enum", "definitions")),
+    (bomb(40, properties={"default": {"$ref": "#/$defs/a0"}}), FOLLOWED),
     (unevaluated(18), FOLLOWED),
     ({"$ref": "http://127.0.0.1:9/x.json"}, "remote reference"),
     ({"$ref": "#/$defs/gone"}, "leads nowhere"),

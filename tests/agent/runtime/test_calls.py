@@ -135,8 +135,6 @@ async def test_a_tool_that_ends_oddly_fails_its_step_and_nobody_is_asked(
 
 
 class RaisingModel:
-    """A provider with a fault of its own."""
-
     async def reply(self, prompt: Prompt, tools: object) -> Reply | AskCaller:
         raise ZeroDivisionError("a fault of the provider")
 

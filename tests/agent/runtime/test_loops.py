@@ -74,19 +74,6 @@ async def test_an_item_that_failed_stops_the_others_or_leaves_a_gap(
         assert step.error is not None and "items failed; item 1: picky failed: 1 is odd" in step.error.message
 
 
-@requirement("loops:each")
-async def test_several_calls_of_an_item_follow_one_another_and_items_run_side_by_side() -> None:
-    def write(letter: str) -> JsonValue:
-        return {"toolName": "note", "arguments": {"text": {"$text": letter + "{n}", "with": {"n": ITEM}}}}
-
-    each: Json = {"toolCalls": [write("a"), write("b")], "forEach": list(range(7)), "maxConcurrent": 3}
-    done, lines = await run({"id": "a", "description": "x", **each})
-    assert done.status == "completed" and len(lines) == 14
-    for number in range(7):
-        assert lines.index(f"note a{number}") < lines.index(f"note b{number}")
-    assert done.steps[0].result == [[{"written": f"a{n}"}, {"written": f"b{n}"}] for n in range(7)]
-
-
 @requirement("loops:batch")
 async def test_calls_that_need_a_person_are_asked_about_once_and_approved_row_by_row() -> None:
     ledger = Ledger()
@@ -201,7 +188,6 @@ LOOK_UP: Json = {"toolName": "customer", "arguments": {"id": {"$from": "item", "
 
 
 def remind(*calls: Json, **extra: JsonValue) -> Json:
-    """Reminds every overdue customer in one step."""
     step: Json = {
         "id": "remind",
         "description": "Remind every overdue customer",
