@@ -253,40 +253,6 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
 
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
-async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_takeover_repeats(place: Place) -> None:
-    begun, repeated = Gate(), Gate()
-    is_claimed, is_refused = anyio.Event(), anyio.Event()
-    appends = 0
-
-    async def meet(moment: StoreCall) -> None:
-        """The command is refused when the takeover has claimed, and recorded when that has repeated the call."""
-        nonlocal appends
-        if moment.call == "claim" and moment.when == "after" and not is_claimed.is_set():
-            is_claimed.set()
-            await is_refused.wait()
-        if is_claimed.is_set() and moment.call == "append" and moment.when == "before":
-            appends += 1
-            if appends == 2:
-                is_refused.set()
-                await repeated.is_reached.wait()
-
-    async with place.process(begun, tools=("mail",), effect="read") as owner:
-        running = await start(owner, ALONE)
-        await begun.is_reached.wait()
-    command = place.process(
-        repeated, tools=("mail",), effect="read", on=lambda store: WatchedStore(store, meet), adopts=False
-    )
-    async with command, anyio.create_task_group() as tasks:
-        found = await command.find(running.execution_id)
-        place.clock.advance(RENEW_S)
-        tasks.start_soon(command.tick)
-        await is_claimed.wait()
-        done = await command.wait(await command.cancel(found, None), 600)
-        assert (done.status, place.ledger.tools_run()) == ("cancelled", [])
-
-
-@requirement("lease:living")
-@pytest.mark.usefixtures("no_own_turns")
 async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_ended(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import KeyUsed, LimitExceeded, ThreadMovedOn
+from planwarden.agent.common.errors import LimitExceeded, ThreadMovedOn
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Append, StartRequest, Store
@@ -33,19 +33,6 @@ async def create(store: Store, execution_id: str, start: StartRequest, *, princi
     append = creation(scribe, start)
     scribe.lease, scribe.execution = await store.append(append), append.execution
     return scribe
-
-
-@requirement("store:starts")
-async def test_a_later_start_of_a_planned_execution_has_a_key_of_its_own(store: Store) -> None:
-    scribe = await create(store, "e1", KEYED)
-    await scribe.write(ev.ExecutionPlanned())
-    append = replace(scribe.append(ev.ExecutionStarted()), start=StartRequest(key="tuesday", request="run it"))
-    stale = replace(append, owner="p2")
-    await store.append(append)
-    with pytest.raises(KeyUsed):
-        await store.append(stale)
-    found = await store.find_start("ann", "tuesday")
-    assert found is not None and (found.execution_id, found.request) == ("e1", "run it")
 
 
 @requirement("store:starts", "store:atomic")

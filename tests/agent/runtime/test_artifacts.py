@@ -192,7 +192,7 @@ async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:
         return mentioned, {row[0] for row in connection.execute("SELECT artifact_id FROM artifacts")}
 
 
-@requirement("artifact:crash", "crash:every-call")
+@requirement("artifact:atomic", "crash:every-call")
 async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tmp_path: Path) -> None:
     counted: list[int] = []
     for at in range(1, 100):
