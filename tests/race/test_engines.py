@@ -85,27 +85,6 @@ async def test_what_another_process_records_reaches_the_owner_while_a_call_still
 
 
 @requirement("engine:two-processes")
-async def test_an_answer_for_an_execution_whose_owner_has_just_gone_is_carried_out_here(team: Team) -> None:
-    gate, store = Gate(), team.back_end.connect()
-    async with team.process(gate, effect="read") as gone:
-        running = await start(gone, SLOW, ASK, MAIL)
-        await gate.is_reached.wait()
-    leases = [await store.claim(running.execution_id, "somebody")]
-
-    async def give_up(moment: StoreCall) -> None:
-        if (moment.call, moment.when) == ("append", "before") and leases:
-            lease = leases.pop()
-            assert lease is not None
-            await store.release(lease)
-
-    async with team.process(effect="read", adopts=False, on=lambda inner: WatchedStore(inner, give_up)) as command:
-        # It looks for what it knows and nobody owns only now, until a clock that nobody moves goes on.
-        await command.tick()
-        done = await command.wait(await answer(command, running), 60)
-    assert (done.status, sorted(team.ledger.tools_run())) == ("completed", ["mail", "slow"])
-
-
-@requirement("engine:two-processes")
 async def test_what_another_process_acknowledged_is_shown_although_something_of_ones_own_is_being_committed(
     team: Team,
 ) -> None:

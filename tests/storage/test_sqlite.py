@@ -66,11 +66,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(found.relative_to(folder)): found.read_bytes() for found in folder.rglob("*") if found.is_file()}
 
 
-def replace_contents(path: Path, data: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-
-
 @requirement("sqlite:modes")
 async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
     before = os.umask(0)
@@ -166,7 +161,8 @@ async def test_a_flipped_byte_or_a_cut_never_changes_an_answer_and_nothing_is_re
     refused: list[str] = []
     for name, data in damaged.items():
         copy = tmp_path / name / path.name
-        replace_contents(copy, data)
+        copy.parent.mkdir()
+        copy.write_bytes(data)
         if await _fails_closed(copy, logs, name):
             refused.append(name)
         assert contents(copy.parent)[copy.name] == data, f"rewritten: {name}"

@@ -263,19 +263,6 @@ async def test_calls_pass_until_a_budget_is_spent_and_then_ask_also_if_they_only
 
 
 @requirement("rules:budget")
-async def test_a_loop_pays_what_there_is_room_for_and_asks_about_the_rest() -> None:
-    till = Till()
-    amounts: JsonValue = [200, 200, 200, 90, 50]
-    item: JsonValue = {"amount": {"$from": "item"}}
-    async with warden(tools=till.tools(), settings=limited(SUM)) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "refund", item, forEach=amounts, maxConcurrent=5)))
-        [question] = asked.suspensions
-        assert [(row.arguments or {})["amount"] for row in question.calls] == [200, 50]
-        await decide(w, asked, Decision(approved=True, content={"items": [1]}))
-    assert sorted(till.ledger) == ["refund 200", "refund 200", "refund 50", "refund 90"]
-
-
-@requirement("rules:budget")
 async def test_a_lost_call_that_did_not_happen_and_must_not_run_gives_its_share_back() -> None:
     till, store = Till(OutcomeUnknown("lost")), MemoryStore()
     async with warden(tools=till.tools(), store=store, settings=limited(SUM)) as w:
