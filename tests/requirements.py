@@ -210,7 +210,6 @@ REQUIREMENTS: dict[str, str] = {
     "artifact:atomic": "An artifact is stored with the event that mentions it, or neither; pruning deletes both.",
     "artifact:whole": "A reference leads into the whole of a result that the log holds a stand-in of.",
     "artifact:damage": "A damaged artifact is a StoreError, never a wrong value.",
-    "artifact:crash": "Killed between a large effect and its commit: outcome unknown, and nothing left behind.",
     "stream:no-record": "Text of a stream that broke off is shown as progress at most; it is in no record.",
     "provider:run-goal": "A goal is planned and its tools really run with the wire format of every provider.",
     "provider:bad-settings": "A wrong setting or a provider's refusal is one sentence, no traceback, never the key.",

@@ -165,8 +165,6 @@ async def test_two_crashes_at_any_two_store_calls_repeat_no_effect_and_lose_noth
 
 
 class Forgetful:
-    """Loses the answer to one append."""
-
     def __init__(self, at: int) -> None:
         self.appends, self._at = 0, at
 

@@ -59,7 +59,7 @@ def has_result_of(append: Append, call_id: str) -> bool:
     return any(isinstance(event, ev.ToolReturned) and event.call_id == call_id for event in events)
 
 
-MAIL, ASK = step("a", "mail"), step("b", "displayConfirmation", arguments={"action": "?"})
+MAIL = step("a", "mail")
 
 
 @requirement("crash:disk", "engine:inflight")

@@ -85,53 +85,6 @@ async def test_what_another_process_records_reaches_the_owner_while_a_call_still
 
 
 @requirement("engine:two-processes")
-async def test_an_answer_for_an_execution_whose_owner_has_just_gone_is_carried_out_here(team: Team) -> None:
-    gate, store = Gate(), team.back_end.connect()
-    async with team.process(gate, effect="read") as gone:
-        running = await start(gone, SLOW, ASK, MAIL)
-        await gate.is_reached.wait()
-    leases = [await store.claim(running.execution_id, "somebody")]
-
-    async def give_up(moment: StoreCall) -> None:
-        if (moment.call, moment.when) == ("append", "before") and leases:
-            lease = leases.pop()
-            assert lease is not None
-            await store.release(lease)
-
-    async with team.process(effect="read", adopts=False, on=lambda inner: WatchedStore(inner, give_up)) as command:
-        # It looks for what it knows and nobody owns only now, until a clock that nobody moves goes on.
-        await command.tick()
-        done = await command.wait(await answer(command, running), 60)
-    assert (done.status, sorted(team.ledger.tools_run())) == ("completed", ["mail", "slow"])
-
-
-@requirement("engine:two-processes")
-async def test_a_commit_between_looking_and_waiting_is_not_missed(team: Team) -> None:
-    gate = Gate()
-    finish = anyio.Event()
-
-    async def watch(moment: StoreCall) -> None:
-        if (moment.call, moment.when) == ("log", "after") and not finish.is_set():
-            finish.set()
-            gate.may_pass.set()
-            while (await team.stored(running)).status == "running":
-                await anyio.lowlevel.checkpoint()
-            await other.tick()
-
-    async with team.process(gate) as owner, team.process(on=lambda store: WatchedStore(store, watch)) as other:
-        running = await start(owner, SLOW)
-        await gate.is_reached.wait()
-        elsewhere = await start(owner, ASK, thread_id="t2")
-        async with anyio.create_task_group() as tasks:
-            # Somebody else watches too, so the clockwork looks and believes to have told everybody.
-            tasks.start_soon(other.wait_for_change, await owner.wait(elsewhere, 60))
-            await anyio.lowlevel.checkpoint()
-            done = await other.wait(running, 60)
-            assert done.status == "completed"
-            tasks.cancel_scope.cancel()
-
-
-@requirement("engine:two-processes")
 async def test_what_another_process_acknowledged_is_shown_although_something_of_ones_own_is_being_committed(
     team: Team,
 ) -> None:
@@ -271,23 +224,6 @@ async def test_work_goes_to_the_process_that_has_the_newest_tools_and_waits_unti
         assert (waiting.status, waiting.version) == ("running", running.version)
         async with member("mail"):
             await until_status(front, running, "completed")
-    assert team.ledger.tools_run() == ["mail"]
-
-
-@requirement("scale:tools")
-async def test_an_answer_given_where_the_tool_is_missing_is_recorded_and_carried_out_elsewhere(
-    team: Team, member: Member
-) -> None:
-    async with member("mail") as rich:
-        asked = await until_status(rich, await start(rich, ASK, MAIL), "suspended")
-    async with member() as poor:
-        found = await poor.find(asked.execution_id)
-        [question] = found.open_suspensions
-        answered, is_accepted = await poor.answer(found, question.question.suspension_id, YES, PERSON)
-        assert (answered.status, is_accepted) == ("running", True)
-        assert team.ledger.tools_run() == []
-        async with member("mail"):
-            await until_status(poor, asked, "completed")
     assert team.ledger.tools_run() == ["mail"]
 
 

@@ -1,6 +1,6 @@
 """Who owns an execution when processes stand still, clocks jump, or calls come back late."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,6 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.scheduler import TICK_S
@@ -97,14 +96,6 @@ class Place(Team):
             await self.mail.is_waiting.wait()
             yield owner, other, running
 
-    def held(self, gate: Gate) -> Engine:
-        """Return a process that stands still, whose mail is a read that is held at the gate."""
-        return self.process(gate, tools=("mail",), effect="read", on=lambda _: self.silent)
-
-    def free(self, on: Callable[[Store], Store] = lambda store: store) -> Engine:
-        """Return a process whose mail is a read that is not held."""
-        return self.process(tools=("mail",), effect="read", on=on)
-
     async def take_over(self, other: Engine, running: ExecutionState) -> ExecutionState:
         """Let time pass until the other process has asked what became of the call."""
         self.clock.advance(LEASE_S)
@@ -113,13 +104,6 @@ class Place(Team):
             self.clock.advance(LIMIT_S)
             await anyio.lowlevel.checkpoint()
         return await other.wait(running, 60)
-
-    async def wait_for_heir(self, running: ExecutionState, owner: Engine, *others: Engine) -> None:
-        """Let time pass, a turn at a time, until another process has the execution."""
-        while (await self.header(running)).owner == owner.owner:
-            self.clock.advance(TICK_S)
-            for other in others:
-                await other.tick()
 
     def let_mail_end(self) -> None:
         self.mail.may_send.set()
@@ -211,18 +195,6 @@ async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
 
 
-@requirement("lease:effect")
-async def test_what_a_person_gave_up_is_told_when_the_call_still_comes_back(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    place.mail.may_send.set()
-    async with place.processes() as (_, other, running):
-        await until(lambda: bool(place.mail.sent))
-        await answer(other, await place.take_over(other, running), NO)
-        place.mail.may_return.set()
-        await until(lambda: "ended before this was known" in caplog.text)
-
-
 @requirement("lease:living")
 async def test_a_living_owner_keeps_its_execution_when_the_time_jumps_or_all_processes_slept(place: Place) -> None:
     place.silent.is_awake = True
@@ -260,64 +232,23 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
     place: Place, turns_before: int
 ) -> None:
     begun = Gate()
-    async with place.held(begun) as owner, place.free() as other:
+    mail = [place.tool("mail", effect="read")]
+    async with (
+        place.process(begun, tools=("mail",), effect="read", on=lambda _: place.silent) as owner,
+        place.process(tools=mail) as other,
+    ):
         for _ in range(turns_before):
             await other.tick()
             place.clock.advance(TICK_S)
         running, began = await start(owner, ALONE), place.clock.steady()
         # What the owner commits renews its lease, so time starts when it has nothing left to commit.
         await begun.is_reached.wait()
-        await place.wait_for_heir(running, owner, other)
+        while (await place.header(running)).owner == owner.owner:
+            place.clock.advance(TICK_S)
+            await other.tick()
         assert LEASE_S <= place.clock.steady() - began <= LEASE_S + TICK_S
         done = await other.wait(await other.find(running.execution_id), 60)
     assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
-
-
-@requirement("lease:living")
-@pytest.mark.usefixtures("no_own_turns")
-async def test_what_is_cancelled_while_it_is_taken_over_stops_the_call_that_the_takeover_repeats(place: Place) -> None:
-    begun, repeated = Gate(), Gate()
-    is_claimed, is_refused = anyio.Event(), anyio.Event()
-    appends = 0
-
-    async def meet(moment: StoreCall) -> None:
-        """The command is refused when the takeover has claimed, and recorded when that has repeated the call."""
-        nonlocal appends
-        if moment.call == "claim" and moment.when == "after" and not is_claimed.is_set():
-            is_claimed.set()
-            await is_refused.wait()
-        if is_claimed.is_set() and moment.call == "append" and moment.when == "before":
-            appends += 1
-            if appends == 2:
-                is_refused.set()
-                await repeated.is_reached.wait()
-
-    async with place.process(begun, tools=("mail",), effect="read") as owner:
-        running = await start(owner, ALONE)
-        await begun.is_reached.wait()
-    command = place.process(
-        repeated, tools=("mail",), effect="read", on=lambda store: WatchedStore(store, meet), adopts=False
-    )
-    async with command, anyio.create_task_group() as tasks:
-        found = await command.find(running.execution_id)
-        place.clock.advance(RENEW_S)
-        tasks.start_soon(command.tick)
-        await is_claimed.wait()
-        done = await command.wait(await command.cancel(found, None), 600)
-        assert (done.status, place.ledger.tools_run()) == ("cancelled", [])
-
-
-@requirement("lease:living")
-@pytest.mark.usefixtures("no_own_turns")
-async def test_a_command_that_changes_nothing_takes_nothing_from_a_living_owner(place: Place) -> None:
-    begun = Gate()
-    async with place.held(begun) as owner, place.free() as other:
-        running = await start(owner, ALONE)
-        await begun.is_reached.wait()
-        place.clock.advance(LEASE_S + UNLIMITED_S)
-        await other.withdraw(await other.find(running.execution_id), "nothing", "there is no such question")
-        assert (await place.header(running)).owner == owner.owner
-    assert place.ledger.tools_run() == []
 
 
 @requirement("lease:living")

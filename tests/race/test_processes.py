@@ -152,7 +152,6 @@ class Fleet:
             tasks.cancel_scope.cancel()
 
     async def start_newer(self, kind: Kind) -> Server:
-        """Start a process of the newer version."""
         launcher = self.stage.launcher
         launcher.python_path = f"{self.stage.folder / 'newer'}:{ROOT}"
         try:

@@ -214,7 +214,6 @@ class Scribe:
         return await self.write(ev.Suspended(question=asked), ev.ExecutionSuspended())
 
     async def finish(self) -> ExecutionState:
-        """To the end, without any question."""
         if not self.execution.version:
             await self.start()
         return await self.write(

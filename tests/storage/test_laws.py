@@ -1,8 +1,8 @@
 """The laws of the `Store` port, over every store there is."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext, suppress
-from typing import Any, Literal, cast
+from contextlib import suppress
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -13,7 +13,7 @@ from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, VersionConflict
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
-from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, StartRequest, Store
+from planwarden.agent.ports.store import Append, FoundId, Lease, StartRequest, Store
 from planwarden.storage.ports.schedules import schedules_of
 from tests.kit import ManualClock, requirement
 from tests.storage.suite import LEASE_S, PLAN, BackEnd, Scribe, decided, guard
@@ -68,39 +68,6 @@ async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) 
     assert await store.find_ids(thread, 2) == (FoundId("thread", thread, thread),)
     assert {entry.kind for entry in await store.find_ids("", 9)} == {"execution", "suspension", "thread"}
     assert await store.find_ids("a_", 2) == await store.find_ids("B", 2) == ()
-
-
-@requirement("store:guard", "store:atomic")
-@pytest.mark.parametrize(
-    ("digest", "deadline", "at", "is_stored"),
-    [
-        ("digest of s1", "not passed", 99.0, True),
-        ("digest of s1", "not passed", 100.0, False),
-        ("digest of s1", "passed", 99.0, False),
-        ("digest of s1", "passed", 100.0, True),
-        ("digest of s1", "any", 100.0, True),
-        ("another digest", "not passed", 0.0, False),
-        ("another digest", "any", 0.0, False),
-    ],
-)
-async def test_an_answer_is_stored_only_in_its_revision_and_its_time(
-    store: Store,
-    clock: ManualClock,
-    digest: str,
-    deadline: Literal["not passed", "passed", "any"],
-    at: float,
-    is_stored: bool,
-) -> None:
-    scribe = Scribe.on(store, "e1")
-    await scribe.suspend("s1", expires_at=clock.now() + 100)
-    clock.advance(at)
-    before = await everything(store, "e1")
-    condition = Guard(suspension_id="s1", digest=digest, deadline=deadline)
-    with nullcontext() if is_stored else pytest.raises(GuardFailed):
-        await scribe.write(decided("s1"), guards=[condition])
-    row = await store.find_suspension("s1")
-    assert row is not None and row.status == ("decided" if is_stored else "pending")
-    assert is_stored or await everything(store, "e1") == before
 
 
 @requirement("store:takeover")

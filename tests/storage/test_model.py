@@ -35,7 +35,7 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
 from tests.kit import ManualClock, first_only, requirement
-from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd
+from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd, decided
 
 Option = TypeVar("Option")
 
@@ -326,7 +326,7 @@ class Walk:
                     asked = msgspec.structs.replace(asked, alarms=tuple(Alarm(kind="remind", at=at) for at in moments))
                 return [ev.Suspended(question=asked)], []
             case "answer":
-                return [_decided(name)], guards
+                return [decided(name)], guards
             case "time out":
                 return [ev.SuspensionTimedOut(suspension_id=name, outcome="reject")], guards
             case "remind":
@@ -442,16 +442,6 @@ def _question(name: str, addressee: Addressee, expires_at: float | None) -> ev.Q
         message="?",
         digest="digest 1",
         expires_at=expires_at,
-    )
-
-
-def _decided(name: str) -> ev.SuspensionDecided:
-    return ev.SuspensionDecided(
-        suspension_id=name,
-        decision=ev.RecordedDecision(approved=True),
-        assurance="embedder",
-        channel="test",
-        principal="ann",
     )
 
 

@@ -89,7 +89,6 @@ DIRECTIONS = first_only(*(("sqlite", "postgres"), ("postgres", "sqlite")), *((ki
 
 @pytest.fixture
 def place(tmp_path: Path) -> Generator[MakePlace]:
-    """Makes the location of a new store of a kind."""
     made: list[StoreLocation] = []
 
     def make(kind: str) -> StoreLocation:

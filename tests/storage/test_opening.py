@@ -1,7 +1,7 @@
 """Opening a store: the URLs that name one, migrations, upgrades, files that are refused, and reading a file alone."""
 
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -12,8 +12,6 @@ import pytest
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.core import events as ev
-from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.agent.ports.store import Lookups
 from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.codec import encode_events
 from planwarden.storage.location import StoreLocation, read_location
@@ -30,26 +28,6 @@ from tests.storage.test_sqlite import contents, edit, written
 from tests.support.full_store import fill
 
 pytestmark = pytest.mark.anyio
-
-LOOKUPS: dict[str, Callable[[Lookups], Awaitable[object]]] = {
-    "header": lambda store: store.header("finished z"),
-    "read": lambda store: store.read("finished z", 1),
-    "thread": lambda store: store.thread("thread"),
-    "executions": lambda store: store.executions(None, 10),
-    "executions of one": lambda store: store.executions("somebody", 10),
-    "list": lambda store: store.list_executions(ExecutionFilter(), limit=3),
-    "hosts": lambda store: store.list_hosts(),
-    "walk": lambda store: store.walk("", 10),
-    "start": lambda store: store.find_start("local", "monday"),
-    "suspension": lambda store: store.find_suspension("s1"),
-    "ids": lambda store: store.find_ids("s", 5),
-    "suspensions": lambda store: store.suspensions(limit=1),
-    "next suspensions": lambda store: store.suspensions(limit=1, cursor="s2"),
-    "waiting": lambda store: store.waiting(limit=1),
-    "decided": lambda store: store.decided(),
-    "due": lambda store: store.due(5),
-    "deadline": lambda store: store.next_deadline(),
-}
 
 
 @pytest.fixture
@@ -235,29 +213,17 @@ def test_a_local_file_system_is_accepted_also_below_or_beside_a_remote_one(path:
     assert path.exists()
 
 
-async def test_reading_alone_says_what_the_whole_store_says(filled: Path) -> None:
-    alone = dict[str, object]()
-    with closing(WriteLock(filled.with_name(filled.name + ".lock"))) as lock, lock.held():
-        # Another process that writes is not waited for.
-        async with open_lookups(StoreLocation(path=filled)) as lookups:
-            assert isinstance(lookups, SqlLookups) and not isinstance(lookups, SqliteStore)
-            for name, look in LOOKUPS.items():
-                alone[name] = await look(lookups)
-    store = SqliteStore.open(filled)
-    for name, look in LOOKUPS.items():
-        with pytest.raises(StoreError):
-            await look(lookups)
-        assert alone[name] == await look(store), name
-    await store.close()
-
-
-async def test_reading_alone_sees_what_a_running_process_committed_and_does_not_disturb_it(filled: Path) -> None:
+async def test_reading_alone_waits_for_nobody_sees_what_was_committed_and_disturbs_no_process(filled: Path) -> None:
     store = SqliteStore.open(filled)
     scribe = Scribe.on(store, "new", thread_id="another")
     await scribe.suspend("asked")
-    async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert await lookups.read("new") == await store.read("new")
-        assert await lookups.find_suspension("asked") is not None
+    with closing(WriteLock(filled.with_name(filled.name + ".lock"))) as lock, lock.held():
+        async with open_lookups(StoreLocation(path=filled)) as lookups:
+            assert isinstance(lookups, SqlLookups) and not isinstance(lookups, SqliteStore)
+            assert await lookups.read("new") == await store.read("new")
+            assert await lookups.find_suspension("asked") is not None
+    with pytest.raises(StoreError):
+        await lookups.header("new")
     await scribe.write(decided("asked"), guards=[guard("asked")])
     assert await store.read("new") == tuple(scribe.written)
     await store.close()

@@ -97,19 +97,6 @@ async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStor
     assert known == [(True,)]
 
 
-async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group(store: PostgresStore) -> None:
-    good, bad = Scribe.on(store, "good"), Scribe.on(store, "bad\0")
-
-    async def refuse() -> None:
-        with pytest.raises(StoreError, match="NUL"):
-            await bad.start()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(refuse)
-        tasks.start_soon(good.start)
-    assert await store.read("good") == tuple(good.written)
-
-
 async def test_a_foreign_and_a_newer_database_are_left_as_they_are(url: str) -> None:
     foreign = shared_server().make_database()
     with psycopg.connect(foreign, autocommit=True) as connection:

@@ -23,13 +23,9 @@ from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.writer import Writer
-from planwarden.tools.registry import Registry
-from tests.harness.ledger import Ledger
 from tests.harness.process import Worker
-from tests.harness.team import Gate, engine_on, start, step
 from tests.kit import ManualClock, first_only, requirement
 from tests.storage.suite import Scribe, decided
-from tests.support.fakes import recording_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -68,11 +64,6 @@ def edit(path: Path, statement: str, *parameters: object) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(found.relative_to(folder)): found.read_bytes() for found in folder.rglob("*") if found.is_file()}
-
-
-def replace_contents(path: Path, data: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
 
 
 @requirement("sqlite:modes")
@@ -154,18 +145,6 @@ async def test_a_backup_taken_while_others_write_is_one_consistent_moment(
     assert sizes == sorted(sizes)
 
 
-@requirement("store:takeover")
-async def test_an_owner_that_closed_its_store_is_gone_and_a_living_one_is_not(path: Path) -> None:
-    one, two = (SqliteStore.open(path, clock=ManualClock()) for _ in range(2))
-    await Scribe.on(one, "e1", owner="first").start()
-    await Scribe.on(two, "e2", owner="second").start()
-    assert await one.orphans(10) == await two.orphans(10) == ()
-    await one.close()
-    assert await two.orphans(10) == ("e1",)
-    assert not (path.parent / "owners" / "first.alive").exists()
-    await two.close()
-
-
 @requirement("sqlite:damage")
 @pytest.mark.parametrize("flips", first_only(80, 400))
 async def test_a_flipped_byte_or_a_cut_never_changes_an_answer_and_nothing_is_rewritten(
@@ -182,7 +161,8 @@ async def test_a_flipped_byte_or_a_cut_never_changes_an_answer_and_nothing_is_re
     refused: list[str] = []
     for name, data in damaged.items():
         copy = tmp_path / name / path.name
-        replace_contents(copy, data)
+        copy.parent.mkdir()
+        copy.write_bytes(data)
         if await _fails_closed(copy, logs, name):
             refused.append(name)
         assert contents(copy.parent)[copy.name] == data, f"rewritten: {name}"
@@ -307,16 +287,6 @@ def test_an_owner_edited_in_the_database_is_dead_and_touches_no_other_file(tmp_p
     assert planted.exists()
 
 
-def replace_file(path: Path, how: str) -> None:
-    """Another file stands in the place of the database, as after `mv backup planwarden.db`, or none."""
-    if how == "removed":
-        path.unlink()
-    else:
-        backup = path.with_name("backup.db")
-        shutil.copy(path, backup)
-        os.replace(backup, path)
-
-
 @requirement("sqlite:replaced")
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replaced(tmp_path: Path, how: str) -> None:
@@ -324,28 +294,15 @@ async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replac
     store = SqliteStore.open(path)
     scribe = Scribe.on(store, "e1")
     await scribe.start()
-    replace_file(path, how)
+    if how == "removed":
+        path.unlink()
+    else:
+        os.replace(shutil.copy(path, path.with_name("backup.db")), path)
     with pytest.raises(StoreReplaced, match="end every planwarden process"):
         await scribe.finish()
     with pytest.raises(StoreReplaced):
         await store.header("e1")
     await store.close()
-
-
-@requirement("sqlite:replaced")
-async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "home" / "planwarden.db", Ledger(tmp_path / "effects")
-    store, gate = SqliteStore.open(path), Gate()
-    tools = Registry([recording_tool(ledger, "slow", effect="read", before=gate.hold), recording_tool(ledger, "mail")])
-    with pytest.raises(StoreReplaced):
-        async with engine_on(store, tools) as engine:
-            await start(engine, step("slow", "slow"), step("mail", "mail", "slow"))
-            await gate.is_reached.wait()
-            replace_file(path, "replaced")
-            gate.may_pass.set()
-            await anyio.sleep_forever()
-    await store.close()
-    assert "mail" not in ledger.tools_run()
 
 
 @requirement("sqlite:replaced")

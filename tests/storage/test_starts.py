@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import KeyUsed, LimitExceeded, PlanUnfinished, ThreadMovedOn
+from planwarden.agent.common.errors import LimitExceeded, ThreadMovedOn
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Append, StartRequest, Store
@@ -33,39 +33,6 @@ async def create(store: Store, execution_id: str, start: StartRequest, *, princi
     append = creation(scribe, start)
     scribe.lease, scribe.execution = await store.append(append), append.execution
     return scribe
-
-
-@requirement("store:starts")
-async def test_a_later_start_of_a_planned_execution_has_a_key_of_its_own(store: Store) -> None:
-    scribe = await create(store, "e1", KEYED)
-    await scribe.write(ev.ExecutionPlanned())
-    append = replace(scribe.append(ev.ExecutionStarted()), start=StartRequest(key="tuesday", request="run it"))
-    stale = replace(append, owner="p2")
-    await store.append(append)
-    with pytest.raises(KeyUsed):
-        await store.append(stale)
-    found = await store.find_start("ann", "tuesday")
-    assert found is not None and (found.execution_id, found.request) == ("e1", "run it")
-
-
-@requirement("store:starts", "store:atomic")
-async def test_an_unfinished_execution_of_the_same_plan_is_said_before_another_starts(store: Store) -> None:
-    first = await create(store, "e1", UNKEYED)
-    with pytest.raises(PlanUnfinished, match=r"'e1' \(thread 'thread of e1'\).*such as 'plan-") as told:
-        await create(store, "e2", UNKEYED)
-    assert told.value.execution_id == "e1" and await store.header("e2") is None
-    await create(store, "e2", replace(UNKEYED, is_only=False))
-    await create(store, "e3", UNKEYED, principal="bob")
-    await create(store, "e4", replace(UNKEYED, plan="another"))
-    await first.write(ev.StepStarted(step_id="a"))
-    with pytest.raises(PlanUnfinished, match="'e1'"):
-        await create(store, "e5", UNKEYED)
-    await first.write(ENDED)
-    with pytest.raises(PlanUnfinished, match="'e2'"):
-        await create(store, "e5", UNKEYED)
-    await create(store, "e6", replace(KEYED, plan="keyed"))
-    with pytest.raises(PlanUnfinished, match="with key 'monday'"):
-        await create(store, "e5", replace(UNKEYED, plan="keyed"))
 
 
 @requirement("store:starts", "store:atomic")

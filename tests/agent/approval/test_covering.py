@@ -70,12 +70,7 @@ EMAIL = "<email>"
             tool_step("a", "send", {"to": "ann@example.org", "text": "Dear {{name}}, hello."}),
             ["send, /to is 'ann@example.org', an example address", "send, /text has the placeholder '{{name}}'"],
         ),
-        (confirm("a", "Pay [AMOUNT] to Ann"), ["displayConfirmation, /action has the placeholder '[AMOUNT]'"]),
         (confirm("a", confirms=["b"]), ["send, /to is the placeholder '<email>'"]),
-        (
-            tool_step("a", "send", {"to": {"$from": "item"}}, forEach=["ann@acme.io", EMAIL]),
-            ["send, /to is the placeholder '<email>'"],
-        ),
     ],
 )
 async def test_a_question_says_first_what_looks_like_a_placeholder(step: Json, expected: list[str]) -> None:

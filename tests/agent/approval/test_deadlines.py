@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass
 from math import inf, nan
-from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
-from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import Schedule
 from planwarden.agent.core.thread_effects import list_thread_effects
-from planwarden.server.settings.configuration import load_settings
 from planwarden.server.settings.tables import ToolSettings
 from tests.kit import (
     NOWHERE,
@@ -22,7 +19,6 @@ from tests.kit import (
     Ledger,
     ManualClock,
     MemoryStore,
-    OperatorPolicy,
     Settings,
     by,
     decide,
@@ -245,22 +241,6 @@ async def test_what_was_missed_while_nobody_was_there_fires_as_one(
         assert len(await asked.after(1000)) == (2 if fired[0][0] < len(remind) + (escalate is not None) else 1)
 
 
-@requirement("alarm:once")
-async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> None:
-    clock, settings = ManualClock(), policy(60, 120)
-    async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
-        answered = await Asked.by(w, clock)
-        assert await answered.after(60) == [(1, "remind")]
-        await answered.approve()
-        assert await answered.after(60) == [(1, "remind")]
-        cancelled = await Asked.by(w, clock)
-        await w.cancel_execution(cancelled.thread_id)
-        assert await cancelled.after(200) == []
-        late = await Asked.by(w, clock, tool_step("a", "displayConfirmation", {"action": "?", "timeoutSeconds": 100}))
-        assert await late.after(101) == []
-        assert (await w.get_execution(late.thread_id)).status == "rejected"
-
-
 @requirement("alarm:once", "race:decision")
 @pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
@@ -305,31 +285,3 @@ async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_t
     is_decided = "decision" in (first, second)
     assert done.status == ("completed" if is_decided else "suspended")
     assert ledger.lines == (["erase [1]"] if is_decided else [])
-
-
-FILE = """
-[approvals]
-remind_after_s = [600]
-escalate_after_s = 3600
-escalate_to = ["ops"]
-[tools.wipe]
-risk = "critical"
-remind_after_s = [60, 300]
-[tools.quiet]
-remind_after_s = []
-escalate_after_s = 0
-"""
-
-
-def test_a_tool_may_differ_in_when_to_remind_which_nobody_has_to_look_at_again(tmp_path: Path) -> None:
-    def load(text: str) -> OperatorPolicy:
-        (tmp_path / "planwarden.toml").write_text(text)
-        return load_settings(home=tmp_path, environment={}).policy
-
-    found = load(FILE)
-    default = Schedule(remind_after_s=(600,), escalate_after_s=3600, escalate_to=("ops",))
-    assert found.schedule("anything") == default
-    assert found.schedule("wipe") == replace(default, remind_after_s=(60, 300))
-    assert found.schedule("quiet").remind_after_s == () and found.schedule("quiet").escalate_after_s is None
-    assert load(FILE.replace("[60, 300]", "[61]").replace("3600", "4000")).policy_digest == found.policy_digest
-    assert load(FILE.replace('"critical"', '"dangerous"')).policy_digest != found.policy_digest

@@ -7,13 +7,10 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict
-from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.tool import ExecutionMode
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.forecast import Forecast
-from planwarden.server.views.graph.mermaid import write_mermaid
-from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
 from tests.kit import (
     Ledger,
     MemoryStore,
@@ -80,23 +77,6 @@ async def test_reads_run_and_every_other_call_is_recorded_with_its_exact_argumen
     assert kinds.count("TOOL_CALLED") == 1 and "AGENT_SUSPENDED" not in kinds
 
 
-@requirement("rehearsal:record")
-async def test_what_takes_a_result_that_is_not_there_is_skipped_and_the_rest_goes_on() -> None:
-    done = await rehearse(
-        tool_step("note", "note", {"text": "a"}),
-        tool_step("again", "note", {"text": {"$from": "note", "pointer": "/written"}}),
-        tool_step("after", "note", {"text": {"$from": "again", "pointer": "/written"}}),
-        model_step("think", "note"),
-        FIND,
-        tool_step("wrong", "note", {"text": IDS}),
-        tool_step("last", "find", {"topic": "y"}, dependencies=[]),
-    )
-    skipped = [step.skipped_because for step in done.steps]
-    assert skipped == [None, "note", "again", "after", None, None, None]
-    assert [step.status for step in done.steps[4:]] == ["completed", "failed", "completed"]
-    assert "again (after note)" in done.next_action and "Failed already now: wrong" in done.next_action
-
-
 @requirement("rehearsal:record", "rehearsal:nothing-done")
 async def test_a_loop_records_each_item_with_its_exact_arguments_and_asks_nobody() -> None:
     loop: Json = {"forEach": IDS, "maxConcurrent": 2}
@@ -148,7 +128,6 @@ async def test_no_other_run_of_its_thread_or_key_inherits_a_rehearsal_and_no_reh
 
 
 def taking(inputs: Json, *steps: Json) -> Json:
-    """Return a plan that takes these inputs, all of them required."""
     return {"inputs": {"properties": inputs, "required": [*inputs]}, **plan(*steps)}
 
 
@@ -210,28 +189,6 @@ async def test_what_a_forecast_says_of_literal_calls_is_what_a_rehearsal_finds_w
     assert [name for name, *_ in asked] == ["a", "c", "f"]
     assert (judged["b"].grant_id, shown.uses_left, ledger.lines) == (grant.grant_id, 9, [])
     assert (judged["d"].covered_by, judged["d"].asks, judged["c"].risk) == ("c:1", None, "dangerous")
-
-
-@requirement("plan:forecast")
-async def test_many_and_large_calls_are_counted_and_not_looked_at() -> None:
-    listed: list[JsonValue] = [{"toolName": "note", "arguments": {"text": "x"}}] * 50
-    one = tool_step("a", "note", {"text": "x"})
-    steps: list[Json] = [{**one, "toolCalls": listed, "id": f"s{number}"} for number in range(11)]
-    assert (await forecast(*steps)).unseen == 50
-    assert (await forecast(FIND, tool_step("z", "note", {"text": "x" * 1_100_000}))).unseen == 1
-
-
-@requirement("plan:forecast")
-async def test_the_steps_stand_in_the_order_in_which_they_may_start() -> None:
-    written = plan(
-        tool_step("c", "find", {"topic": IDS}, dependencies=["b"]),
-        tool_step("b", "note", {"text": "x"}, dependencies=["find"]),
-        tool_step("find", "find", {"topic": "x"}, dependencies=[]),
-    )
-    async with warden(Ledger()) as w:
-        parsed, _ = parse_plan(written, author="caller", tools=w.service.engine.tool_facts())
-    assert [step.step_id for step in list_in_order(parsed)] == ["find", "b", "c"]
-    assert "  n0 ==> n2" in write_mermaid(build_graph(parsed))
 
 
 @requirement("plan:forecast")

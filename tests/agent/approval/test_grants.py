@@ -272,7 +272,6 @@ async def allow(
     opens_others: bool = False,
     **arguments: JsonValue,
 ) -> GrantView:
-    """Allow calls of a tool, anywhere or in a step of a saved plan."""
     found = None if plan is None else (await w.service.grants.find_step(plan, step, tool)).step
     request = GrantRequest(
         tool_name=tool,

@@ -82,7 +82,6 @@ async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
 
 
 async def forget(store: MemoryStore) -> None:
-    """Free the only key of `pay`, as the operator does."""
     [key] = await store.list_once("pay", 10)
     await store.forget_once(key.key, AuditEntry(kind="once_forgotten", facts={}))
 
@@ -261,19 +260,6 @@ async def test_calls_pass_until_a_budget_is_spent_and_then_ask_also_if_they_only
         ended = [(await w.execute_plan(call("pay", amount=1))).status for _ in range(3)]
     assert ended == ["completed", "completed", "suspended"]
     assert till.ledger == ["refund 400", "refund 100", "refund 1", "refund 500", "pay None", "pay None"]
-
-
-@requirement("rules:budget")
-async def test_a_loop_pays_what_there_is_room_for_and_asks_about_the_rest() -> None:
-    till = Till()
-    amounts: JsonValue = [200, 200, 200, 90, 50]
-    item: JsonValue = {"amount": {"$from": "item"}}
-    async with warden(tools=till.tools(), settings=limited(SUM)) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "refund", item, forEach=amounts, maxConcurrent=5)))
-        [question] = asked.suspensions
-        assert [(row.arguments or {})["amount"] for row in question.calls] == [200, 50]
-        await decide(w, asked, Decision(approved=True, content={"items": [1]}))
-    assert sorted(till.ledger) == ["refund 200", "refund 200", "refund 50", "refund 90"]
 
 
 @requirement("rules:budget")

@@ -138,8 +138,6 @@ HAPPENED = planwarden.Decision(content={"happened": True, "result": "paid"})
 
 
 def pay(ledger: Ledger, risk: Risk = "read", *, times: int = 1, text: str = "Pay.") -> object:
-    """A tool whose first calls get lost."""
-
     @planwarden.tool(risk=risk, effect="effect", description=text)
     async def pay(amount: int) -> str:
         ledger.lines.append(f"pay {amount}")

@@ -16,11 +16,9 @@ from tests.kit import (
     MemoryStore,
     Settings,
     by,
-    calls,
     confirm,
     decide,
     governed,
-    model_step,
     plan,
     requirement,
     statuses,
@@ -74,17 +72,6 @@ async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None
     facts = {row.kind: row.facts for row in rows if row.kind != "policy"}
     assert list(facts) == ["allowed", "asked", "denied"] and facts["denied"]["rule"] == 2
     assert facts["allowed"]["matched"] == ["ids/0 = 1", "ids = [1]"]
-
-
-@requirement("rules:calls")
-async def test_the_model_reads_why_its_call_was_denied_and_may_do_something_else() -> None:
-    ledger = Ledger()
-    script = [calls(("erase", {"ids": [100]})), calls(("erase", {"ids": [1]}))]
-    async with warden(ledger, script=script, settings=ruled(SMALL)) as w:
-        done = await w.execute_plan(plan(model_step("a", "erase")))
-    assert done.status == "completed" and ledger.lines == ["erase [1]"]
-    [first, _] = done.steps[0].actual_tool_calls
-    assert first.error is not None and first.error.code == "denied" and "tax office" in first.error.message
 
 
 @requirement("rules:calls")

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, ThreadBusy
+from planwarden.agent.common.errors import InvalidArguments
 from tests.kit import NO, Ledger, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
 
@@ -59,17 +59,6 @@ async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
         assert asked.status == "suspended" and question.message == "Please ask Ann"
         done = await decide(w, question)
     assert done.steps[0].result == {"approved": True} and asked_of == ["Ann"]
-
-
-async def test_a_busy_thread_refuses_new_work_and_names_what_is_pending() -> None:
-    async with warden() as w:
-        asked = await w.execute_plan(plan(confirm("a")))
-        with pytest.raises(ThreadBusy) as refused:
-            await w.execute_plan(plan(confirm("b")), thread_id=asked.thread_id)
-        assert asked.suspensions[0].suspension_id in str(refused.value.details)
-        await w.cancel_execution(asked.thread_id, reason="changed my mind")
-        again = await w.execute_plan(plan(confirm("b")), thread_id=asked.thread_id)
-    assert again.status == "suspended" and again.thread_id == asked.thread_id
 
 
 async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by_itself() -> None:

@@ -67,7 +67,6 @@ def test_json_in_text_is_read_where_the_binding_says_so(
         (TEXT, "/orders", "json", "has nothing there"),
         ("Dear customer", "/x", "json", "leads to text that cannot be read as JSON: not valid JSON"),
         ('{"a": 1, "a": 2}', "/a", "json", "duplicate key"),
-        ("[" * 100_000, "/0", "json", "nested deeper than 64 levels"),
         ({"customers": []}, "/customers", "json", "meets no text that could be read as JSON; leave 'parse' out"),
         (f'"{"x" * MAX_PARSED_CHARS}"', "", "json", "leads to text that is too large"),
         ([1], "no pointer", "", "is no JSON pointer"),
@@ -128,11 +127,10 @@ def test_a_run_takes_what_it_was_given_and_defaults_for_the_rest() -> None:
         (SCHEMA, {}, 'inputs: "customer" is a required property'),
         (SCHEMA, {"customer": 1}, "is not of type"),
         (SCHEMA, {"customer": "Ann", "day": 1}, "day"),
-        (SCHEMA, {"customer": "Ann", "days": 0}, "0 is less than the minimum of 1"),
         (SCHEMA, {"customer": "A" * MAX_ARGUMENT_BYTES}, "the inputs are larger than"),
         (None, {"customer": "Ann"}, "takes no inputs"),
     ],
-    ids=["missing", "type", "unknown", "too small", "large", "none"],
+    ids=["missing", "type", "unknown", "large", "none"],
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(schema: Json | None, inputs: Json, why: str) -> None:
     with pytest.raises((InvalidArguments, LimitExceeded), match=why):

@@ -113,7 +113,6 @@ class Life:
             self.record(ev.PlanAccepted(plan=Plan(steps=(step,))))
 
     def wait_for_clock(self) -> None:
-        """Time passes until the next wait is over."""
         due = min(self.execution.open_suspensions, key=lambda found: found.question.expires_at or 0.0).question
         assert due.expires_at is not None
         self.now = max(self.now, due.expires_at)
@@ -244,17 +243,3 @@ async def test_after_its_patience_it_is_incomplete_and_execute_plan_goes_on_with
         done = await w.execute_plan(thread_id=lost.thread_id)
     assert (done.status, done.execution_id, done.error) == ("completed", lost.execution_id, None)
     assert ledger.lines == ["note first", "note now"]
-
-
-@requirement("patience:asked", "patience:durable")
-@pytest.mark.anyio
-async def test_any_process_wakes_what_waits_and_keeps_a_wait_that_the_provider_asked_for() -> None:
-    clock, ledger = ManualClock(), Ledger()
-    store, model = MemoryStore(clock), UnreachableModel(ScriptedModel({"replies": SCRIPT}), failures=1, asked_s=7_200.0)
-    async with warden(ledger, store=store, model=model) as w:
-        waiting = await w.run_goal("write it down")
-        assert waiting.status == "suspended"
-    async with warden(ledger, store=store, model=unreachable(0)) as w:
-        assert (await pass_time(w, clock, waiting, 7_199)).status == "suspended"
-        done = await pass_time(w, clock, waiting, 1)
-    assert (done.status, ledger.lines) == ("completed", ["note now"])

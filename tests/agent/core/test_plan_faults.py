@@ -51,7 +51,6 @@ def refuse(document: JsonValue) -> InvalidPlan:
 
 IDS: list[tuple[Json, str]] = [
     ({"id": "a\0b"}, "U+0000"),
-    ({"id": "a\u2066b"}, "U+2066"),
     ({"id": "\x7f"}, "U+007F"),
     ({"id": "item", "forEach": [1]}, "stands for something else"),
 ]
@@ -60,14 +59,12 @@ BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "path": "/x"}), "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse', 'call'"),
     (text({"$from": ["find"]}), "'$from' must be the id of one step, in text"),
     (text({"$from": "find", "pointer": "x"}), "is not a JSON pointer"),
-    (text({"$from": "inputs"}), "unknown step"),
 ]
 TEMPLATES: list[tuple[Json, str]] = [
     (text({"$text": "{a}"}), "'$text' takes 'a', which 'with' does not have"),
     (text({"$text": "x", "with": {"a": {"$from": "find"}}}), "'with' has 'a', which '$text' does not take"),
     (text({"$text": "{a", "with": {}}), "a brace without its partner"),
     (text({"$text": 3}), "'$text' must be text"),
-    (text({"$text": "Dear {{name}}"}), "'$text' takes no value"),
     (text({"$text": "{a}", "with": []}), "'with' of a '$text' object must be an object"),
     (text({"$text": "{a}", "with": {"a": "literal"}}), "must be a binding"),
     (text({"$text": "{a}", "with": {"a": {"$from": "find", "path": 1}}}), "unknown key(s) 'path'"),
@@ -76,13 +73,11 @@ TEMPLATES: list[tuple[Json, str]] = [
 CONDITIONS: list[tuple[Json, str]] = [
     ({"when": "yes"}, "when"),
     ({"when": {"value": {"$from": "find"}}}, "matches"),
-    ({"when": {"value": {"$from": "nowhere"}, "matches": {}}}, "unknown step"),
     ({"when": {"value": {"$from": "find"}, "matches": {}, "is": 1}}, "has no key 'is'"),
     ({"when": [when({})["when"]] * 21}, "when"),
     (when({"type": "text"}), "'matches' is not a usable JSON Schema"),
     (when({"$ref": "file:///etc/passwd"}), "'matches' has no key '$ref'"),
     (when({"$gt": 5}), "when[0]: 'matches' has no key '$gt' (write 'exclusiveMinimum')"),
-    (when({"equals": "t"}), "(write 'const')"),
     (when({"contains": {"not": {"greaterThan": 5}}}), "'not' of 'contains' of 'matches' has no key"),
     (when({"anyOf": [{"minItems": 1}, {"oneOf": []}]}), "'anyOf' of 'matches' has no key 'oneOf'"),
     (when({"properties": {"ids": {"format": "date"}}}, ""), "property 'ids' of 'matches' has no key 'format'"),
@@ -91,10 +86,8 @@ CONDITIONS: list[tuple[Json, str]] = [
 ]
 LOOPS: list[tuple[Json, str]] = [
     ({"forEach": "many"}, "'forEach' must be a list"),
-    ({"forEach": {"$from": "nowhere"}}, "unknown step"),
     (loop(forEach=[1, *[2] * 100]), "'forEach' has 101 items, and 'maxItems' is 100"),
     (loop(maxItems=10_001), "maxItems"),
-    (loop(onItemFailure="ignore"), "onItemFailure"),
     (loop(toolCalls=[]), "'forEach' needs 'toolCalls'"),
     (loop(requiredTools=["note", "find"]), "must be in its 'toolCalls'"),
     ({"maxItems": 5}, "maxItems without 'forEach'"),
@@ -110,7 +103,6 @@ ITEM_CALLS: list[tuple[Json, str]] = [
         loop(toolCalls=[LOOK_UP, LOOK_UP, note({"$from": "item", "call": 9})]),
         '0 to 1, counted from 0: {"$from": "item"',
     ),
-    (item(-1), "'call' is -1"),
     (item(True), "'call' must be the number of an earlier call"),
     (loop(toolCalls=[note({"$from": "item", "call": 0}), LOOK_UP]), "no call comes before it"),
     (text({"$from": "find", "call": 0}), "'call' goes with \"item\""),
@@ -124,7 +116,6 @@ ITEM_CALLS: list[tuple[Json, str]] = [
 ]
 RETRIES: list[JsonValue] = [
     {"attempts": 1},
-    {"attempts": 21},
     {"attempts": 2, "delayS": -1},
     {"attempts": 2, "factor": 0},
     3,
@@ -248,7 +239,6 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
         (noting(take("find", "/idz")), "leads to nothing: there is no 'idz', only 'ids', 'customer', 'text'"),
         (noting(WHOLE), "leads into string"),
         (noting(take("item", "/id"), forEach=[{"ID": 1}, {"ID": 2}]), "there is no 'id', only 'ID'"),
-        (noting(take("item", "/id"), forEach=["a", "b"]), "leads into string, which has no parts"),
         (noting(forEach=take("find", "/customer")), "'forEach' needs a list, and"),
         (noting(ITEM, forEach=[1], when={"value": ITEM, "matches": {}}), "is known in 'toolCalls' only"),
         (noting(take("b", "/x")), "in a circle: b -> b; step 'b' takes a value from itself"),
@@ -257,7 +247,6 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
         (judge("find", "/text", {"anyOf": [{"minimum": 1}, {"minItems": 5}]}), "text, and minimum is for numbers"),
         (judge("find", "", {"properties": {"idz": {}}}), "the value never has 'idz'; it has 'ids'"),
         (judge("list", "", {"contains": {"required": ["dept"]}}), "'/0' never has 'dept'; it has 'name', 'debt'"),
-        (judge("loop", "", {"required": ["id"]}), "the value is a list, and required is for objects"),
     ],
 )
 def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> None:
@@ -269,14 +258,11 @@ def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> N
     ("value", "right"),
     [
         ({"$from": "steps.find.result.ids[0]"}, take("find", "/ids/0")),
-        ({"$from": "find.customer", "pointer": "/name"}, take("find", "/customer/name")),
         ({"$ref": "#/find/ids"}, take("find", "/ids")),
         ({"from": "find", "pointer": "/ids"}, take("find", "/ids")),
         ({"step": "find", "path": "$.ids"}, take("find", "/ids")),
-        ({"$item": "name"}, take("item", "/name")),
         ({"$result": "find.ids"}, take("find", "/ids")),
         ("{{steps.find.ids}}", take("find", "/ids")),
-        ("{{item.name}}", take("item", "/name")),
         ("$find.ids", take("find", "/ids")),
         (["{{inputs.who}}"], take("inputs", "/who")),
     ],
@@ -295,15 +281,12 @@ def test_a_binding_of_another_language_is_refused_with_the_right_one(value: Json
     [
         {"$ref": "#/definitions/order"},
         {"from": "find"},
-        {"step": "find", "count": 3},
         "{{name}}",
         "$5.00",
-        "the find.ids of today",
         take("find", "/customer/anything"),
         take("find", "/idz", default=None),
         take("find", "/text/a", parse="json"),
         take("list", "/0/name"),
-        take("note", "/whatever/it/is"),
     ],
     ids=str,
 )

@@ -8,13 +8,10 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.actions import RecordEvent
-from planwarden.agent.core.decide import decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep, ToolFacts
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.replay import ReplayFault, find_replay_fault
-from planwarden.agent.core.retry_reuse import keep_version
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.step_control import Loop, StepControl
 from tests.kit import plan, requirement, tool_step
@@ -158,37 +155,23 @@ def test_the_items_of_a_loop_and_the_chosen_rows_of_its_question_are_judged() ->
     assert unchosen is not None and (unchosen.sequence, unchosen.event) == (8, "ToolCallIntended")
 
 
-FACTS = {"t": ToolFacts(is_blocking=False), "ask": ToolFacts(is_blocking=True)}
+STEPS = plan(*(tool_step(name, "t") for name in "abc"))
+ABC, _ = parse_plan(STEPS, author="caller", tools={"t": ToolFacts(is_blocking=False)})
 
 
-def parsed(*steps: dict[str, JsonValue]) -> Plan:
-    found, _ = parse_plan(plan(*steps), author="caller", tools=FACTS)
-    return found
-
-
-def run(given: Plan, *events: ev.Event, saved: ev.PlanVersion | None = None) -> ExecutionState:
+def run(*events: ev.Event) -> ExecutionState:
     state = new_execution("e1", "thread", "ann")
-    for event in (ev.ExecutionCreated(goal="go", saved_plan=saved), ev.PlanAccepted(plan=given), *events):
+    for event in (ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=ABC), *events):
         state = apply(state, event, 1.0)
     return state
 
 
-def call(call_id: str, tool: str = "t", **fields: object) -> ev.TakenCall:
-    # The fields are the struct's own; a wrong one raises at once.
-    return ev.TakenCall(
-        call_id=call_id,
-        tool_name=tool,
-        origin=f"e0:{call_id}",
-        proposed={},
-        **fields,  # pyright: ignore[reportArgumentType]
-    )
+def call(call_id: str, tool: str = "t", unknown: str | None = None) -> ev.TakenCall:
+    return ev.TakenCall(call_id=call_id, tool_name=tool, origin=f"e0:{call_id}", proposed={}, unknown=unknown)
 
 
 def done(step_id: str, *calls: ev.TakenCall) -> ev.TakenStep:
     return ev.TakenStep(step_id=step_id, execution_id="e0", calls=calls, is_completed=True, validation="passed")
-
-
-ABC = parsed(tool_step("a", "t"), tool_step("b", "t"), tool_step("c", "t"))
 
 
 @requirement("retry:rest", "retry:calls")
@@ -196,42 +179,12 @@ def test_a_step_that_the_record_does_not_prove_is_refused_by_the_fold_and_none_i
     proven = done("a", call("a:1"))
     for wrong in ((done("a"),), (done("a", call("a:1", "ask")),), (done("a", call("b:1")),), (proven, proven)):
         with pytest.raises(IllegalTransition):
-            run(ABC, ev.StepsTakenOver(steps=wrong))
+            run(ev.StepsTakenOver(steps=wrong))
     with pytest.raises(IllegalTransition):
-        run(ABC, ev.StepStarted(step_id="a"), ev.StepsTakenOver(steps=(proven,)))
+        run(ev.StepStarted(step_id="a"), ev.StepsTakenOver(steps=(proven,)))
     # No revision of a model makes the plan forget what was taken over.
     partly = ev.TakenStep(step_id="b", execution_id="e0", calls=(call("b:1", unknown="lost"),))
-    state = run(ABC, ev.StepsTakenOver(steps=(proven, partly)))
+    state = run(ev.StepsTakenOver(steps=(proven, partly)))
     assert [name for name, step in state.steps.items() if not step.has_begun] == ["c"]
     with pytest.raises(IllegalTransition):
         apply(state, ev.PlanRevised(step_id="a", plan=Plan(steps=(ABC.steps[0],)), removed=("b", "c")), 1.0)
-
-
-@requirement("retry:gated")
-def test_what_stood_behind_an_open_confirmation_waits_for_it_through_steps_that_were_taken_over() -> None:
-    steps = [tool_step(name, "ask" if name == "ask" else "t") for name in ("ask", "a", "b", "c", "d")]
-    taken = ev.StepsTakenOver(steps=(done("a", call("a:1")), done("b", call("b:1"))))
-    state = run(parsed(*steps[:4]), taken)
-    assert state.steps["c"].needs == ("b", "ask")
-    assert decide(state) == (RecordEvent(ev.StepStarted(step_id="ask")),)
-    revised = apply(state, ev.PlanRevised(step_id="ask", plan=parsed(*steps), added=("d",)), 1.0)
-    assert revised.steps["c"].needs == ("b", "ask") and decide(revised) == decide(state)
-    for event in (ev.StepStarted(step_id="ask"), ev.StepFailed(step_id="ask", code="x", message="y")):
-        revised = apply(revised, event, 1.0)
-    assert RecordEvent(ev.StepSkipped(step_id="c", because="ask")) in decide(revised)
-
-
-@requirement("plans:exact")
-def test_a_run_is_a_version_of_a_saved_plan_while_its_plan_is_exactly_that_one() -> None:
-    weekly, plain = ev.PlanVersion(name="weekly", digest="d1"), parsed(tool_step("a", "t", {"x": True}))
-    begun = ev.StepStarted(step_id="a")
-    # Also a revision that changes nothing: nobody has to find out whether two plans do the same.
-    revised = run(plain, begun, ev.PlanRevised(step_id="a", plan=plain, moved=("a",)), saved=weekly)
-    exact, unsaved = run(plain, begun, saved=weekly), run(plain, begun)
-    planless = apply(new_execution("e", "t", "ann"), ev.ExecutionCreated(saved_plan=weekly), 1.0)
-    assert [state.is_as_saved for state in (exact, revised, unsaved, planless)] == [True, False, False, False]
-    # Equal in Python, and another value for the tool.
-    one = parsed(tool_step("a", "t", {"x": 1}))
-    kept = [keep_version(exact, plan) for plan in (parsed(tool_step("a", "t", {"x": True})), one, ABC)]
-    assert kept == [weekly, None, None]
-    assert keep_version(revised, plain) is None and keep_version(planless, plain) is None

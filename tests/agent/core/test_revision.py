@@ -76,7 +76,6 @@ async def test_in_text_mode_a_revision_is_json() -> None:
 
 
 def revising(*operations: JsonValue, content: str | None = "I thought about it.") -> JsonValue:
-    """A scripted reply that carries a patch."""
     return {"when": {"purpose": "step"}, "reply": {"content": content, "revise": list(operations)}}
 
 
@@ -101,7 +100,6 @@ async def test_pending_steps_are_added_changed_removed_and_moved_and_the_differe
         ({"op": "remove", "id": "think"}, "has begun"),
         ({"op": "change", "id": "gate", "set": {"description": "x"}}, "asks a person"),
         ({"op": "remove", "id": "gate"}, "asks a person"),
-        ({"op": "move", "id": "gate"}, "asks a person"),
         ({"op": "change", "id": "c", "set": {"dependencies": []}}, "must still wait"),
         ({"op": "change", "id": "a", "set": {"id": "z"}}, "other than its id"),
         ({"op": "remove", "id": "nope"}, "unknown step"),
@@ -109,7 +107,6 @@ async def test_pending_steps_are_added_changed_removed_and_moved_and_the_differe
         ({"op": "add", "step": model_step("n", "teleport")}, "unknown tools"),
         ({"op": "add", "step": {"id": "n", "description": "x", "dependencies": ["n"]}}, "circle"),
         ({"op": "add", "step": "do it"}, "no object"),
-        ({"op": "complete", "id": "a"}, "add, change, remove or move"),
         ({"op": "remove", "id": "a", "status": "completed"}, "unknown key"),
         ("all of it", "add, change, remove or move"),
     ],

@@ -3,7 +3,6 @@
 from itertools import product
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -195,7 +194,6 @@ def is_legal(execution: ExecutionState, event: ev.Event) -> bool:
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[ev.Recorded, ...]:
-    """Random legal logs through the whole state machine."""
     execution, recorded = NEW, list[ev.Recorded]()
     at = 1_000.0
     for _ in range(draw(st.integers(0, 40))):
@@ -324,12 +322,3 @@ def test_an_event_is_applied_or_refused_and_the_old_state_is_unchanged(
     except IllegalTransition as refusal:
         assert refusal.message
     assert execution == again
-
-
-@requirement("state:total")
-@pytest.mark.parametrize("kind", EVENT_TYPES, ids=[kind.__name__ for kind in EVENT_TYPES])
-def test_every_event_is_legal_somewhere_and_leads_to_a_declared_status(kind: type[ev.Event]) -> None:
-    rows = [row[kind] for row in TRANSITIONS.values() if kind in row]
-    assert rows and set(rows) <= TRANSITIONS.keys()
-    for table in (STEP_TRANSITIONS, CALL_TRANSITIONS):
-        assert {row[kind] for row in table.values() if kind in row} <= table.keys()

@@ -56,8 +56,6 @@ DONE = ["find_records the topic", "write_note the text"]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to a model."""
-
     title: str
     wire: str
     in_text: bool = False

@@ -51,7 +51,6 @@ INVOICES: JsonValue = {"invoices": [{"number": "7", "customer": "Alder", "amount
 
 
 def plan_over(count: int, *, refused: bool = False) -> Prompt:
-    """Return the planning prompt over so many tools."""
     few = [DISPLAY_CONFIRMATION, REQUEST_INPUT]
     registry = Registry([*few, *catalogue(count - len(few))])
     execution = _start()
@@ -61,7 +60,6 @@ def plan_over(count: int, *, refused: bool = False) -> Prompt:
 
 
 def at_step(step_id: str, *events: ev.Event, others: tuple[ToolDefinition, ...] = ()) -> Prompt:
-    """Return the prompt of a step after these events."""
     execution = _run(*events)
     return build_step_prompt(execution, execution.steps[step_id], others)
 
@@ -125,7 +123,6 @@ CORPUS: Mapping[str, Callable[[], Prompt]] = {
 
 
 def write(prompt: Prompt) -> str:
-    """Return the file of a prompt."""
     caller = f"{prompt.instructions}\n\n{prompt.question}"
     provider = "\n\n".join(filter(None, (prompt.system, prompt.revision, prompt.text, prompt.form)))
     return f"{provider}\n{'=' * 120}\n{caller}\n"

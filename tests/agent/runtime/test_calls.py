@@ -1,8 +1,8 @@
-"""What becomes of calls that end oddly, do not stop, or whose tool is not known here yet; no execution gets stuck."""
+"""What becomes of calls that end oddly or do not stop; no execution gets stuck."""
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,9 @@ import planwarden
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
-from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import AskCaller
 from planwarden.storage.sqlite.store import SqliteStore
-from planwarden.tools.base import Tool, define
-from tests.kit import YES, Ledger, calls, confirm, decide, model_step, plan, requirement, says, tool_step, warden
+from tests.kit import Ledger, decide, model_step, plan, requirement, tool_step, warden
 from tests.support.loop_time import pass_time as pass_loop_time
 from tests.support.wardens import end_at_once
 
@@ -135,8 +133,6 @@ async def test_a_tool_that_ends_oddly_fails_its_step_and_nobody_is_asked(
 
 
 class RaisingModel:
-    """A provider with a fault of its own."""
-
     async def reply(self, prompt: Prompt, tools: object) -> Reply | AskCaller:
         raise ZeroDivisionError("a fault of the provider")
 
@@ -193,63 +189,3 @@ async def test_a_tool_that_goes_on_although_it_was_cancelled_holds_up_neither_it
             error = execution.steps[0].error
             assert execution.status == status and (error is None or error.code == reason)
     assert stubborn.survived == 3
-
-
-class LateListings:
-    """One server whose listing comes when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked = anyio.Event()
-        self.answered = anyio.Event()
-
-    def is_unlisted(self, name: str) -> bool:
-        return name.startswith("late_") and not self.answered.is_set()
-
-    async def wait_until_listed(self, names: Iterable[str]) -> None:
-        assert list(names) == ["late_note"]
-        self.asked.set()
-        await self.answered.wait()
-
-
-def list_tools(w: planwarden.Warden, ledger: Ledger) -> None:
-    async def note(arguments: dict[str, JsonValue], _: object) -> object:
-        ledger.lines.append(f"late {arguments}")
-        return None
-
-    definition = ToolDefinition(name="late_note", description="Write.", input_schema={}, effect="effect", risk="read")
-    w.tools.replace_group("late", [Tool(define(definition), note)])
-
-
-@requirement("downstream:adopted")
-@pytest.mark.parametrize(
-    ("by_whom", "then", "status"),
-    [
-        ("plan", "listed", "completed"),
-        ("model", "listed", "completed"),
-        ("plan", "gone", "failed"),
-        ("plan", "cancelled", "cancelled"),
-    ],
-)
-async def test_a_call_and_a_prompt_wait_for_the_listing_of_their_tools(by_whom: str, then: str, status: str) -> None:
-    ledger, listings = Ledger(), LateListings()
-    step = tool_step("a", "late_note") if by_whom == "plan" else model_step("a", "late_note")
-    script: list[JsonValue] | None = None if by_whom == "plan" else [calls(("late_note", {})), says("done")]
-    async with warden(ledger, script=script) as w:
-        list_tools(w, ledger)
-        asked = await w.execute_plan(plan(confirm("ask"), step))
-        w.tools.replace_group("late", [])
-        w.tools.listings = listings
-        await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES, wait_seconds=0)
-        await listings.asked.wait()
-        assert ledger.lines == []
-        if then == "cancelled":
-            await w.cancel_execution(asked.thread_id)
-        else:
-            if then == "listed":
-                list_tools(w, ledger)
-            listings.answered.set()
-        await w.service.engine.wait(await w.service.engine.find(asked.execution_id), 60)
-        ended = await w.get_execution(asked.thread_id)
-    assert (ended.status, ledger.lines) == (status, ["late {}"] if then == "listed" else [])
-    error = ended.steps[1].error
-    assert then != "gone" or (error is not None and "there is no tool 'late_note'" in error.message)

@@ -6,9 +6,8 @@ change within one, between plan, question, decision and call.
 
 import json
 import shutil
-import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import StaleDefinition, StoreError
+from planwarden.agent.common.errors import StaleDefinition
 from planwarden.agent.core.pins import DIFFERENCE_CHARS, describe_difference
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.sqlite import database
 from planwarden.tools.base import Tool, define
 from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, plan, requirement, tool_step
 from tests.support.paths import DOCS
@@ -116,28 +114,6 @@ async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
         [question] = (await warden.get_execution(thread_id)).suspensions
     assert question.revision == 2 and home.ledger == []
     return question
-
-
-@requirement("docs:changes")
-async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    execution = await home.asked()
-    newer = [*database.migrations(), "ALTER TABLE suspensions ADD COLUMN place TEXT;"]
-    monkeypatch.setattr(database, "migrations", lambda: newer)
-    assert (await home.decided(execution.thread_id)).status == "completed"
-    with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone()[0] == len(newer)
-        assert connection.execute("SELECT status, place FROM suspensions").fetchall() == [("decided", None)]
-
-
-@requirement("docs:changes")
-async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
-    await home.asked()
-    with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection:
-        connection.executescript("PRAGMA user_version = 900; PRAGMA wal_checkpoint(TRUNCATE)")
-    with pytest.raises(StoreError, match=says("was written by a newer planwarden")):
-        await home.asked()
 
 
 POLICY = "The operator's policy changed after it was asked."

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
@@ -70,10 +69,6 @@ class Waits:
         if len(self.woken) == COUNT:
             self.is_over.set()
 
-    async def fail(self, row: SuspensionRow) -> None:
-        self.woken.append(row.suspension_id)
-        raise PlanwardenError("the row is damaged")
-
     def scheduler(self, wake: Callable[[SuspensionRow], Awaitable[None]]) -> Scheduler:
         def start(execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
             raise AssertionError("these tests have no abandoned executions")
@@ -104,15 +99,6 @@ async def test_what_is_due_at_once_is_worked_through_without_a_pause_and_in_turn
     assert sorted(waits.woken) == sorted(waits.scribes)
     assert waits.woken.index(f"s{COUNT - 1}") < AT_ONCE
     assert 1 < waits.most_awake <= AT_ONCE
-
-
-@requirement("scheduler:fair")
-async def test_rows_that_cannot_be_woken_are_tried_again_only_at_the_usual_pace() -> None:
-    waits = Waits()
-    await waits.begin()
-    turns = waits.scheduler(waits.fail)
-    assert [await turns.tick() for _ in range(3)] == [True, False, False]
-    assert len(waits.woken) == 3 * MAX_ROWS
 
 
 def make_state(name: str, argument: JsonValue) -> ExecutionState:
