@@ -34,14 +34,11 @@ UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
     ("a.json", "{", "not valid JSON"),
     ("a.json", '{"todoList": [{"id": NaN}]}', "NaN"),
     ("a.json", '{"todoList": [], "todoList": []}', "duplicate key"),
-    ("a.json", "[" * 100_000, "nested deeper"),
     ("a.json", '{"title": "\\ud800", "todoList": [{"id": "a"}]}', "half of a surrogate pair"),
-    ("a.json", {"title": "x"}, "has no 'todoList'"),
     ("a.json", {"todoList": []}, "not a list of steps"),
     ("a.json", {**PLAN, "steps": STEPS}, "both 'todoList' and 'steps'"),
     ("a.json", {**PLAN, "title": 3}, "'title' is not a text"),
     ("a.json", {**PLAN, "description": "x" * 2_001}, "'description' has 2001 characters"),
-    ("a.json", {**PLAN, "inputs": []}, "'inputs' is not a JSON Schema"),
     ("a.json", {**PLAN, "inputs": {"type": "array"}}, "JSON Schema of an object"),
     ("a.json", {**PLAN, "inputs": {"properties": []}}, "'inputs.properties' is not an object"),
     ("a.json", {**PLAN, "inputs": {"properties": {"a": {"type": "nothing"}}}}, "not a usable JSON Schema"),
@@ -161,15 +158,6 @@ def test_the_homes_plan_wins_over_a_folders_and_two_files_of_one_name_in_a_folde
     assert slip.names == ["b"] and [hidden.name for hidden in slip.hidden] == ["a"]
 
 
-def test_an_unknown_name_lists_the_plans_and_what_was_meant(tmp_path: Path) -> None:
-    found = look(fill(tmp_path, {"remind-customers.yaml": YAML, "report.yaml": YAML}))
-    with pytest.raises(UnknownPlan, match=r"did you mean 'remind-customers'\?") as refused:
-        found.find("remind_customer")
-    assert refused.value.details == {"plans": ["remind-customers", "report"]}
-    with pytest.raises(UnknownPlan, match="no folder of plans has one"):
-        look(tmp_path / "none").find("x")
-
-
 @requirement("inbox:keep")
 def test_a_plan_is_in_its_folder_only_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
@@ -205,8 +193,6 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         ("[0o17, 0x1F, 007, 1e3, .5, +4]", [15, 31, 7, 1000.0, 0.5, 4]),
         ("9: nine\nnull: nothing", {"9": "nine", "null": "nothing"}),
         ("text: |\n  first\n  second\n", {"text": "first\nsecond\n"}),
-        ("# nothing but\n--- one document\n...", "one document"),
-        ("empty:", {"empty": None}),
         ('{"json": [1, {"a": "b"}]}', {"json": [1, {"a": "b"}]}),
     ],
 )
@@ -223,17 +209,13 @@ def test_plain_words_mean_what_the_core_schema_says(text: str, value: JsonValue)
         ("b: *x", "line 1: aliases"),
         ("a: 1\n<<: {b: 2}", "line 2: merge keys"),
         ("a: !!python/object/apply:os.system [ls]", "line 1: tags"),
-        ("a: !mine 1", "line 1: tags"),
         ("a: 1\nb:\n  c: 1\n  c: 2", "line 4: the key stands twice"),
         ("a: 1\n---\nb: 2", "line 2: a second document"),
-        ("a: .nan", "line 1: NaN and infinity"),
-        ("a: -.Inf", "line 1: NaN and infinity"),
         ("a: 1e999", "line 1: a number is too large"),
         ("a: " + "9" * 5_000, "line 1: a number has thousands of digits"),
         ("? [a]\n: b", "line 1: a key is a list"),
         ("", "it is empty"),
         ("a: b: c", "line 1: "),
-        ("a: [1, 2", "not valid YAML"),
         ("a: \x07", "a character that YAML does not allow"),
     ],
 )

@@ -28,15 +28,11 @@ def look(what: str) -> str:
     ("words", "message"),
     [
         ({"effect": "raed"}, "effect is 'raed' (did you mean 'read'?); use 'read', 'idempotent' or 'effect'"),
-        ({"effect": ""}, "effect is ''; use"),
         ({"risk": "rd"}, "risk is 'rd'; use 'read', 'confirm', 'dangerous' or 'critical'"),
-        ({"risk": ["read"]}, "risk is ['read']; use"),
         ({"execution_mode": "bloking"}, "execution_mode is 'bloking' (did you mean 'blocking'?)"),
         ({"on_timeout": None}, "on_timeout is None; use 'reject' or 'approve'"),
-        ({"timeout_s": "5"}, "timeout_s is '5'; a limit is more than 0"),
         ({"timeout_s": float("inf")}, "timeout_s is inf; a limit is more than 0"),
         ({"name": 5}, "name is 5; use text"),
-        ({"description": ["x"]}, "description is ['x']; use text"),
         ({"capabilities": "mail"}, "capabilities is 'mail'; use a list of words"),
         ({"on_resume": {}}, "on_resume is {}; give a function"),
     ],
@@ -125,17 +121,6 @@ async def test_a_mistake_in_on_resume_is_named_with_its_line_and_the_mended_one_
         done = await w.resume_execution(asked.thread_id, question.suspension_id, did_not)
     assert done.status == "completed" and done.steps[0].result == "booked for Bern"
     assert received == [YES, YES]
-
-
-@requirement("decorator:on-resume")
-@pytest.mark.anyio
-async def test_what_on_resume_refuses_in_its_own_words_fails_the_call() -> None:
-    def refuse(payload: JsonValue, decision: planwarden.Decision) -> str:
-        raise planwarden.ToolError("the seat is taken")
-
-    async with warden(tools=[booking(refuse)]) as w:
-        done = await book_and_answer(w)
-    assert done.status == "failed" and "the seat is taken" in repr(done.steps[0])
 
 
 def test_the_schema_of_a_signature_is_the_same_in_every_version() -> None:

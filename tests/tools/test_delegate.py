@@ -200,15 +200,12 @@ async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(
 CALL: JsonValue = {"toolName": "soft", "arguments": {"path": "x"}}
 UNSHOWN: list[tuple[str, JsonValue]] = [
     ("confirms", "soft"),
-    ("confirms", [1]),
     ("confirms", [{"toolName": "soft"}]),
     ("confirms", [{"toolName": "x" * 200, "arguments": {}}]),
     ("confirms", [{"toolName": "soft", "arguments": {"path": "x" * 40_000}}]),
     ("confirms", [{"toolName": "soft", "arguments": {"path": float("nan")}}]),
     ("confirms", list[JsonValue]([CALL]) * 1_000),
-    ("confirms", {}),
     ("releases", list[JsonValue]([CALL]) * 21),
-    ("releases", [None]),
     ("toolCall", [CALL]),
     ("message", "x" * 501),
     ("undecidable", "no"),
@@ -351,18 +348,6 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
     created = next(event for event in decode_events(body) if isinstance(event, ev.ExecutionCreated))
     tool_calls, seconds = created.options.budget_tool_calls, created.options.budget_seconds
     assert tool_calls == 4 and seconds is not None and 0 < seconds <= 60 and len(created.chain) == 1
-
-
-@requirement("delegate:questions")
-async def test_an_agent_that_wants_us_to_be_its_model_is_cancelled(bob: Bob) -> None:
-    bob.set_plan()
-    servers = json.loads((bob.parent.home / "planwarden.json").read_text(encoding="utf-8"))["mcpServers"]
-    servers["bob"]["env"]["PLANWARDEN_MODEL"] = "caller"
-    bob.parent.configure(servers)
-    async with bob.parent.warden() as warden:
-        execution = await delegate(warden)
-        assert "give it a model of its own" in read_error(execution)
-        await wait_until(lambda: [status for _, status in bob.threads()] == ["cancelled"])
 
 
 @requirement("delegate:durable")

@@ -13,17 +13,10 @@ from pydantic import BaseModel, JsonValue, computed_field
 
 from planwarden.agent.common.artifact import INLINE_VALUES, MAX_ARTIFACT_BYTES, PREVIEW_CHARS, ResultWithArtifacts
 from planwarden.agent.common.errors import StaleDefinition, ToolError, UsageError
-from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, as_tool, define
-from planwarden.tools.builtin.calculator import calculator_tool
-from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
-from planwarden.tools.delegate.delegation import DelegationTool
 from planwarden.tools.function import tool
-from planwarden.tools.guarded.host_tool import find_host_tool
 from planwarden.tools.registry import Registry
-from planwarden.tools.web.extract import web_extract_tool
-from planwarden.tools.web.search import web_search_tool
 from tests.kit import first_only
 from tests.requirements import requirement
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
@@ -38,33 +31,6 @@ def build_tool(name: str, description: str = "A tool.", schema: dict[str, JsonVa
 
 def build_context(digest: str = "") -> CallContext:
     return CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1", definition_digest=digest)
-
-
-def test_the_schemas_of_our_own_tools_which_only_their_first_call_compiles_are_right() -> None:
-    own = [calculator_tool(), DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT, web_extract_tool(), web_search_tool(None)]
-    for found in (*own, DelegationTool(()).tool(), find_host_tool("somewhere/Bash")):
-        assert found is not None and found.definition.source == "builtin"
-        assert Schema(found.definition.input_schema).find_faults([]) != ()
-        if found.definition.name.startswith("web"):
-            known = found.definition
-            assert (known.risk, known.effect, known.capabilities) == ("read", "read", ("web",))
-            assert known.timeout_s is not None
-
-
-@requirement("catalogue:dynamic")
-def test_definitions_are_the_same_object_until_something_changes() -> None:
-    registry = Registry([build_tool("own")])
-    registry.replace_group("g", [build_tool("g_a"), build_tool("g_b")])
-    before = registry.definitions()
-    assert registry.definitions() is before
-    registry.mark_group("g", None)
-    assert registry.definitions() is before
-    registry.mark_group("g", "it is down")
-    after = registry.definitions()
-    assert after is not before
-    states = {found.name: found.unavailable for found in after}
-    assert states == {"g_a": "it is down", "g_b": "it is down", "own": None}
-    assert [found.digest for found in before] == [found.digest for found in after]
 
 
 @requirement("catalogue:dynamic")
@@ -153,14 +119,6 @@ async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
     assert isinstance(found.value, dict)
     preview = expected if isinstance(expected, str) else text
     assert (found.value["preview"], found.value["sizeBytes"]) == (preview[:PREVIEW_CHARS], len(text))
-
-
-@pytest.mark.anyio
-async def test_a_value_of_many_values_is_kept_outside_the_log_however_short_it_is() -> None:
-    assert isinstance(await call([0] * MANY), ResultWithArtifacts)
-    assert await call([0] * INLINE_VALUES) == [0] * INLINE_VALUES
-    assert isinstance(await call(Rows([0] * MANY)), ResultWithArtifacts)
-    assert await call(Rows([0])) == {"rows": [0]}
 
 
 @pytest.mark.parametrize("returned", [[[1]] * MANY, ["\u00e9" * 5_000] * 50, Rows([1] * 50_000), [0] * 1_000_001])

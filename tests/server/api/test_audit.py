@@ -204,16 +204,6 @@ async def test_verification_names_a_changed_row(stored: Stored, statements: list
     assert any(problem.startswith(named) for problem in await stored.verify())
 
 
-@pytest.mark.anyio
-@requirement("audit:names-the-row")
-async def test_a_rewritten_chain_fits_neither_the_log_nor_a_kept_head(stored: Stored) -> None:
-    # The decision about bob's execution never was.
-    stored.chain_again(lambda kind, execution_id: kind != "decided" or execution_id == stored.execution_id)
-    [told] = await stored.verify()
-    assert "do not hold the same" in told
-    assert any("missing at the end" in problem for problem in await stored.verify(stored.head))
-
-
 MORE: JsonValue = {"ids": [1, 2, 3]}
 SENT = {(2,): MORE}
 FREED = {**SENT, (4,): None, (5,): None}
@@ -223,7 +213,6 @@ EDITS: dict[str, tuple[str, int, Mapping[tuple[int, ...], JsonValue]]] = {
     "arguments asked about": ("QA", 1, {(1, 7): MORE}),
     "arguments covered by a confirmation": ("QA", 0, {(1, 19, 0, 2): MORE}),
     "arguments of a covered call": ("TI", 0, SENT),
-    "covered call made a free one": ("TI", 0, FREED),
     "arguments of a decided call": ("TI", 1, SENT),
     "decided call made a free one": ("TI", 1, FREED),
     "arguments of a granted call": ("TI", 2, SENT),
@@ -231,7 +220,6 @@ EDITS: dict[str, tuple[str, int, Mapping[tuple[int, ...], JsonValue]]] = {
     "answer to a form": ("QD", 2, {(2, 3): {"pin": "blue"}}),
     "form": ("QA", 2, {(1, 15): {"type": "object"}}),
     "message": ("QA", 1, {(1, 3): "Really?"}),
-    "risk": ("QA", 1, {(1, 9): "read"}),
     "who decided": ("QD", 1, {(5,): "eve"}),
 }
 
@@ -255,12 +243,8 @@ async def test_whatever_is_edited_in_the_log_of_a_decided_call_is_named(
         ("UPDATE executions SET principal = 'eve' WHERE principal = 'bob'", "does not fit its digest"),
         ("UPDATE executions SET status = 'running' WHERE principal = 'bob'", "its row says running"),
         ("UPDATE suspensions SET status = 'pending' WHERE number = 1", "row of suspension"),
-        ("UPDATE suspensions SET digest = 'f' WHERE number = 1", "row of suspension"),
-        ("UPDATE suspensions SET expires_at = 1.0 WHERE number = 1", "row of suspension"),
         ("DELETE FROM suspensions WHERE number = 1", "row of suspension"),
-        ("UPDATE grants SET uses = 1000", "is not what the audit says was made"),
         ("UPDATE grants SET expires_at = expires_at + 1", "is not what the audit says was made"),
-        ("UPDATE grants SET arguments = '{}'", "is not what the audit says was made"),
         ("UPDATE grants SET owner = 'eve'", "is not what the audit says was made"),
         ("UPDATE grants SET used = 0", "disagree about its uses"),
         ("UPDATE grants SET revoked_at = 1.0", "disagree about its uses or its end"),
@@ -383,8 +367,3 @@ def test_the_command_shows_verifies_and_exports(stored: Stored, capsys: pytest.C
     said = cli.main("audit", "verify", "--head", verdict["head"])
     assert said.code == 1 and "row 4 is missing" in said.out and stored.execution_id in said.out
     assert cli.main("audit", "verify", "--head", "nonsense").code == 2
-
-
-def test_without_a_database_there_is_nothing_to_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = Cli(home=tmp_path, capture=capsys).main("audit", "verify")
-    assert said.code == 1 and "nothing was audited" in said.err and not list(tmp_path.iterdir())

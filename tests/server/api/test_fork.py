@@ -100,23 +100,6 @@ async def test_other_inputs_branch_from_a_step() -> None:
 
 
 @requirement("retry:fork")
-async def test_another_plan_branches_from_a_step_and_may_not_hide_what_was_done() -> None:
-    ledger = Ledger()
-    first = plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "broken"))
-    async with warden(ledger) as made:
-        failed = await made.execute_plan(first)
-        assert failed.status == "failed"
-        other = plan(tool_step("a", "note", {"text": "another"}), tool_step("b", "note", {"text": "b"}))
-        with pytest.raises(NotRetryable, match=r"'a' was completed .* is another one in this plan"):
-            await made.retry(failed.thread_id, plan=other)
-        corrected = plan(tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}))
-        done = await made.retry(failed.thread_id, plan=corrected)
-        assert done.status == "completed" and ledger.lines == ["note a", "note b"]
-        forked = await made.retry(failed.thread_id, plan=other, from_step="a")
-        assert forked.status == "completed" and ledger.lines[2:] == ["note another", "note b"]
-
-
-@requirement("retry:fork")
 async def test_a_fork_asks_every_confirmation_again_that_stands_before_what_runs() -> None:
     ledger = Ledger()
     steps = plan(confirm("ask"), tool_step("a", "note", {"text": "a"}), tool_step("b", "note", {"text": "b"}))
@@ -285,19 +268,3 @@ async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empt
         [question] = forked.suspensions
         assert len(question.calls) == 3 and any("'rows' of this plan already ran" in told for told in question.found)
     assert ledger.lines == ["erase [1]", "erase [3]"]
-
-
-@requirement("retry:unknown")
-async def test_an_item_that_may_have_happened_is_asked_about() -> None:
-    ledger = Ledger()
-    async with warden(ledger, tools=[acting("mend", ledger, {'"b"': LOST})]) as made:
-        asked = await made.execute_plan(plan(loop("each", MEND)))
-        failed = await decide(made, asked, NO)
-        assert failed.status == "failed"
-        again = await made.retry(asked.thread_id)
-        [question] = again.suspensions
-        assert question.kind == "reconcile" and ledger.lines == ['mend "a"', 'mend "b"']
-        happened = Decision(approved=True, content={"happened": True, "result": "b"})
-        done = await decide(made, question, happened)
-    assert done.status == "completed" and ledger.lines == ['mend "a"', 'mend "b"', 'mend "c"']
-    assert done.steps[0].result == ["a", "b", "c"]

@@ -1,6 +1,5 @@
 """Processes: whom an execution is said to wait for and really does, and an event loop that stands still."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers
-from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, REPORT_S, Stalls, StallWatch, describe, read_stalls
+from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, Stalls, StallWatch, describe, read_stalls
 from planwarden.server.api.waiting import describe_missing
 from planwarden.storage.ports.processes import ProcessFacts
 from planwarden.tools.base import Tool
@@ -155,17 +154,6 @@ def test_a_stall_is_logged_told_from_a_stop_and_kept_where_that_is_possible(
     assert "was stopped, or the machine" in describe(Stalls(1, 60.0, 0.01, 0.0))
     StallWatch(tmp_path / "gone" / FILE).note(5.0, 5.0, now=1.0, at=5.0)
     assert read_stalls(tmp_path / "gone") is None
-
-
-def test_many_stalls_are_few_lines_that_count_them_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    watch = StallWatch(tmp_path / FILE)
-    for number in range(100):
-        watch.note(0.2 + number / 1_000, 0.2, now=number * REPORT_S / 50, at=float(number))
-    watch.note(0.0, 0.0, now=1_000.0, at=1_000.0)
-    assert len(caplog.records) == 3 and len((tmp_path / FILE).read_text().splitlines()) == 3
-    found = read_stalls(tmp_path)
-    assert found is not None and found.count == 100 and found.longest_s == pytest.approx(0.299)
 
 
 def test_the_file_is_bounded_and_damage_in_it_is_ignored(tmp_path: Path) -> None:

@@ -171,35 +171,6 @@ async def test_a_question_of_a_tool_that_did_something_afterwards_is_not_asked_a
     assert ledger.lines == ["booked", "note x"]
 
 
-@requirement("retry:gated")
-async def test_a_rejected_step_is_asked_about_again() -> None:
-    ledger = Ledger()
-    steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "erase", {"ids": [1]}))
-    async with warden(ledger) as made:
-        asked = await made.execute_plan(steps)
-        rejected = await decide(made, asked, NO)
-        [question] = (await made.retry(asked.thread_id)).suspensions
-        assert question.kind == "approval" and question.suspension_id != asked.suspensions[0].suspension_id
-        told = f"Execution {rejected.execution_id!r} asked about this step before, and it was rejected."
-        assert rejected.status == "rejected" and told in question.found
-        done = await decide(made, question)
-    assert done.status == "completed" and ledger.lines == ["note x", "erase [1]"]
-
-
-@requirement("retry:rest")
-async def test_cancelled_and_incomplete_executions_go_on() -> None:
-    ledger = Ledger()
-    steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}), confirm("c"))
-    async with warden(ledger) as made:
-        stopped = await made.execute_plan(steps, options={"budgets": {"toolCalls": 1}})
-        again = await made.retry(stopped.thread_id)
-        assert stopped.status == again.status == "incomplete" and ledger.lines == ["note x", "note y"]
-        assert (await made.retry(stopped.thread_id)).status == "suspended"
-        assert (await made.cancel_execution(stopped.thread_id)).status == "cancelled"
-        done = await decide(made, await made.retry(stopped.thread_id))
-    assert done.status == "completed" and ledger.lines == ["note x", "note y"]
-
-
 @requirement("retry:rest")
 async def test_an_execution_without_a_plan_is_planned_again() -> None:
     ledger = Ledger()

@@ -74,14 +74,11 @@ def test_the_offered_rule_lets_no_call_pass_with_an_argument_that_nobody_approve
 UNBOUND: list[list[Any]] = [
     [f"free text {place}" for place in range(10)],
     [f"https://{place}.example/" for place in range(10)],
-    [f"/{place}/a" for place in range(10)],
     [*["a"] * 9, 1],
     [*[["a"]] * 9, ["b"]],
     [None] * 10,
     ["a\u202eb"] * 10,
     ["\ud800"] * 10,
-    ["x" * 1_000] * 10,
-    [{}] * 10,
     [*[10**400] * 10],
 ]
 

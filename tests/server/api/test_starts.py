@@ -267,30 +267,6 @@ def opened(home: Path, ledger: Ledger | None = None) -> AbstractAsyncContextMana
     return warden(ledger or Ledger(), settings=Settings(home=home))
 
 
-@requirement("plans:version")
-async def test_a_saved_plan_runs_with_its_inputs_and_leaves_name_and_version_in_log_view_and_audit(
-    tmp_path: Path,
-) -> None:
-    ledger = Ledger()
-    async with opened(tmp_path, ledger) as made:
-        [known] = [line for line in await made.plans() if line.name == "remind"]
-        done = await made.run_plan("remind", {"customer": "Ada"})
-        other = await made.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
-        assert other.saved_plan is None and "savedPlan" not in to_json(other)
-        service = made.service
-        [first, *_] = await service.engine.store.read(done.execution_id, 0)
-        [run] = [row.entry for row in await service.engine.store.audit_rows() if row.entry.kind == "plan_run"]
-        assert (await service.audit.verify()).is_whole
-    assert (done.status, done.goal, ledger.lines) == ("completed", "Remind a customer", ["note 1 x Ada", "note x"])
-    assert to_json(done)["savedPlan"] == {"name": "remind", "version": known.version}
-    assert isinstance(first.event, ev.ExecutionCreated)
-    assert first.event.saved_plan == ev.PlanVersion(name="remind", digest=known.version)
-    assert run.execution_id == done.execution_id
-    assert (run.facts["plan"], run.facts["version"]) == ("remind", known.version)
-    assert (known.name, known.title, known.source) == ("remind", "Remind a customer", "home")
-    assert known.inputs is not None and known.inputs["required"] == ["customer"]
-
-
 @requirement("key:once")
 async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
     ledger = Ledger()

@@ -1,36 +1,22 @@
 """`approve` and `reject`: what is refused, what is recorded and as whose word, with a code and at real terminals."""
 
 import asyncio
-import json
 import os
-import shlex
 import signal
 import subprocess
-import sys
-from pathlib import Path
-
-import anyio
-import anyio.lowlevel
-import anyio.to_thread
-import pytest
-from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.main import main
 from tests.kit import requirement
 from tests.server.cli.support import (
     ERASE,
     Cli,
     Open,
-    PtyTerminal,
     at_terminal,
     clean_environment,
     command_line,
-    run_on_terminal,
     step,
 )
-from tests.support.wardens import Ledger, plan, tool_step
 
 
 def test_what_cannot_be_decided_without_a_terminal_is_refused_with_the_reason(cli: Cli) -> None:
@@ -113,30 +99,6 @@ async def hold() -> str:
 
 
 @at_terminal
-def test_the_decision_is_recorded_even_if_the_call_fails_then(cli: Cli, terminal: Open) -> None:
-    tools = cli.home / "tools.py"
-    tools.write_text(
-        tools.read_text().replace('return {"erased": len(ids)}', 'raise planwarden.ToolError("it is locked")')
-    )
-    suspension_id = cli.run_to_question(ERASE)
-    person = terminal("approve", suspension_id)
-    assert person.play(CHOICE, "> y") == 0
-    assert "it is locked" in person.text and cli.main("show", "--json").json["status"] == "failed"
-
-
-@at_terminal
-def test_one_question_is_decided_and_the_command_says_what_waits_next(cli: Cli, terminal: Open) -> None:
-    other = cli.run_to_question(ERASE)
-    suspension_id = cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
-    person = terminal("approve", suspension_id[:12])
-    assert person.play(CHOICE, "> y") == 0
-    [left, following] = [found["suspensionId"] for found in cli.main("list", "--json").json["suspensions"]]
-    assert left == other and cli.ledger == ["erase [1, 2] none"]
-    assert following[:8] in person.text and following not in person.text
-    assert "1 other question waits for a person" in person.text
-
-
-@at_terminal
 def test_alone_it_goes_through_the_open_ones_and_those_that_come_up(cli: Cli, terminal: Open) -> None:
     cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
     cli.run_to_question(step("third", "erase", {"ids": [3]}))
@@ -157,26 +119,6 @@ def test_alone_it_needs_a_terminal_unless_nothing_waits(cli: Cli) -> None:
     assert cli.main("approve", "--json").json == {"decided": [], "open": 0}
     cli.run_to_question(ERASE)
     assert cli.main("approve").code == 2 and cli.ledger == []
-
-
-async def _ask(home: Path) -> planwarden.Execution:
-    async with planwarden.Warden(home=home, tools=Ledger().tools()) as warden:
-        return await warden.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})), wait_seconds=30)
-
-
-@at_terminal
-def test_the_command_of_a_question_in_an_embedded_warden_finds_the_question(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PLANWARDEN_HOME", raising=False)
-    home = tmp_path / "a home"
-    asked = anyio.run(_ask, home)
-    [question] = asked.suspensions
-    command = question.how_to_answer.command
-    assert command is not None and f"`{command}`" in asked.next_action
-    program, *words = shlex.split(command)
-    assert (program, words[-2:]) == ("planwarden", ["approve", question.suspension_id])
-    assert main([*words[:-2], "reject", question.suspension_id]) == 0
 
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
@@ -214,17 +156,6 @@ def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, termi
     person.expect("What was typed before this question could be read was dropped.")
     assert person.play(CHOICE, "> n", "Why not?", "> ") == 1
     assert person.text.count("was dropped") == 1 and cli.ledger == []
-
-
-@at_terminal
-def test_json_goes_to_standard_output_and_the_question_to_standard_error(cli: Cli) -> None:
-    suspension_id = cli.run_to_question(ERASE)
-    path = cli.home / "out.json"
-    words = " ".join(command_line("--home", str(cli.home), "approve", suspension_id, "--json"))
-    person = run_on_terminal(["/bin/sh", "-c", f"{words} > {path}"])
-    assert person.play("Tool: erase", CHOICE, "> y") == 0
-    person.close()
-    assert json.loads(path.read_text())["status"] == "completed"
 
 
 @at_terminal
@@ -267,49 +198,3 @@ def test_an_interrupted_run_exits_quietly_and_is_not_finished(cli: Cli) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
     assert cli.main("show", "--json").json["status"] == "running"
-
-
-@at_terminal
-def test_a_person_can_answer_a_question_of_an_execution_that_another_process_runs(cli: Cli, terminal: Open) -> None:
-    with (cli.home / "tools.py").open("a") as tools:
-        tools.write(HOLD)
-    plan: JsonValue = {
-        "todoList": [
-            step("hold", "hold", dependencies=[]),
-            {**ERASE, "dependencies": []},
-            {**FIND, "dependencies": ["hold"]},
-        ]
-    }
-
-    async def own() -> PtyTerminal:
-        async with planwarden.Warden(cli.home) as warden:
-            await warden.execute_plan(plan, wait_seconds=0)
-            with anyio.fail_after(60):
-                while not (page := await warden.list_suspensions()).suspensions:
-                    await anyio.lowlevel.checkpoint()
-            person = terminal("reject", page.suspensions[0].suspension_id, "--reason", "no")
-            watching = "Another planwarden process runs this execution; watching it."
-            await anyio.to_thread.run_sync(person.expect, watching)
-            sys.modules["planwarden_tools_tools"].free.set()
-            assert await anyio.to_thread.run_sync(person.finish) == 0
-            return person
-
-    person = asyncio.run(own())
-    assert 'hold() → "held"' in person.text and "⊘ erase" in person.text and cli.ledger == ["find old"]
-
-
-@at_terminal
-def test_an_execution_with_unknown_tools_is_not_continued_here(cli: Cli, terminal: Open) -> None:
-    @planwarden.tool(name="elsewhere")
-    async def elsewhere() -> str:
-        """Exists only in a program."""
-        return "there"
-
-    async def ask() -> str:
-        async with planwarden.Warden(cli.home, tools=[elsewhere]) as warden:
-            execution = await warden.execute_plan({"todoList": [step("a", "elsewhere")]})
-            return execution.suspensions[0].suspension_id
-
-    person = terminal("approve", asyncio.run(ask()))
-    assert person.finish() == 2
-    assert "'elsewhere'" in person.text and CHOICE not in person.text

@@ -108,17 +108,6 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
     assert cli.newest_thread != thread_id
 
 
-def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
-    asked: set[str] = set()
-    # There are sixteen first digits.
-    while len(asked) == len({name[0] for name in asked}):
-        asked.add(cli.run_to_question(ERASE))
-    [digit] = [name[0] for name in asked if sum(other[0] == name[0] for other in asked) == 2][:1]
-    result = cli.main("reject", digit)
-    assert result.code == 2 and "several ids begin" in result.err
-    assert all(name in result.err for name in asked if name[0] == digit)
-
-
 @requirement("show:at")
 def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
     suspension_id = cli.run_to_question(FIND, ERASE)
@@ -138,17 +127,6 @@ def test_show_at_is_the_execution_as_it_was_after_that_event(cli: Cli) -> None:
         result = cli.main("show", "--at", wrong)
         assert result.code == 2 and f"has no event {wrong}; it has events 1 to {count}" in result.err
     assert cli.main("show", "--at", "1", "--artifact", "x").code == 2
-
-
-@requirement("show:at")
-def test_show_draws_the_graph_of_a_plan_in_three_forms(cli: Cli) -> None:
-    plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
-    assert cli.main("run", plan, "--json").code == 3
-    text, svg, mermaid = (cli.main("show", "--graph", form).out for form in ("text", "svg", "mermaid"))
-    assert text.splitlines()[1:] == ["✓ 1. a: done · find", "? 2. b: waits for a person · erase"]
-    assert svg.startswith("<svg xmlns=") and mermaid.startswith("flowchart TD\n  n0[")
-    assert "not begun" in cli.main("show", "--graph", "--at", "3").out
-    assert cli.main("show", "--graph", "svg", "--json").code == 2 and cli.main("show", "--graph", "png").code == 2
 
 
 def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: Cli) -> None:

@@ -107,16 +107,6 @@ def test_the_replay_says_what_the_rules_would_have_done_with_the_calls_of_the_lo
     assert shown.code == 0 and "rule 1: 1 would run without a question, 1 would be asked about (1 because" in shown.out
 
 
-@requirement("rules:calls")
-def test_the_call_command_goes_by_the_rules_too(cli: Cli) -> None:
-    write(cli, RULES.replace('when = { note = { domain = "example.com" } }', 'when = { note = { prefix = "x" } }'))
-    passed = cli.main("call", "erase", "--arg", "ids=[1]")
-    denied = cli.main("call", "erase", "--arg", "ids=[100]")
-    assert passed.code == 0 and "(allowed by rule 1)" in passed.err + passed.out
-    assert denied.code == 1 and "rule 3 of the operator denies it: those are kept" in denied.err + denied.out
-    assert cli.ledger == ["erase [1] none"]
-
-
 ALLOW = ("grant", "add", "erase", "--plan", "weekly", "--step", "purge", "--uses-per-day", "9", "--for", "90d")
 FIND = step("find", "find", {"topic": "old"})
 PURGE = step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}, "note": "weekly"})

@@ -26,31 +26,6 @@ def test_a_plan_that_needs_nobody_runs_to_its_end_and_json_is_one_document_equal
     assert piped.json == cli.ask(lambda warden: warden.get_execution(piped.json["threadId"]))
 
 
-@requirement("key:once")
-def test_a_run_started_again_with_its_key_goes_on_with_the_first_one(cli: Cli) -> None:
-    cli.set_risk("erase", "confirm")
-    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE]})
-    first = cli.main("run", path, "--key", "monday", "--json")
-    again = cli.main("run", path, "--key", "monday", "--json", "--yes")
-    after = cli.main("run", path, "--key", "monday")
-    assert (first.code, again.code, after.code) == (3, 0, 0)
-    assert first.json["executionId"] == again.json["executionId"] and again.json["status"] == "completed"
-    assert "Key 'monday' has started this before; nothing new was started." in after.out
-    assert "2 of 2 steps completed" in after.out
-    assert cli.ledger == ["find old", "erase [1, 2] none"]
-
-
-@requirement("rehearsal:record", "rehearsal:nothing-done")
-def test_a_rehearsed_plan_shows_what_it_would_do_and_whom_it_would_ask(cli: Cli) -> None:
-    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE]})
-    shown = cli.main("run", path, "--rehearse", "--yes")
-    found = cli.main("run", path, "--rehearse", "--json")
-    assert (shown.code, found.code, found.json["status"]) == (0, 0, "rehearsed")
-    assert "not done: would ask a person first (dangerous, needs human)" in shown.out
-    assert "== rehearsed ==" in shown.out and "1 call(s) were not made, 1 would ask a person" in shown.out
-    assert cli.ledger == ["find old", "find old"]
-
-
 @requirement("plan:forecast")
 def test_a_checked_plan_shows_whom_it_will_ask_and_runs_nothing(cli: Cli) -> None:
     bound = step("more", "erase", {"ids": {"$from": "find", "pointer": "/ids"}})
@@ -138,12 +113,6 @@ def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli) -> Non
         assert expected in failed.json["error"]["message"]
 
 
-def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
-    plan: JsonValue = {"todoList": [step("sum", "calculator", {"expression": "1 +"})]}
-    result = cli.main("run", cli.write("plan.json", plan))
-    assert result.code == 1 and "✗ sum" in result.out and "tool_error" in result.out
-
-
 CONFIRM = step("confirm", "displayConfirmation", {"action": "Go on?"})
 FIND = step("find", "find", {"topic": "x"})
 LETTER: JsonValue = {
@@ -187,15 +156,6 @@ def test_retry_asks_again_runs_from_a_step_again_or_goes_on_with_another_plan(cl
     assert done.json["status"] == "completed" and cli.ledger == ["find x", "find y"]
     again = cli.main("retry", thread_id, "--from", "again", "--json")
     assert again.json["status"] == "completed" and cli.ledger == ["find x", "find y", "find y"]
-
-
-@requirement("retry:fork")
-def test_an_input_is_changed_and_the_others_stay_as_they_were(cli: Cli) -> None:
-    thread_id = run_letter(cli, "--input", "note=first")
-    inputs = cli.write("inputs.json", {"topic": "008"})
-    forked = cli.main("retry", thread_id, "--from", "find", "--inputs", inputs, "--input", "note=last", "--json").json
-    assert forked["suspensions"][0]["toolCall"]["arguments"]["note"] == "last"
-    assert cli.ledger == ["find 007", "find 008"]
 
 
 @requirement("retry:refused")

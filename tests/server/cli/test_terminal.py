@@ -3,9 +3,6 @@
 import asyncio
 import io
 import json
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,17 +15,16 @@ from rich.text import Text
 import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.cli.commands.decide import approve
 from planwarden.server.cli.commands.run import run_plan
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.output import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
-from planwarden.server.cli.terminal.lines import Style, TerminalLine, step_lines, value_summary
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, value_summary
 from planwarden.server.cli.terminal.terminal import THEME, Terminal
 from planwarden.server.views.instants import format_age
-from tests.kit import Ledger, confirm, model_step, plan, requirement, says, tool_step, warden
+from tests.kit import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, TypedTerminal, step
 from tests.support.wardens import end_at_once
 from tests.tools.downstream.support import wait_until
@@ -96,15 +92,6 @@ def test_each_field_of_a_form_is_asked_again_until_it_fits(cli: Cli) -> None:
         assert said in terminal.shown
 
 
-def test_arguments_can_be_edited_in_the_editor(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    editor = tmp_path / "editor.py"
-    editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
-    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
-    terminal = TypedTerminal("e", "y")
-    assert run(cli, terminal, ERASE).status == "completed" and cli.ledger == ["erase [8] none"]
-    assert 'The call would run with {"ids": [8]}' in terminal.shown
-
-
 def _ask_rows(cli: Cli, count: int, *typed: str) -> tuple[ExecutionState, str]:
     items: list[JsonValue] = [*range(count)]
     terminal = TypedTerminal(*typed)
@@ -119,14 +106,6 @@ def test_rows_that_were_not_on_the_screen_are_not_approved_by_a_single_letter(cl
     first, _, rest = shown.partition("Rows 1 to 20 of 45, page 1 of 3")
     assert "row 21" not in first and "Rows 21-45 were not on the screen" in rest
     assert "Rows 21 to 40 of 45, page 2 of 3" in rest and "Rows 41-45 were not on the screen" in rest
-
-
-@requirement("terminal:rows")
-def test_a_row_is_edited_field_by_field_and_enter_keeps_a_value(cli: Cli) -> None:
-    execution, shown = _ask_rows(cli, 2, "e", "7", "e", "1", "", "by hand", "e", "2", "[1", "s", "0", "y")
-    assert execution.status == "completed" and cli.ledger == ["erase [0] by hand", "erase [1] none"]
-    assert 'Row 1 would run with {"ids": [0], "note": "by hand"}' in shown and "That is not valid JSON" in shown
-    assert "Name one row from 1 to 2" in shown and "Name rows from 1 to 2" in shown
 
 
 @pytest.mark.parametrize(
@@ -164,16 +143,6 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
     assert (again.code, again.json) == (0, result.json)
 
 
-def test_a_long_wait_is_left_to_a_server(cli: Cli) -> None:
-    suspension_id = cli.run_to_question(CONFIRM, ERASE, step("pause", "wait", {"seconds": 7_200}))
-    terminal = TypedTerminal("y")
-    session = CliSession(CliContext.load(cli.home, None), terminal, patience_s=60)
-    execution = approve(session, suspension_id).execution
-    session.draw_outcome(execution)
-    assert (execution.status, exit_code(execution)) == ("suspended", 3)
-    assert "waits until" in terminal.shown and "planwarden serve" in terminal.shown
-
-
 @requirement("plan:review")
 def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli) -> None:
     edited = json.dumps({"todoList": [step("find", "find", {"topic": "new"})]})
@@ -197,23 +166,6 @@ class RecordedStream(io.TextIOWrapper):
     def getvalue(self) -> str:
         self.flush()
         return self._bytes.getvalue().decode(self.encoding)
-
-
-def ran(document: dict[str, JsonValue], script: Sequence[JsonValue] | None = None) -> ExecutionState:
-    """Runs a plan until it ends or waits, and returns its state."""
-
-    async def work() -> ExecutionState:
-        async with warden(Ledger(), script=script) as w:
-            execution = await w.execute_plan(document)
-            return await w.service.engine.find(execution.execution_id)
-
-    return asyncio.run(work())
-
-
-def test_an_advisory_step_without_calls_is_not_shown_as_proven() -> None:
-    execution = ran(plan(model_step("a", "note", toolValidationMode="advisory")), [says("I wrote it.")])
-    _, *lines = [line.text for line in step_lines(execution, execution.steps["a"])]
-    assert lines == ['the model only wrote: "I wrote it."', "advisory: went on without note"]
 
 
 def test_values_are_summarized_and_ages_use_the_largest_unit_that_fits() -> None:
@@ -241,18 +193,6 @@ def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii
     assert not terminal.can_ask
     terminal.keyboard.close()
     assert not terminal.can_ask
-
-
-def test_plain_lines_appear_once_per_step() -> None:
-    paper = RecordedStream("utf-8")
-    terminal = Terminal(paper)
-    execution = ran(plan(tool_step("a", "find", {"topic": "t"}), confirm("b")))
-    for _ in range(3):
-        with terminal.live() as update:
-            update(execution)
-            update(execution)
-    assert paper.getvalue().count("✓ a") == 1
-    assert paper.getvalue().count("? b") == 1
 
 
 FLAT: JsonValue = {"size": {"type": "number"}, "note": {"type": "string", "maxLength": 3}}

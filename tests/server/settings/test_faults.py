@@ -25,25 +25,20 @@ TABLE_FAULTS = [
         for wrong in ("21", "true", '"5"', "5.0", "1" + "0" * 400)
     ),
     ("[approvals]\ntrust_caller = 1", "approvals.trust_caller: must be true or false"),
-    ('[approvals]\ncritical = "none"', "approvals.critical: must be 'signed' or 'second'"),
     (
         '[approvals]\napprovers = ["a", ""]',
         "approvals.approvers[1]: must be text (1 or more characters, at most 200 characters)",
     ),
     ("[approvals]\nremind_after_s = [1, 0]", "remind_after_s[1]: must be a number (more than 0, at most 2592000)"),
     ("[approvals]\nescalate_after_s = nan", "escalate_after_s: must be a number (at least 0, at most 2592000)"),
-    ("[execution]\nwaitSeconds = inf", "execution.waitSeconds: must be a number (at least 0, at most 300)"),
     ("[execution]\nwaitSeconds = 1" + "0" * 400, "waitSeconds: must be a number (at least 0, at most 300)"),
     ('[plans]\nfolders = "plans"', "plans.folders: must be a list (at most 20 entries)"),
     ("[retention]\ndays = 2026-01-01", "retention.days: must be a whole number (at least 1)"),
     ("approvals = 3", "planwarden.toml.approvals: must be a table"),
     ("[tools]\npyton = 3", "planwarden.toml.tools.pyton: must be a table (did you mean 'python'?)"),
-    ("tools = 3", "planwarden.toml.tools: must be a table"),
     ('[otel]\nendpoint = "http://["', "otel: endpoint must be http://host:4318 or https://host"),
-    ('[otel]\nendpoint = "http://key@h"', "otel: endpoint must be http://host:4318 or https://host"),
     ('[http]\nhost = "x"', "unknown key planwarden.toml.http.host"),
     ("notify = 3", "planwarden.toml.notify: must be a list"),
-    ("[tools.a]\nremind_after_s = ['5']", "remind_after_s"),
     ("[tools.a]\nremind_after_s = [5, 60]\nanswer_within_s = 60", "nobody is reminded after 60 s"),
     *(
         (f"[tools.a]\n{key} = {number}", key)
@@ -57,15 +52,12 @@ TABLE_FAULTS = [
 RULE = '[[rules]]\ntool = "pay"\n'
 RULE_FAULTS = [
     ("rules = 5", "list"),
-    ('[rules]\ntool = "pay"', "list"),
     ("rules = [5]", "rule 1: must be a table"),
     ('[[rules]]\nthen = "deny"', "rule 1.tool: Field required"),
     ('[[rules]]\ntool = 5\nthen = "deny"', "rule 1.tool: must be text (1 or more characters, at most 200 characters)"),
     ('[[rules]]\ntool = "pay me"\nthen = "deny"', "is no name or glob"),
-    ('[[rules]]\ntool = "[ab]*"\nthen = "deny"', "is no name or glob"),
     (RULE, "needs either then"),
     (RULE + 'then = "deny"\nrisk = "read"', "needs either then"),
-    (RULE + 'then = "denied"', "rule 1.then: must be 'allow', 'ask' or 'deny'"),
     (RULE + 'than = "deny"', "unknown key rule 1.than (did you mean 'then'?)"),
     (RULE + 'then = "deny"\nbecause = "a\\nb"', "because must be one line"),
     (RULE + 'then = "deny"\nwhen = { x = 5 }', "when.'x' must be a table such as { max = 100 }, not 5"),
@@ -74,17 +66,14 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nwhen = { to = { iban = { prefix = "DE" } } }', 'with slashes, such as "to/iban"'),
     (RULE + 'then = "deny"\nwhen = { x = { items = { max = 5 } } }', "short forms stand only at the top"),
     (RULE + 'then = "deny"\nwhen = { x = { max = true } }', "has max = True, which is not a number"),
-    (RULE + 'then = "deny"\nwhen = { x = { max = nan } }', "which is not JSON"),
     (RULE + 'then = "deny"\nwhen = { x = { min = 5, max = 4 } }', "min 5 above max 4"),
     (RULE + 'then = "deny"\nwhen = { x = { in = "EUR" } }', "which is not a list of values"),
     (RULE + 'then = "deny"\nwhen = { x = { in = [1979-05-27] } }', "write dates as text"),
-    (RULE + 'then = "deny"\nwhen = { x = { const = 1979-05-27 } }', "write dates as text"),
     (RULE + 'then = "deny"\nwhen = { x = { prefix = "" } }', "which is not a text of 1 to"),
     *(
         (RULE + f'then = "deny"\nwhen = {{ x = {{ matches = "{pattern}" }} }}', "has a 'matches' that is not usable")
         for pattern in ("(", "a)|(?:b", "(?=a)")
     ),
-    (RULE + 'then = "deny"\nwhen = { x = { length = 5 } }', "has length = 5; write { min = 1, max = 200 }"),
     (RULE + 'then = "deny"\nwhen = { x = { length = { min = 5, max = 4 } } }', "nothing matches"),
     (RULE + 'then = "deny"\nwhen = { x = { domain = "*.example.com" } }', "no name of a host"),
     (RULE + 'then = "deny"\nwhen = { x = { under = "data" } }', "which is not an absolute folder"),
@@ -92,25 +81,16 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nwhen = { "a~b" = { max = 5 } }', "is no JSON Pointer"),
     (RULE + 'then = "deny"\nwhen = { a = { max = 5 }, "/a" = { min = 1 } }', "the same place twice"),
     (RULE + 'then = "deny"\nbudget = [{ count = 5, per = "day" }]', 'goes with then = "allow" only'),
-    (RULE + 'then = "allow"\nbudget = [5]', "rule 1.budget[0]: must be a table"),
     (RULE + 'then = "allow"\nbudget = [{ count = 5 }]', "rule 1.budget[0].per: Field required"),
     (
         RULE + 'then = "allow"\nbudget = [{ count = 5, sum = "x", per = "day" }]',
         "needs either sum and limit, or count",
     ),
     (
-        RULE + 'then = "allow"\nbudget = [{ sum = "x", limit = -5, per = "day" }]',
-        "rule 1.budget[0].limit: must be a number (more than 0)",
-    ),
-    (
         RULE + 'then = "allow"\nbudget = [{ count = 5, per = "year" }]',
         "rule 1.budget[0].per: must be 'hour', 'day', 'week' or 'month'",
     ),
     ((RULE + 'then = "deny"\n') * 501, "rules: must be a list (at most 500 entries)"),
-    (
-        RULE + 'then = "deny"\nwhen = {' + ", ".join(f"x{n} = {{ max = 5 }}" for n in range(21)) + "}",
-        "rule 1.when: must be a table (at most 20 entries)",
-    ),
     (RULE + 'then = "deny"\nwhen = { x = { in = [' + "1, " * 1_001 + "] } }", "the limit is 1000"),
     (RULE + 'then = "deny"\nwhen = { x = ' + "{ not = " * 30 + "{ max = 5 }" + " }" * 31, "nested deeper"),
 ]
@@ -160,30 +140,13 @@ def test_a_denied_call_has_its_reason_and_a_blocking_tool_has_no_rules(tmp_path:
 TOOL = ToolDefinition(name="refund", description="", input_schema={}, risk="read")
 
 
-@requirement("rules:once")
-def test_a_tool_has_a_key_for_ninety_days_or_as_many_as_are_said(tmp_path: Path) -> None:
-    settings = load(tmp_path, '[tools."refund"]\nonce = ["/payment_id", "/lines/0"]\n')
-    policy = settings.policy
-    assert settings.apply_to(TOOL).digest == TOOL.digest, "a key is not part of the definition"
-    found = policy.find_once("refund")
-    assert found is not None and (found.pointers, found.keep_s) == (("/payment_id", "/lines/0"), 90 * 86_400)
-    assert policy.find_once("pay") is None
-    shorter = load(tmp_path, '[tools."refund"]\nonce = ["/payment_id"]\nonce_days = 0.5\n').policy
-    found = shorter.find_once("refund")
-    assert found is not None and found.keep_s == 43_200
-    assert len({policy.policy_digest, shorter.policy_digest, load(tmp_path, "").policy.policy_digest}) == 3
-
-
 ONCE_FAULTS = [
     ("once = []", "once"),
     ('once = ["payment_id"]', "is no JSON pointer"),
-    ('once = ["/a~2"]', "is no JSON pointer"),
     ('once = [""]', "once"),
     ('once = ["/a", "/a"]', "names a pointer twice"),
-    ('once = "/a"', "once"),
     ("once_days = 3", "goes with once"),
     ('once = ["/a"]\nonce_days = 0', "once_days"),
-    ('once = ["/a"]\nonce_days = 1e9', "once_days"),
     (f"once = {[f'/{n}' for n in range(11)]}", "once"),
 ]
 """What may not stand in the table of a tool."""
@@ -244,12 +207,6 @@ def test_a_message_holds_no_value(tmp_path: Path) -> None:
         with pytest.raises(InvalidArguments) as refused:
             load(tmp_path, text)
         assert "geheim" not in refused.value.message
-
-
-def test_a_whole_number_stands_for_seconds(tmp_path: Path) -> None:
-    whole = load(tmp_path, '[tools."x"]\ntimeout_s = 60\n')
-    assert whole.tools["x"].list_changes() == {"timeout_s": 60.0}
-    assert whole.policy.policy_digest == load(tmp_path, '[tools."x"]\ntimeout_s = 60.0\n').policy.policy_digest
 
 
 def test_the_digest_of_the_policy_is_the_same_in_every_version(tmp_path: Path) -> None:

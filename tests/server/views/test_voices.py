@@ -35,18 +35,12 @@ from planwarden.server.views.facts import (
 from planwarden.server.views.question_text import build_voices
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from tests.kit import (
-    Cli,
     Client,
     Suspension,
-    calls,
-    decide,
     first_only,
-    make_home,
-    model_step,
     plan,
     requirement,
     tool_step,
-    warden,
 )
 from tests.server.inbox.support import Page, open_inbox
 from tests.server.mcp.support import Person, ids_of, ok, served
@@ -276,17 +270,6 @@ async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(tm
         assert IMITATION not in line
 
 
-@pytest.mark.anyio
-@requirement("voices:apart")
-async def test_a_second_try_of_a_model_is_called_a_retry() -> None:
-    script = [calls(("flaky", {"to": to})) for to in ("ann", "bob")]
-    async with warden(tools=[flaky], script=script) as made:
-        first = await made.execute_plan(plan(model_step("s", "flaky")))
-        assert first.suspensions[0].found == ()
-        [again] = (await decide(made, first)).suspensions
-    assert again.found == ("This is a retry: an earlier call of flaky in this step failed.",)
-
-
 PICTURE, KEYCAP = "\ufe0f", "\u20e3"
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
 
@@ -378,11 +361,3 @@ def test_right_to_left_words_are_isolated_and_nothing_else_is(text: str, shown: 
 def test_a_value_that_is_cut_inside_such_words_isolates_nothing_else() -> None:
     for length in range(VALUE_CHARS - 4, VALUE_CHARS + 8):
         assert not has_loose_words(format_value("x" * (length - 10) + "אבגדהוזחטי" * 3))
-
-
-@requirement("shown:right-to-left")
-def test_the_terminal_shows_such_words_isolated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli = Cli(make_home(tmp_path / "home"), capsys)
-    cli.run_to_question(tool_step("a", "erase", {"ids": [1], "note": PATH}))
-    said = cli.main("show").out
-    assert SHOWN in said and not has_loose_words(said)

@@ -25,7 +25,7 @@ from tests.kit import Authority, ManualClock, MemoryStore, first_only, plan, req
 from tests.support.doubles.hostile_http import HttpDouble, http_double
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
-from tests.tools.downstream.support import DOUBLE, WAIT_S, Place, approve, read_error, run_call, wait_until
+from tests.tools.downstream.support import WAIT_S, Place, approve, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -195,24 +195,6 @@ async def test_a_disabled_server_and_one_with_an_unset_variable_leave_the_others
     assert "secret" not in str(health)
 
 
-@requirement("downstream:alone")
-async def test_tools_of_a_server_that_does_not_start_say_why_and_return_with_it(place: Place) -> None:
-    script = place.home / "server.py"
-    script.write_text(DOUBLE.read_text(encoding="utf-8"))
-    place.configure({"d": {"command": sys.executable, "args": [str(script), "good", str(place.folder)]}})
-    async with place.warden() as warden:
-        await warden.search_tools()
-    script.write_text("raise SystemExit(7)\n")
-    async with place.warden() as warden:
-        execution = await run_call(warden, "d_echo", {"text": "x"})
-        assert "exit code 7; nothing was sent" in read_error(execution)
-        known = warden.tools.get("d_echo")
-        assert known is not None and known.unavailable == "its process ended with exit code 7"
-        with pytest.raises(planwarden.PlanwardenError, match="server 'd' is down: its process ended with exit code 7"):
-            await run_call(warden, "d_echo", {"text": "x"})
-        assert (await run_call(warden, "calculator", {"expression": "1+1"})).status == "completed"
-
-
 @requirement("downstream:adopted", "downstream:link")
 async def test_an_execution_of_another_process_waits_for_the_tools_that_were_never_listed_here(place: Place) -> None:
     clock = ManualClock()
@@ -234,19 +216,6 @@ async def test_an_execution_of_another_process_waits_for_the_tools_that_were_nev
         ended = await engine.wait(await engine.find(asked.execution_id), WAIT_S)
         assert ended.status == "completed", ended.steps
     assert place.ledger.count("note x") == 1
-
-
-async def test_the_operators_settings_apply_to_downstream_tools(place: Place) -> None:
-    settings = '[tools."d_note"]\nrisk = "read"\neffect = "idempotent"\ncapabilities = ["writing"]\n'
-    place.settings = settings + '[servers.d]\nstart = "eager"\n'
-    place.serve(d="good")
-    async with place.warden() as warden:
-        await wait_until(lambda: warden.tools.get("d_echo") is not None)
-        assert (await run_call(warden, "d_note", {"text": "x"})).status == "completed"
-        known = warden.tools.get("d_note")
-        assert known is not None and (known.effect, known.capabilities) == ("idempotent", ("writing",))
-        other = warden.tools.get("d_echo")
-        assert other is not None and other.risk == "dangerous"
 
 
 @requirement("downstream:link")

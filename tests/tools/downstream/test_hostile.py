@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.tools.downstream.connection import ConnectionTiming
-from planwarden.tools.downstream.transports.lines import LineReader, OversizedLine
 from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
 from tests.requirements import requirement
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
@@ -116,17 +115,6 @@ async def test_the_error_output_of_a_server_that_ends_is_kept_and_it_starts_agai
     assert [ConnectionTiming().pause_s(failures) for failures in (1, 2, 3, 4, 100)] == [0.5, 1.0, 2.0, 4.0, 60.0]
 
 
-@requirement("downstream:names")
-async def test_names_that_would_shadow_or_confuse_get_a_hash(place: Place) -> None:
-    place.configure({"d": place.entry("names"), "d_other": place.entry("good")})
-    async with place.warden() as warden:
-        await warden.search_tools()
-        sources = {found.name: found.source for found in warden.tools.definitions()}
-    assert (sources["displayConfirmation"], sources["d_other_note"]) == ("builtin", "d_other")
-    marked = [name for name, source in sources.items() if source == "d"]
-    assert "d_displayConfirmation" in marked and "d_read" not in marked and len(marked) == 9
-
-
 @requirement("downstream:words")
 async def test_instructions_in_descriptions_and_results_are_data(place: Place) -> None:
     place.serve(bad="words")
@@ -138,23 +126,3 @@ async def test_instructions_in_descriptions_and_results_are_data(place: Place) -
         assert isinstance(result, str) and result.startswith("TOOL_CALLS")
         assert [call.tool_name for call in execution.steps[0].actual_tool_calls] == ["bad_say"]
         assert place.ledger.count("note") == 0
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        (b'{"jsonrpc":"2.0","id":5,"result":{"id":9,"x":"%s"}}', 5),
-        (b'{"result":{"id":9,"x":"%s"},"jsonrpc":"2.0","id":6}', 6),
-        (b'{"result":{"x":"%s"},"id":8,"jsonrpc":"2.0"}', None),
-        (b'{"jsonrpc":"2.0","method":"x","params":{"id":9,"x":"%s"}}', None),
-    ],
-)
-def test_the_request_of_an_answer_that_is_too_large_is_found_at_either_end(line: bytes, wanted: int | None) -> None:
-    lines = LineReader(1_000)
-    head, tail = line.split(b"%s")
-    found = lines.feed(b"short\n" + head)
-    for _ in range(100):
-        assert lines.feed(b"y" * 10_000) == []
-    [short, long, after] = [*found, *lines.feed(tail + b"\nafter\n")]
-    assert (short, after) == (b"short", b"after")
-    assert isinstance(long, OversizedLine) and long.request_id == wanted and len(long.head) + len(long.tail) < 2_000

@@ -176,18 +176,6 @@ async def test_the_next_login_requests_further_rights_in_addition_to_the_old_one
 
 
 @requirement("downstream:login")
-async def test_a_server_that_needs_no_login_gets_none(place: Place, server: LoginServer) -> None:
-    server.is_open = True
-    assert not await log_in(place, server.visit)
-    assert (await find_stored(place).load()).tokens is None
-    place.settings += 'effect = "effect"\n'
-    place.configure({"d": {"url": server.url}})
-    async with place.warden() as warden:
-        # Its results have no type, and count as complete.
-        assert (await run_call(warden, "d_note")).status == "completed"
-
-
-@requirement("downstream:login")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
 async def test_the_command_shows_the_whole_address_and_waits_for_the_browser(place: Place, server: LoginServer) -> None:
     def shown() -> tuple[Pty, str]:

