@@ -35,15 +35,11 @@ async def _cut_off(*answered: Message) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    task = asyncio.create_task(_run(CutOffMiddleware(handle), receive, send))
+    task = asyncio.create_task(CutOffMiddleware(handle)({"type": "http"}, receive, send))
     await waiting.wait()
     task.cancel()
     await task
     return sent
-
-
-async def _run(app: CutOffMiddleware, receive: Receive, send: Send) -> None:
-    await app({"type": "http"}, receive, send)
 
 
 async def test_a_request_that_is_cut_off_is_told_that_the_server_ends_unless_its_answer_has_begun() -> None:

@@ -88,14 +88,6 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
 
 
 CHOICE = "Enter leaves it open]"
-HOLD = """
-free = anyio.Event()
-
-@planwarden.tool(risk='read')
-async def hold() -> str:
-    await free.wait()
-    return 'held'
-"""
 
 
 @at_terminal

@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.kit import requirement
 from tests.server.cli.support import ERASE, Cli, make_home, step
 from tests.support.full_store import make_url
 from tests.support.postgres import shared_server
-from tests.support.receiver import Manner, Receiver, reply_with, serve_receiver
+from tests.support.receiver import reply_with, serve_receiver
 
 
 def test_a_token_is_shown_once_listed_without_its_secret_and_revoked_by_id_or_name(cli: Cli) -> None:
@@ -56,43 +56,26 @@ def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli) -> None:
     assert "trust_caller" not in result.err and result.out == ""
 
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-
-
-@pytest.fixture(autouse=True)
-def hook_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOOK_SECRET", SECRET)
-
-
-@contextmanager
-def run_receiver(cli: Cli, *manners: Manner) -> Generator[Receiver]:
-    """Runs a receiver in its own event loop, and writes two channels to it into the settings of the home."""
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve_receiver(*manners)) as receiver:
-        file = cli.home / "planwarden.toml"
-        text = file.read_text() if file.exists() else ""
-        address = f"http://127.0.0.1:{receiver.port}"
-        text += (
-            f'\n[[notify]]\nkind = "webhook"\nname = "hook"\nurl = "{address}/t0psecret"\nsecret_env = "HOOK_SECRET"\n'
-        )
-        text += f'[[notify]]\nkind = "ntfy"\nname = "phone"\nurl = "{address}/t0psecret"\nevents = ["decided"]\n'
-        file.write_text(text)
-        yield receiver
-
-
-def test_notify_test_fails_with_the_reply_of_the_receiver(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notify_test_shows_what_each_receiver_answered_and_fails_where_it_is_a_refusal(cli: Cli) -> None:
     nobody = cli.main("notify", "test")
     assert nobody.code == 2 and "has no [[notify]] channel; docs/notifications.md" in nobody.err
-    with run_receiver(cli, reply_with(401)) as receiver:
+    manners = (reply_with(204), reply_with(401))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve_receiver(*manners)) as receiver:
+        url = f'url = "http://127.0.0.1:{receiver.port}/t0psecret"'
+        with (cli.home / "planwarden.toml").open("a") as file:
+            file.write(f'\n[[notify]]\nkind = "webhook"\nname = "hook"\n{url}\nsecret_env = "HOOK_SECRET"\n')
+            file.write(f'[[notify]]\nkind = "ntfy"\nname = "phone"\n{url}\nevents = ["decided"]\n')
+        sent = cli.main("notify", "test", "--channel", "phone")
+        assert sent.code == 0 and f"127.0.0.1:{receiver.port} answered 204" in sent.out
         failed = cli.main("notify", "test", "--channel", "phone")
-        assert failed.code == 1 and "answered 401" in failed.out and len(receiver.received) == 1
-        monkeypatch.delenv("HOOK_SECRET")
+        assert failed.code == 1 and "answered 401" in failed.out and "t0psecret" not in failed.out + failed.err
         lacking = cli.main("notify", "test", "--channel", "hook")
         assert lacking.code == 1 and "the environment variable HOOK_SECRET is not set" in lacking.out
         doctor = cli.main("doctor")
         assert doctor.code == 0 and "hook: the environment variable HOOK_SECRET is not set" in doctor.out
         unknown = cli.main("notify", "test", "--channel", "pager")
         assert unknown.code == 2 and "known are 'hook', 'phone'" in unknown.err
-        assert len(receiver.received) == 1
+        assert len(receiver.received) == 2
 
 
 KEY = base64.b64encode(bytes(range(32))).decode()

@@ -202,12 +202,7 @@ def test_the_status_says_what_in_the_folder_switches_claude_codes_hook_off(
     [
         ("codex", ".codex/config.toml", "[features]\nhooks = false\n", "features.hooks = false"),
         ("codex", ".codex/config.toml", "[features]\ncodex_hooks = false\n", "features.hooks = false"),
-        (
-            "codex",
-            ".codex/config.toml",
-            'profile = "p"\n[profiles.p.features]\nhooks = false\n',
-            "features.hooks = false",
-        ),
+        ("codex", ".codex/config.toml", f"{PROFILE}hooks = false\n", "features.hooks = false"),
         ("codex", ".codex/config.toml", f"[hooks.state.{HOOK}]\nenabled = false\n", "this hook off"),
         ("codex", "project/.codex/config.toml", "features = { hooks = false }\n", "features.hooks = false"),
         ("gemini", "project/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
