@@ -8,15 +8,7 @@ import subprocess
 import planwarden
 from planwarden.server.inbox.sessions import InboxAccess
 from tests.kit import requirement
-from tests.server.cli.support import (
-    ERASE,
-    Cli,
-    Open,
-    at_terminal,
-    clean_environment,
-    command_line,
-    step,
-)
+from tests.server.cli.support import ERASE, Cli, Open, at_terminal, clean_environment, command_line, step
 
 
 def test_what_cannot_be_decided_without_a_terminal_is_refused_with_the_reason(cli: Cli) -> None:
