@@ -233,13 +233,6 @@ def test_the_signature_is_that_of_the_specification() -> None:
     assert not any(is_timely("a", text, 100.0) for text in ("", "-1", "1e2", "١٠٠", "1" * 13, " 100"))
 
 
-def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
-    for text in ('[hooks."a/b"]\nplan = "p"\nsecret_env = "X"', '[hooks.a]\nplan = "p"', '[hooks.a]\nplam = "p"'):
-        (tmp_path / "planwarden.toml").write_text(text)
-        with pytest.raises(InvalidArguments, match="hooks"):
-            load_settings(home=tmp_path, environment={})
-
-
 @requirement("hook:send")
 async def test_hook_send_starts_the_plan_on_the_running_server_or_says_why_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ TABLE_FAULTS = [
     ),
     ("[approvals]\nqorum = 1", "unknown key planwarden.toml.approvals.qorum (did you mean 'quorum'?)"),
     ('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]', "quorum is 3, but approvers names 2"),
+    *((f"[hooks.{table}", "hooks") for table in ('"a/b"]\nplan = "p"\nsecret_env = "X"', 'a]\nplan = "p"')),
 ]
 """Each wrong value, and what is said of it: the key and what would be right."""
 RULE = '[[rules]]\ntool = "pay"\n'
