@@ -28,14 +28,7 @@ from planwarden.server.mcp.elicitation.compact_message import build_compact_mess
 from planwarden.server.views.facts import VALUE_CHARS, count_hidden, escape_rest, escape_text, format_value
 from planwarden.server.views.question_text import build_voices
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
-from tests.kit import (
-    Client,
-    Suspension,
-    first_only,
-    plan,
-    requirement,
-    tool_step,
-)
+from tests.kit import Client, Suspension, first_only, plan, requirement, tool_step
 from tests.server.inbox.support import Page, open_inbox
 from tests.server.mcp.support import Person, ids_of, ok, served
 
