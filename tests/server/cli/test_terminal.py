@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -92,6 +94,15 @@ def test_each_field_of_a_form_is_asked_again_until_it_fits(cli: Cli) -> None:
         assert said in terminal.shown
 
 
+def test_arguments_can_be_edited_in_the_editor(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    terminal = TypedTerminal("e", "y")
+    assert run(cli, terminal, ERASE).status == "completed" and cli.ledger == ["erase [8] none"]
+    assert 'The call would run with {"ids": [8]}' in terminal.shown
+
+
 def _ask_rows(cli: Cli, count: int, *typed: str) -> tuple[ExecutionState, str]:
     items: list[JsonValue] = [*range(count)]
     terminal = TypedTerminal(*typed)
@@ -106,6 +117,14 @@ def test_rows_that_were_not_on_the_screen_are_not_approved_by_a_single_letter(cl
     first, _, rest = shown.partition("Rows 1 to 20 of 45, page 1 of 3")
     assert "row 21" not in first and "Rows 21-45 were not on the screen" in rest
     assert "Rows 21 to 40 of 45, page 2 of 3" in rest and "Rows 41-45 were not on the screen" in rest
+
+
+@requirement("terminal:rows")
+def test_a_row_is_edited_field_by_field_and_enter_keeps_a_value(cli: Cli) -> None:
+    execution, shown = _ask_rows(cli, 2, "e", "7", "e", "1", "", "by hand", "e", "2", "[1", "s", "0", "y")
+    assert execution.status == "completed" and cli.ledger == ["erase [0] by hand", "erase [1] none"]
+    assert 'Row 1 would run with {"ids": [0], "note": "by hand"}' in shown and "That is not valid JSON" in shown
+    assert "Name one row from 1 to 2" in shown and "Name rows from 1 to 2" in shown
 
 
 @pytest.mark.parametrize(
