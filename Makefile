@@ -89,8 +89,8 @@ quick: $(READY) ## Test the most used behaviours
 test: $(READY) ## Run all tests that need neither a browser nor a registry
 	@$(RUN) pytest -n auto --dist worksteal -m "not browser"
 
-exhaustive: $(READY) ## Run the variants that `make test` leaves out, and hundreds of examples for each property
-	@$(RUN) pytest -n auto --dist worksteal --exhaustive -m exhaustive
+exhaustive: $(READY) ## Run the variants that `make test` leaves out, and hundreds of examples for each property; SEED= draws others
+	@$(RUN) pytest -n auto --dist worksteal --exhaustive -m exhaustive $(if $(SEED),--hypothesis-seed=$(SEED))
 
 browser: $(NODE_READY) ## Test the inbox in a real Chromium, with axe-core from npm; installs Chromium with apt-get where it is missing
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \

@@ -26,9 +26,10 @@ from tests.support.postgres import as_url, shared_server
 
 # How long an example takes says how busy the machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The same examples each time, so that `make test` passes where it passed; `make exhaustive` draws new ones.
+# The same examples each time, so that what passed passes again; `make exhaustive SEED=` draws others.
 settings.register_profile("planwarden", PATIENT, max_examples=20, derandomize=True)
-settings.register_profile("exhaustive", PATIENT, max_examples=200)
+settings.register_profile("exhaustive", PATIENT, max_examples=200, derandomize=True)
+settings.register_profile("drawn", PATIENT, max_examples=200)
 settings.load_profile("planwarden")
 
 # Hundreds of tests start programs: with no bytecode kept, each would compile all it imports again, most of its time.
@@ -61,7 +62,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--exhaustive"):
-        settings.load_profile("exhaustive")
+        settings.load_profile("drawn" if config.getoption("--hypothesis-seed") else "exhaustive")
 
 
 @pytest.hookimpl(tryfirst=True)

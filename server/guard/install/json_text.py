@@ -184,13 +184,13 @@ def _read_container(text: str, start: int, depth: int, *, is_object: bool) -> tu
     while text[place : place + 1] != closing:
         begin, key = place, ""
         if is_object:
-            found = _STRING.match(text, place)
-            if found is None:
+            if text[place : place + 1] != '"':
                 raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
-            key = str(json.loads(found[0]))
+            name_node, place = _read(text, place, depth)
+            key = str(name_node.value)
             if any(name == key for name, *_ in children):
                 raise InvalidArguments(f"it has the key {key[:80]!r} twice")
-            place = _skip(text, found.end())
+            place = _skip(text, place)
             if text[place : place + 1] != ":":
                 raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
             place = _skip(text, place + 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -293,6 +293,7 @@ def test_an_empty_file_gets_an_object_one_that_is_something_else_is_refused_and_
         assert set_member(text, ("permission", "bash"), "ask") == text
 
 
+@example('{"\\1"')
 @given(st.text(st.sampled_from('{}[]",:/* \n1ae\\'), max_size=30))
 def test_no_text_breaks_the_reader(text: str) -> None:
     try:
