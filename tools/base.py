@@ -48,6 +48,16 @@ def define(definition: ToolDefinition) -> ToolDefinition:
     return replace(definition, digest=digest(facts, context="definition/v1"))
 
 
+def build_object_schema(properties: dict[str, JsonValue], *required: str) -> dict[str, JsonValue]:
+    """Return the schema of an object that has these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list[JsonValue](required),
+        "additionalProperties": False,
+    }
+
+
 def as_tool(candidate: object) -> Tool:
     """Returns the `Tool` of a decorated function, or `candidate` itself when it is a `Tool`.
 

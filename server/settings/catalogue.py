@@ -25,8 +25,7 @@ from planwarden.tools.builtin.calculator import calculator_tool
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from planwarden.tools.web.extract import web_extract_tool
-from planwarden.tools.web.search import web_search_tool
-from planwarden.tools.web.search_service import search_endpoint_from_environment
+from planwarden.tools.web.search import search_endpoint_from_environment, web_search_tool
 
 # Imported when servers are configured or a warden opens, because a server's first answer does not need it.
 if TYPE_CHECKING:

@@ -6,12 +6,10 @@ import math
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import CallContext
-from planwarden.tools.builtin.arithmetic import MAX_MAGNITUDE
-from planwarden.tools.builtin.calculator import MAX_EXPRESSION_CHARS, calculate, calculator_tool
+from planwarden.tools.builtin.calculator import MAX_EXPRESSION_CHARS, MAX_MAGNITUDE, calculate, calculator_tool
 
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="e:s:1")
 NAMES = ("pi", "e", "sqrt", "log", "log10", "sin", "cos", "floor", "ceil", "gcd", "lcm", "factorial", "comb", "perm")
@@ -123,6 +121,3 @@ async def test_the_tool_reads_only_and_returns_the_result_as_json() -> None:
     tool = calculator_tool()
     assert (tool.definition.risk, tool.definition.effect, tool.definition.unavailable) == ("read", "read", None)
     assert await tool.call({"expression": "6 * 7"}, CONTEXT) == {"result": 42}
-    wrong: JsonValue = 5
-    with pytest.raises(ToolError, match="'expression'"):
-        await tool.call({"expression": wrong}, CONTEXT)

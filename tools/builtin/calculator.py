@@ -9,29 +9,33 @@ Not promised: decimal arithmetic. Numbers are Python's integers and its binary f
 """
 
 import ast
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import cast
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.tools.base import Tool, define
-from planwarden.tools.builtin.arithmetic import (
-    CONSTANTS,
-    FUNCTIONS,
-    LIST_FUNCTIONS,
-    OPERATORS,
-    TOO_LARGE,
-    Compute,
-    Number,
-    bounded,
-)
+from planwarden.tools.base import Tool, build_object_schema, define
+
+Number = int | float
+Compute = Callable[..., object]
 
 MAX_EXPRESSION_CHARS = 1_000
 MAX_NESTING = 100
 """Depth of the syntax tree. A level takes a few frames of Python's stack, which has 1,000."""
+MAX_MAGNITUDE = 10**308
+"""Every value stays below it. The largest double is larger, so every reader of the JSON gets a finite number."""
+MAX_MAGNITUDE_BITS = 1_024
+MAX_COMBINATORIAL = 1_000
+"""Largest argument of factorial, comb and perm."""
+TOO_LARGE = "the expression has a value of more than 308 digits; use smaller numbers or logarithms"
 
 
 def calculator_tool() -> Tool:
-    """The built-in `calculator`: `{"expression": "2 * (3 + 4)"}` returns `{"result": 14}`."""
+    """Return the built-in `calculator`: `{"expression": "2 * (3 + 4)"}` returns `{"result": 14}`."""
     definition = ToolDefinition(
         name="calculator",
         description=(
@@ -41,9 +45,8 @@ def calculator_tool() -> Tool:
             f"{', '.join(sorted(LIST_FUNCTIONS))} take numbers or one list, such as sum([1, 2, 3]). "
             "Angles are in radians; round() rounds halves to even. No variables, no text, no thousands separators."
         ),
-        input_schema={
-            "type": "object",
-            "properties": {
+        input_schema=build_object_schema(
+            {
                 "expression": {
                     "type": "string",
                     "minLength": 1,
@@ -51,15 +54,9 @@ def calculator_tool() -> Tool:
                     "description": "For example: round(1299 * 1.19, 2)",
                 }
             },
-            "required": ["expression"],
-            "additionalProperties": False,
-        },
-        output_schema={
-            "type": "object",
-            "properties": {"result": {"type": ["number", "boolean"]}},
-            "required": ["result"],
-            "additionalProperties": False,
-        },
+            "expression",
+        ),
+        output_schema=build_object_schema({"result": {"type": ["number", "boolean"]}}, "result"),
         capabilities=("math",),
         risk="read",
         effect="read",
@@ -69,16 +66,13 @@ def calculator_tool() -> Tool:
     )
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-        expression = arguments.get("expression")
-        if not isinstance(expression, str):
-            raise ToolError("calculator needs the argument 'expression', a string such as '2 * (3 + 4)'")
-        return {"result": calculate(expression)}
+        return {"result": calculate(str(arguments["expression"]))}
 
     return Tool(define(definition), call)
 
 
 def calculate(expression: str) -> Number | bool:
-    """Returns the value of `expression`: a finite number below `MAX_MAGNITUDE`, or a boolean for a condition.
+    """Return the value of `expression`: a finite number below `MAX_MAGNITUDE`, or a boolean for a condition.
 
     Raises:
         ToolError: the expression is not arithmetic, is too large to evaluate, or has no finite real value.
@@ -97,7 +91,7 @@ def calculate(expression: str) -> Number | bool:
             "the expression is a list, not a number; write numbers without thousands separators "
             "and pass lists to a function, such as sum([1, 2, 3])"
         )
-    return value if isinstance(value, bool) else bounded(value)
+    return value if isinstance(value, bool) else _check_size(value)
 
 
 def _parse(expression: str) -> ast.expr:
@@ -116,15 +110,18 @@ def _parse(expression: str) -> ast.expr:
 
 
 def _evaluate(node: ast.expr, depth: int = 1) -> object:
-    """Returns the value of `node`. It and the next two are the only list of what an expression may contain."""
+    """Return the value of `node`. It and the next two are the only list of what an expression may contain."""
     if depth > MAX_NESTING:
         raise ToolError(
             f"the expression is nested deeper than {MAX_NESTING} levels; write a long chain of + as sum([...]) "
             "or calculate it in parts"
         )
     match node:
+        case ast.Constant(value=int() | float() as value):
+            _check_size(value)
+            return value
         case ast.Constant():
-            return _read_constant(node.value)
+            raise ToolError(f"{str(node.value)[:40]!r} is not a real number; the calculator accepts nothing else")
         case ast.Name(id=name):
             if name not in CONSTANTS:
                 raise ToolError(f"{name!r} is not a constant; available are {', '.join(CONSTANTS)}")
@@ -132,51 +129,44 @@ def _evaluate(node: ast.expr, depth: int = 1) -> object:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return [_evaluate(part, depth + 1) for part in parts]
         case ast.Call(args=parts):
-            return _find_function(node)(*[_evaluate(part, depth + 1) for part in parts])
-        case ast.UnaryOp(op=operator, operand=operand):
-            return _find_operator(operator)(_evaluate(operand, depth + 1))
-        case ast.BinOp(op=operator, left=left, right=right):
-            return _find_operator(operator)(_evaluate(left, depth + 1), _evaluate(right, depth + 1))
+            return _call(_find_function(node), [_evaluate(part, depth + 1) for part in parts])
+        case ast.UnaryOp(op=sign, operand=operand):
+            return _operate(sign, _evaluate(operand, depth + 1))
+        case ast.BinOp(op=sign, left=left, right=right):
+            return _operate(sign, _evaluate(left, depth + 1), _evaluate(right, depth + 1))
         case _:
             return _evaluate_condition(node, depth + 1)
 
 
 def _evaluate_condition(node: ast.expr, depth: int) -> object:
-    """Returns the value of a node that computes only those of its operands that Python computes, each once."""
+    """Return the value of a node that computes only those of its operands that Python computes, each once."""
     value: object = None
     match node:
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            value = _evaluate(body if _evaluate(test, depth) else orelse, depth)
-        case ast.BoolOp(op=operator, values=parts):
+            return _evaluate(body if _evaluate(test, depth) else orelse, depth)
+        case ast.BoolOp(op=sign, values=parts):
             for value in (_evaluate(part, depth) for part in parts):
-                if bool(value) is isinstance(operator, ast.Or):
+                if bool(value) is isinstance(sign, ast.Or):
                     break
+            return value
         case ast.Compare():
-            value = _compare(node, depth)
+            return _compare(node, depth)
         case _:
             raise ToolError(f"the expression is not arithmetic: {type(node).__name__} is not supported")
-    return value
 
 
 def _compare(node: ast.Compare, depth: int) -> bool:
-    """Returns the value of a chain such as `1 < x <= 3`."""
+    """Return the value of a chain such as `1 < x <= 3`."""
     left = _evaluate(node.left, depth)
-    for operator, other in zip(node.ops, node.comparators, strict=True):
+    for sign, other in zip(node.ops, node.comparators, strict=True):
         right = _evaluate(other, depth)
-        if not _find_operator(operator)(left, right):
+        if not _operate(sign, left, right):
             return False
         left = right
     return True
 
 
-def _read_constant(value: object) -> Number:
-    if not isinstance(value, int | float):
-        raise ToolError(f"{str(value)[:40]!r} is not a real number; the calculator accepts nothing else")
-    bounded(value)
-    return value
-
-
-def _find_function(node: ast.Call) -> Compute:
+def _find_function(node: ast.Call) -> str:
     if not isinstance(node.func, ast.Name):
         raise ToolError("only functions can be called; write * for a product, such as 2 * (3 + 4)")
     name = node.func.id
@@ -184,13 +174,133 @@ def _find_function(node: ast.Call) -> Compute:
         raise ToolError(f"there is no function {name!r}; available are {', '.join(sorted(FUNCTIONS))}")
     if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
         raise ToolError(f"{name}() takes its arguments in order, without names and without *")
-    return FUNCTIONS[name]
+    return name
 
 
-def _find_operator(operation: ast.AST) -> Compute:
-    if isinstance(operation, ast.BitXor):
+def _call(name: str, values: list[object]) -> Number:
+    """Return the value of the function, of which those of `LIST_FUNCTIONS` take one list or several numbers."""
+    if name in LIST_FUNCTIONS:
+        values = cast("list[object]", values[0]) if len(values) == 1 and isinstance(values[0], list) else values
+        if not values:
+            raise ToolError(f"{name}() needs at least one number")
+    numbers = list(map(_read_number, values))
+    try:
+        return _check_size(FUNCTIONS[name](numbers) if name in LIST_FUNCTIONS else FUNCTIONS[name](*numbers))
+    except (ValueError, TypeError) as error:
+        raise ToolError(f"{name}() cannot be calculated: {error}") from error
+
+
+def _operate(sign: ast.AST, *values: object) -> object:
+    if isinstance(sign, ast.BitXor):
         # Python would read 2^10 as 8, which nobody who writes it means.
         raise ToolError("'^' is not a power here; write ** instead, such as 2 ** 10")
-    if type(operation) not in OPERATORS:
-        raise ToolError(f"the operator {type(operation).__name__} is not arithmetic")
-    return OPERATORS[type(operation)]
+    if type(sign) not in OPERATORS:
+        raise ToolError(f"the operator {type(sign).__name__} is not arithmetic")
+    value = OPERATORS[type(sign)](*map(_read_number, values))
+    return value if isinstance(value, bool) else _check_size(value)
+
+
+def _read_number(value: object) -> Number:
+    """Return `value` as an operand: a real number; True counts as 1."""
+    match value:
+        case bool():
+            return int(value)
+        case int() | float():
+            return value
+        case complex():
+            raise ToolError("the expression has no real value: it takes a root of a negative number")
+        case _:
+            raise ToolError("a list can only be the argument of a function, such as sum([1, 2, 3])")
+
+
+def _check_size(value: object) -> Number:
+    """Return `value`. Raises `ToolError` unless it is a finite real number below `MAX_MAGNITUDE`."""
+    number = _read_number(value)
+    if abs(number) >= MAX_MAGNITUDE:
+        raise ToolError(TOO_LARGE)
+    if math.isnan(number):
+        raise ToolError("the expression has no defined value (not a number)")
+    return number
+
+
+def _read_whole(value: Number, limit: int = MAX_MAGNITUDE) -> int:
+    """Return `value` as an integer from `-limit` to `limit`. Raises `ValueError` for anything else."""
+    if value != int(value):
+        raise ValueError(f"{value} is not a whole number")
+    if abs(value) > limit:
+        raise ValueError(f"its whole numbers must be at most {limit if limit < MAX_MAGNITUDE else '308 digits'}")
+    return int(value)
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    is_exact = isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1
+    if is_exact and (int(base).bit_length() - 1) * exponent > MAX_MAGNITUDE_BITS:
+        raise OverflowError
+    return _check_size(base**exponent)
+
+
+def _round(number: Number, digits: Number = 0, /) -> Number:
+    # Rounding an integer to -n digits computes 10 ** n first.
+    places = _read_whole(digits, 308)
+    return round(number, places) if places else round(number)
+
+
+def _lcm(values: Sequence[Number]) -> int:
+    # One pair at a time, so that the product of many numbers is refused before it is built.
+    return reduce(lambda left, right: int(_check_size(math.lcm(left, right))), map(_read_whole, values), 1)
+
+
+def _median(values: Sequence[Number]) -> Number:
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _limit_arguments(compute: Compute) -> Compute:
+    return lambda *values: compute(*(_read_whole(value, MAX_COMBINATORIAL) for value in values))
+
+
+CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e, "tau": math.tau}
+OPERATORS: dict[type[ast.AST], Compute] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: _power,
+    ast.LShift: lambda value, places: _read_whole(value) << _read_whole(places, MAX_MAGNITUDE_BITS),
+    ast.RShift: lambda value, places: _read_whole(value) >> _read_whole(places, MAX_MAGNITUDE_BITS),
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+LIST_FUNCTIONS: dict[str, Callable[[Sequence[Number]], object]] = {
+    "gcd": lambda values: math.gcd(*map(_read_whole, values)),
+    "lcm": _lcm,
+    "max": max,
+    "mean": lambda values: math.fsum(values) / len(values),
+    "median": _median,
+    "min": min,
+    "sum": sum,
+}
+_OF_MATH = (
+    *(math.sqrt, math.cbrt, math.exp, math.log, math.log2, math.log10),
+    *(math.sin, math.cos, math.tan, math.asin, math.acos, math.atan, math.atan2),
+    *(math.sinh, math.cosh, math.tanh, math.degrees, math.radians, math.hypot),
+    *(math.floor, math.ceil, math.trunc),
+)
+FUNCTIONS: dict[str, Compute] = {
+    **LIST_FUNCTIONS,
+    **{function.__name__: function for function in _OF_MATH},
+    "abs": abs,
+    "int": math.trunc,
+    "pow": _power,
+    "round": _round,
+    **{function.__name__: _limit_arguments(function) for function in (math.comb, math.factorial, math.perm)},
+}

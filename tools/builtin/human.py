@@ -9,7 +9,7 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import MAX_WAIT_S, CallContext, Risk, Suspend, ToolDefinition
-from planwarden.tools.base import Tool, define
+from planwarden.tools.base import Tool, build_object_schema, define
 
 MAX_ADDRESSEE_CHARS = 200
 
@@ -56,12 +56,7 @@ def _build_tool(
     definition = ToolDefinition(
         name=name,
         description=description,
-        input_schema={
-            "type": "object",
-            "properties": properties,
-            "required": list[JsonValue](required),
-            "additionalProperties": False,
-        },
+        input_schema=build_object_schema(properties, *required),
         capabilities=capabilities,
         risk=risk,
         effect="read",

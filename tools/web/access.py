@@ -41,38 +41,25 @@ WEB_PORTS = frozenset({80, 443, 8080, 8443})
 
 MAX_ADDRESSES_TRIED = 4
 
-_SPECIAL_RANGES: tuple[tuple[str, str], ...] = (
-    ("0.0.0.0/8", "unspecified"),
-    ("10.0.0.0/8", "private"),
-    ("100.64.0.0/10", "carrier-grade NAT"),
-    ("127.0.0.0/8", "loopback"),
+_SPECIAL_RANGES = {
+    "unspecified": "0.0.0.0/8 ::/128",
+    "private": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7",
+    "carrier-grade NAT": "100.64.0.0/10",
+    "loopback": "127.0.0.0/8 ::1/128",
     # The host agent of Azure: a public address that only a virtual machine reaches.
-    ("168.63.129.16/32", "cloud metadata"),
-    ("169.254.0.0/16", "link-local"),
-    ("172.16.0.0/12", "private"),
-    ("192.0.0.0/24", "reserved"),
-    ("192.0.2.0/24", "documentation"),
-    ("192.88.99.0/24", "6to4"),
-    ("192.168.0.0/16", "private"),
-    ("198.18.0.0/15", "benchmarking"),
-    ("198.51.100.0/24", "documentation"),
-    ("203.0.113.0/24", "documentation"),
-    ("224.0.0.0/4", "multicast"),
-    ("240.0.0.0/4", "reserved"),
-    ("::/128", "unspecified"),
-    ("::1/128", "loopback"),
-    ("::ffff:0:0/96", "IPv4-mapped"),
-    ("64:ff9b::/96", "NAT64"),
-    ("64:ff9b:1::/48", "NAT64"),
-    ("2001::/23", "reserved"),
-    ("2001:db8::/32", "documentation"),
-    ("2002::/16", "6to4"),
-    ("3fff::/20", "documentation"),
-    ("fc00::/7", "private"),
-    ("fe80::/10", "link-local"),
-    ("ff00::/8", "multicast"),
+    "cloud metadata": "168.63.129.16/32",
+    "link-local": "169.254.0.0/16 fe80::/10",
+    "documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
+    "6to4": "192.88.99.0/24 2002::/16",
+    "benchmarking": "198.18.0.0/15",
+    "multicast": "224.0.0.0/4 ff00::/8",
+    "IPv4-mapped": "::ffff:0:0/96",
+    "NAT64": "64:ff9b::/96 64:ff9b:1::/48",
+    "reserved": "192.0.0.0/24 240.0.0.0/4 2001::/23",
+}
+_SPECIAL_NETWORKS = tuple(
+    (ipaddress.ip_network(network), kind) for kind, networks in _SPECIAL_RANGES.items() for network in networks.split()
 )
-_SPECIAL_NETWORKS = tuple((ipaddress.ip_network(network), kind) for network, kind in _SPECIAL_RANGES)
 _GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
 
 

@@ -37,7 +37,7 @@ from planwarden.server.settings.models import build_model
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.sqlite.database import needs_write_lock
-from planwarden.tools.web.search_service import search_endpoint_from_environment
+from planwarden.tools.web.search import search_endpoint_from_environment
 
 PROBE_BYTES = 4096
 """Written into the home, and gone at once: a full disk may still take an empty file."""

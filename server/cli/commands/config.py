@@ -12,7 +12,7 @@ from planwarden.server.cli.output import DONE
 from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE, STORE_VARIABLE
 from planwarden.storage.location import read_location
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
-from planwarden.tools.web.search_service import KEY_VARIABLE, SEARCH_VARIABLE
+from planwarden.tools.web.search import KEY_VARIABLE, SEARCH_VARIABLE
 
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
 """Written into the block where they are set: a host starts planwarden without the environment of this shell."""

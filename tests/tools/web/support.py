@@ -18,6 +18,7 @@ from pydantic import JsonValue, TypeAdapter
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import CallContext
 from planwarden.tools.base import Tool
+from planwarden.tools.registry import Registry
 from planwarden.tools.web.access import AddressPolicy, WebAccess
 from tests.support.network import ReceivedRequest, listen
 
@@ -99,16 +100,24 @@ def build_page(text: str, title: str = "A title") -> str:
     return f"<html><head><title>{title}</title></head><body><article><p>{text}</p></article></body></html>"
 
 
+async def run_tool(tool: Tool, arguments: dict[str, JsonValue]) -> object:
+    """Call the tool as the engine does: with arguments that fit its schema."""
+    completed, faults = Registry([tool]).complete(tool.definition.name, arguments)
+    if faults:
+        raise ToolError("; ".join(faults))
+    return await tool.call(completed, CONTEXT)
+
+
 async def call_tool(tool: Tool, **arguments: JsonValue) -> dict[str, JsonValue]:
     """The call's result, which must be an object that survives being written as JSON."""
-    result = await tool.call(arguments, CONTEXT)
+    result = await run_tool(tool, arguments)
     return TypeAdapter(dict[str, JsonValue]).validate_json(json.dumps(result, allow_nan=False, ensure_ascii=False))
 
 
 async def read_refusal(tool: Tool, **arguments: JsonValue) -> str:
     """The sentence of the `ToolError` that the call must raise."""
     with anyio.fail_after(60), pytest.raises(ToolError) as caught:
-        await tool.call(arguments, CONTEXT)
+        await run_tool(tool, arguments)
     return caught.value.message
 
 

