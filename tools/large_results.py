@@ -29,8 +29,6 @@ _AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_INTEGER = b"0" * 4_301
 """Python reads no longer one, as it looks with `_AS_ZEROS`."""
 _PIECE_BYTES = 256 * 1024
-
-
 _PLAIN = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
 """Makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder refuses it; otherwise
 it would silently become null."""
@@ -48,11 +46,8 @@ def to_plain(value: object) -> object:
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=to_plain)
 
 
-async def store_large(box: list[object], max_bytes: int) -> ResultWithArtifacts:
-    """Returns a stand-in for the only value in `box`, with the whole as an artifact.
-
-    Empties the box, which should be the last to hold the value: releasing millions of values takes long, too. Finishes
-    although it is cancelled: the tool has run.
+async def store_large(value: object, max_bytes: int) -> ResultWithArtifacts:
+    """Return a stand-in for the value, with the whole as an artifact. Finish although cancelled: the tool has run.
 
     Raises:
         LimitExceeded: the JSON has more than `max_bytes`, or is nested too deeply.
@@ -60,12 +55,11 @@ async def store_large(box: list[object], max_bytes: int) -> ResultWithArtifacts:
     """
     stored = ResultWithArtifacts(value=None, artifacts=())
     with anyio.CancelScope(shield=True):
-        stored = await anyio.to_thread.run_sync(_store, box, max_bytes)
+        stored = await anyio.to_thread.run_sync(_store, value, max_bytes)
     return stored
 
 
-def _store(box: list[object], max_bytes: int) -> ResultWithArtifacts:
-    value = box.pop()
+def _store(value: object, max_bytes: int) -> ResultWithArtifacts:
     if exceeds(value, MAX_ARTIFACT_VALUES, max_bytes):
         raise _refuse(value, max_bytes)
     encoded = encode(value)

@@ -7,11 +7,8 @@ such as a downstream server's tools, is replaced as a whole while plans run.
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from msgspec.structs import replace
 
@@ -32,11 +29,9 @@ from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.guarded.host_tool import find_host_tool
+from planwarden.tools.guarded.hosts import find_host_tool
 from planwarden.tools.large_results import encode, store_large, to_plain
 from planwarden.tools.search import ToolIndex
-
-# Most processes never search, and the index needs SQLite.
 
 MAX_QUESTION_BYTES = 1024 * 1024
 """Of a form, and of a resume payload."""
@@ -62,12 +57,11 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool] = (), *, max_result_bytes: int = MAX_ARTIFACT_BYTES) -> None:
         self._tools: dict[str, Tool] = {}
-        self._schemas: dict[str, Schema] = {}
         self._sorted: list[ToolDefinition] = []
         self._index: ToolIndex | None = None
-        """Built at the first search after a change."""
+        """Built at the first search after a change, because most processes never search."""
         self._groups: dict[str, frozenset[str]] = {}
-        self._earlier: OrderedDict[str, ToolDefinition] = OrderedDict()
+        self._earlier: dict[str, ToolDefinition] = {}
         """Former definitions of changed tools in groups, by pin."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[object, Callable[[], None]] = {}
@@ -84,9 +78,7 @@ class Registry:
         """
         if tool.definition.name in self._tools:
             raise UsageError(f"there are two tools named {tool.definition.name!r}; rename one of them")
-        prepared, schema = self._prepare(tool)
-        self._schemas[prepared.definition.name] = schema
-        self._tools[prepared.definition.name] = prepared
+        self._tools[tool.definition.name] = self._prepare(tool)
         self._notify_listeners()
 
     def replace_group(self, group: str, tools: Iterable[Tool]) -> None:
@@ -96,7 +88,7 @@ class Registry:
             UsageError: as for `add`; nothing changed.
         """
         old = self._groups.get(group, frozenset())
-        new: dict[str, tuple[Tool, Schema]] = {}
+        new: dict[str, Tool] = {}
         for tool in tools:
             name = tool.definition.name
             if name in new or (name in self._tools and name not in old):
@@ -104,57 +96,49 @@ class Registry:
             new[name] = self._prepare(tool)
         for name in old:
             before = self._tools[name].definition
-            if name not in new or new[name][0].definition.digest != before.digest:
-                self._remember(before)
-        self._tools = {name: tool for name, tool in self._tools.items() if name not in old}
-        self._schemas = {name: schema for name, schema in self._schemas.items() if name not in old}
-        for name, (tool, schema) in new.items():
-            self._tools[name], self._schemas[name] = tool, schema
+            if name not in new or new[name].definition.digest != before.digest:
+                pin = before.digest[:PIN_CHARS]
+                # Behind all others, because the first ones are forgotten.
+                self._earlier.pop(pin, None)
+                self._earlier[pin] = before
+        for pin in list(self._earlier)[:-MAX_EARLIER]:
+            del self._earlier[pin]
+        self._tools = {name: tool for name, tool in self._tools.items() if name not in old} | new
         self._groups[group] = frozenset(new)
         self._notify_listeners()
 
     def mark_group(self, group: str, unavailable: str | None) -> None:
         """Set why no tool of the group can be called now; None when they can be called again."""
-        changed = False
-        for name in self._groups.get(group, ()):
-            tool = self._tools[name]
-            if tool.definition.unavailable != unavailable:
-                marked = replace(tool.definition, unavailable=unavailable)
-                self._tools[name] = replace(tool, definition=marked)
-                changed = True
-        if changed:
+        tools = [self._tools[name] for name in self._groups.get(group, ())]
+        changes = [tool for tool in tools if tool.definition.unavailable != unavailable]
+        for tool in changes:
+            definition = replace(tool.definition, unavailable=unavailable)
+            self._tools[definition.name] = replace(tool, definition=definition)
+        if changes:
             self._notify_listeners()
 
     def earlier(self, digest: str) -> ToolDefinition | None:
         return self._earlier.get(digest[:PIN_CHARS])
 
-    def _prepare(self, tool: Tool) -> tuple[Tool, Schema]:
-        definition = tool.definition
+    def _prepare(self, tool: Tool) -> Tool:
+        """Return the tool with its digest and its compiled schema."""
+        definition = tool.definition if tool.definition.digest else define(tool.definition)
         if not _NAME.fullmatch(definition.name):
             raise UsageError(
                 f"tool name {definition.name!r} is not usable; letters, digits, '_', '-' and '.', at most 64"
             )
-        if not definition.digest:
-            tool = replace(tool, definition=define(definition))
-        known = self._tools.get(definition.name)
-        if known is not None and known.definition.digest == tool.definition.digest:
-            return tool, self._schemas[definition.name]
+        before = self._tools.get(definition.name)
+        schema = before.schema if before is not None and before.definition.digest == definition.digest else tool.schema
         try:
             # Most processes call none of planwarden's own tools, whose schemas are right.
-            return tool, tool.schema or Schema(
-                definition.input_schema, is_known=definition.source == "builtin", checks_dates=True
-            )
+            is_own = definition.source == "builtin"
+            schema = schema or Schema(definition.input_schema, is_known=is_own, checks_dates=True)
         except ValueError as error:
             raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
-
-    def _remember(self, definition: ToolDefinition) -> None:
-        self._earlier[definition.digest[:PIN_CHARS]] = definition
-        self._earlier.move_to_end(definition.digest[:PIN_CHARS])
-        if len(self._earlier) > MAX_EARLIER:
-            self._earlier.popitem(last=False)
+        return replace(tool, definition=definition, schema=schema)
 
     def _notify_listeners(self) -> None:
-        self._sorted = sorted((known.definition for known in self._tools.values()), key=lambda known: known.name)
+        self._sorted = [self._tools[name].definition for name in sorted(self._tools)]
         self._index = None
         for listener in tuple(self._listeners.values()):
             listener()
@@ -169,8 +153,11 @@ class Registry:
         return stop
 
     def get(self, name: str) -> ToolDefinition | None:
-        tool = self._tools.get(name) or _find_host_tool(name)
+        tool = self._find(name)
         return tool.definition if tool is not None else None
+
+    def _find(self, name: str) -> Tool | None:
+        return self._tools.get(name) or (find_host_tool(name) if HOST_SEPARATOR in name else None)
 
     def is_awaited(self, name: str) -> bool:
         return name not in self._tools and self.listings is not None and self.listings.is_unlisted(name)
@@ -190,21 +177,20 @@ class Registry:
         return self._index.search(query, limit)
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
-        tool = self._tools.get(name) or _find_host_tool(name)
-        if tool is None:
+        tool = self._find(name)
+        if tool is None or tool.schema is None:
             raise UnknownTool(f"there is no tool {name!r}")
-        schema = self._schemas.get(name) or tool.schema
-        if schema is None:
-            return arguments, ()
         # So that a person sees what will run.
-        completed = schema.fill_in(arguments)
-        return completed, schema.find_faults(completed)
+        completed = tool.schema.fill_in(arguments)
+        return completed, tool.schema.find_faults(completed)
 
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        schema = self._schemas.get(name)
-        return ((), 0) if schema is None else schema.find_certain_faults(schema.fill_in(arguments), unknown, limit)
+        tool = self._tools.get(name)
+        if tool is None or tool.schema is None:
+            return (), 0
+        return tool.schema.find_certain_faults(tool.schema.fill_in(arguments), unknown, limit)
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
         tool = self._tools.get(name)
@@ -214,11 +200,11 @@ class Registry:
         tool = self._tools.get(name)
         return tool is not None and tool.resume is not None
 
-    def call(
+    async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
-    ) -> "CoroutineType[Any, Any, JsonValue | ResultWithArtifacts | Suspend]":
-        # No coroutine of its own: one object less for each call.
-        return self._run(name, partial(self._find_tool(name, context).call, arguments, context))
+    ) -> JsonValue | ResultWithArtifacts | Suspend:
+        tool = self._find_tool(name, context)
+        return await self._run(name, lambda: tool.call(arguments, context))
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
@@ -227,50 +213,44 @@ class Registry:
         if resume is None:
             raise ToolError(f"{name} has no on_resume")
         try:
-            return await self._run(name, partial(resume, payload, decision, context))
+            return await self._run(name, lambda: resume(payload, decision, context))
         except UnusableResult as error:
             raise OutcomeUnknown(f"{error.message}; the person's answer is kept") from error
 
-    async def _run(self, name: str, run: Callable[[], Awaitable[object]]) -> JsonValue | ResultWithArtifacts | Suspend:
+    async def _run(self, name: str, call: Callable[[], Awaitable[object]]) -> JsonValue | ResultWithArtifacts | Suspend:
         try:
-            # Nothing else holds the value here, so that a large one can be released in slices.
-            box = [await run()]
+            result = await call()
         except (ToolError, StaleDefinition, LeaseLost, StoreError):
             raise
         # A tool is somebody else's code: anything that it raises, even SystemExit, fails the call and not the server.
         except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
-        if isinstance(box[0], Suspend):
-            return self._check_suspend(name, box[0])
-        return await self._check_result(name, box)
-
-    def _check_suspend(self, name: str, suspend: Suspend) -> Suspend:
-        """Returns the question with parts that the log can hold. Raises `ToolError` for others."""
-        _check_question_part(name, suspend.form)
-        return replace(suspend, resume_payload=_check_question_part(name, suspend.resume_payload))
+        if not isinstance(result, Suspend):
+            return await self._check_result(name, result)
+        # Checked, because the log must be able to hold both.
+        _check_question_part(name, result.form)
+        return replace(result, resume_payload=_check_question_part(name, result.resume_payload))
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
         """Returns the tool that the call was prepared for. Raises when it has changed or gone since."""
-        tool = self._tools.get(name) or _find_host_tool(name)
+        tool = self._find(name)
         if tool is None:
             raise ToolError(f"{name} no longer exists; nothing was run")
         if context.definition_digest not in ("", tool.definition.digest):
             raise StaleDefinition(f"{name} changed before it was called; nothing was run")
         return tool
 
-    async def _check_result(self, name: str, box: list[object]) -> JsonValue | ResultWithArtifacts:
-        """Returns the value, or a stand-in for a large one, with the whole as an artifact."""
-        if box[0] is None or isinstance(box[0], bool):
-            return box[0]
-        if isinstance(box[0], ResultWithArtifacts):
-            return await self._check_attached(name, box[0])
+    async def _check_result(self, name: str, result: object) -> JsonValue | ResultWithArtifacts:
+        """Return the value, or a stand-in for a large one, with the whole as an artifact."""
+        if isinstance(result, ResultWithArtifacts):
+            return await self._check_attached(name, result)
         try:
-            if not exceeds(box[0], INLINE_VALUES, INLINE_BYTES):
-                plain = to_plain(box[0])
+            if not exceeds(result, INLINE_VALUES, INLINE_BYTES):
+                plain = to_plain(result)
                 # An object of another class may have held more values than could be seen.
                 if len(encode(plain)) <= INLINE_BYTES and not exceeds(plain, INLINE_VALUES, INLINE_BYTES):
                     return cast("JsonValue", plain)
-            return await store_large(box, self._max_result_bytes)
+            return await store_large(result, self._max_result_bytes)
         except Exception as error:
             raise _refuse(name, error) from error
 
@@ -278,19 +258,13 @@ class Registry:
         """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
         if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
-        beside = await self._check_result(name, [attached.beside])
+        beside = await self._check_result(name, attached.beside)
         if isinstance(beside, ResultWithArtifacts):
             attached = replace(attached, beside=beside.value, artifacts=(*attached.artifacts, *beside.artifacts))
-        checked = await self._check_result(name, [attached.value])
+        checked = await self._check_result(name, attached.value)
         if isinstance(checked, ResultWithArtifacts):
             return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts), beside=attached.beside)
         return replace(attached, value=checked)
-
-
-def _find_host_tool(name: str) -> Tool | None:
-    if HOST_SEPARATOR not in name:
-        return None
-    return find_host_tool(name)
 
 
 class UnusableResult(ToolError):

@@ -8,8 +8,9 @@ import hashlib
 import json
 import math
 from collections import Counter
+from collections.abc import Collection
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -19,18 +20,11 @@ from planwarden.agent.common.struct import JsonValue
 MAX_DEPTH = 64
 """Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
 
-_TEXTS = (str, bytes)
-_NODES = (dict, list)
-_NUMBERS = (int, float, bool)
-_DICT: type[Any] = dict
-_CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset)
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
 
 def canonical_json(value: JsonValue) -> str:
     """Returns the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
     try:
-        return _CANONICAL.encode(value)
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
         raise InvalidArguments(
             "the value is not JSON: it contains NaN, Infinity or a number with thousands of digits"
@@ -108,19 +102,16 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
     values = chars = 0
     while stack:
         node = stack.pop()
-        if isinstance(node, _TEXTS):
+        if isinstance(node, str | bytes):
             chars += len(node)
-        elif isinstance(node, _CONTAINERS):
-            values += len(node)
-            if values > max_values:
-                return True
-            for part in chain(node, node.values()) if isinstance(node, _DICT) else node:
-                if type(part) is str:
-                    chars += len(part)
-                elif part is not None and type(part) not in _NUMBERS:
-                    stack.append(part)
-        if chars > max_chars:
+        elif isinstance(node, dict | list | tuple | set | frozenset):
+            values += len(cast("Collection[Any]", node))
+        if values > max_values or chars > max_chars:
             return True
+        if isinstance(node, dict):
+            stack += chain(cast("dict[Any, Any]", node), cast("dict[Any, Any]", node).values())
+        elif isinstance(node, list | tuple | set | frozenset):
+            stack += cast("Collection[Any]", node)
     return False
 
 
@@ -135,25 +126,23 @@ def has_json_form(value: JsonValue) -> bool:
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
-    level: list[Any] = [value] if isinstance(value, _NODES) else []
+    level: list[JsonValue] = [value]
     for _ in range(limit):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, _DICT) else node)
-            if isinstance(child, _NODES)
-        ]
+        below: list[JsonValue] = []
+        for node in level:
+            below += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        level = [part for part in below if isinstance(part, dict | list)]
         if not level:
             return
     raise LimitExceeded(f"the JSON is nested deeper than {limit} levels")
 
 
 def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    value = dict(pairs)
+    if len(value) != len(pairs):
         twice = min(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
         raise ValueError(f"duplicate key {twice[:100]!r}")
-    return found
+    return value
 
 
 def refuse_constant(name: str) -> JsonValue:

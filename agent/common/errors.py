@@ -19,6 +19,11 @@ class PlanwardenError(Exception):
 
     code: ClassVar[str] = "internal_error"
 
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
+        """Set the code of the class, which otherwise has the one of its base."""
+        if code is not None:
+            cls.code = code
+
     def __init__(self, message: str | None = None, *, details: Mapping[str, JsonValue] | None = None) -> None:
         text = message or (self.__doc__ or "").splitlines()[0]
         super().__init__(text if len(text) <= MAX_MESSAGE_CHARS else f"{text[: MAX_MESSAGE_CHARS - 2]} …")
@@ -29,152 +34,104 @@ class PlanwardenError(Exception):
         return str(self.args[0])
 
 
-class UsageError(PlanwardenError):
+class UsageError(PlanwardenError, code="invalid_arguments"):
     """The caller asked for something that cannot be done as asked."""
 
-    code = "invalid_arguments"
 
-
-class InvalidArguments(UsageError):
+class InvalidArguments(UsageError, code="invalid_arguments"):
     """The arguments do not have the expected form."""
-
-    code = "invalid_arguments"
 
 
 class NotStorable(InvalidArguments, ValueError):
     """A value cannot be recorded, because it could not be read back."""
 
 
-class InvalidPlan(UsageError):
+class InvalidPlan(UsageError, code="invalid_plan"):
     """The plan cannot run as written."""
 
-    code = "invalid_plan"
 
-
-class UnknownTool(UsageError):
+class UnknownTool(UsageError, code="unknown_tool"):
     """No tool has that name."""
 
-    code = "unknown_tool"
 
-
-class UnknownPlan(UsageError):
+class UnknownPlan(UsageError, code="unknown_plan"):
     """No saved plan has that name."""
 
-    code = "unknown_plan"
 
-
-class PlanChanged(UsageError):
+class PlanChanged(UsageError, code="plan_changed"):
     """The saved plan has changed since it was shown; nothing was started."""
 
-    code = "plan_changed"
 
-
-class UnknownThread(UsageError):
+class UnknownThread(UsageError, code="unknown_thread"):
     """No thread has that id."""
 
-    code = "unknown_thread"
 
-
-class UnknownArtifact(UsageError):
+class UnknownArtifact(UsageError, code="unknown_artifact"):
     """No artifact has that id."""
 
-    code = "unknown_artifact"
 
-
-class UnknownSuspension(UsageError):
+class UnknownSuspension(UsageError, code="unknown_suspension"):
     """No suspension has that id."""
 
-    code = "unknown_suspension"
 
-
-class UnknownGrant(UsageError):
+class UnknownGrant(UsageError, code="unknown_grant"):
     """No standing grant has that id."""
 
-    code = "unknown_grant"
 
-
-class UnknownSchedule(UsageError):
+class UnknownSchedule(UsageError, code="unknown_schedule"):
     """No schedule has that id."""
 
-    code = "unknown_schedule"
 
-
-class ThreadBusy(UsageError):
+class ThreadBusy(UsageError, code="thread_busy"):
     """The thread has an unfinished execution."""
 
-    code = "thread_busy"
 
-
-class NotRetryable(UsageError):
+class NotRetryable(UsageError, code="not_retryable"):
     """The execution cannot be retried so."""
 
-    code = "not_retryable"
 
-
-class KeyConflict(UsageError):
+class KeyConflict(UsageError, code="key_conflict"):
     """The key was used for another goal or plan."""
 
-    code = "key_conflict"
 
-
-class AlreadyDecided(UsageError):
+class AlreadyDecided(UsageError, code="already_decided"):
     """The suspension was decided differently before."""
 
-    code = "already_decided"
 
-
-class AlreadyAnswered(UsageError):
+class AlreadyAnswered(UsageError, code="already_answered"):
     """The question to the caller was answered before with another content."""
 
-    code = "already_answered"
 
-
-class Expired(UsageError):
+class Expired(UsageError, code="expired"):
     """The time to answer the suspension has passed."""
 
-    code = "expired"
 
-
-class StaleDefinition(UsageError):
+class StaleDefinition(UsageError, code="stale_definition"):
     """The tool's definition changed since the question was asked."""
 
-    code = "stale_definition"
 
-
-class StaleRevision(UsageError):
+class StaleRevision(UsageError, code="stale_revision"):
     """The suspension was revised since it was shown."""
 
-    code = "stale_revision"
 
-
-class EditRefused(UsageError):
+class EditRefused(UsageError, code="edit_refused"):
     """People have approved the arguments, so nobody less than a person may edit them."""
 
-    code = "edit_refused"
 
-
-class UndecidableHere(UsageError):
+class UndecidableHere(UsageError, code="undecidable_here"):
     """What the question covers cannot be shown here, so it cannot be approved here."""
 
-    code = "undecidable_here"
 
-
-class RateLimited(UsageError):
+class RateLimited(UsageError, code="rate_limited"):
     """Too many attempts in a short time."""
 
-    code = "rate_limited"
 
-
-class LimitExceeded(UsageError):
+class LimitExceeded(UsageError, code="limit_exceeded"):
     """Something is larger than the configured limit."""
 
-    code = "limit_exceeded"
 
-
-class ModelError(PlanwardenError):
+class ModelError(PlanwardenError, code="model_error"):
     """The model could not be reached or did not answer usably."""
-
-    code = "model_error"
 
     def __init__(
         self,
@@ -197,13 +154,11 @@ class ModelError(PlanwardenError):
         self.output_tokens = output_tokens
 
 
-class ToolError(PlanwardenError):
+class ToolError(PlanwardenError, code="tool_error"):
     """A tool refused or failed; raise it from a tool to give the model a clear sentence.
 
     With `retryable` the tool says that nothing happened, and that another attempt may go well.
     """
-
-    code = "tool_error"
 
     def __init__(
         self,
@@ -216,16 +171,12 @@ class ToolError(PlanwardenError):
         self.retryable = retryable
 
 
-class OutcomeUnknown(ToolError):
+class OutcomeUnknown(ToolError, code="outcome_unknown"):
     """The call was sent and may have happened, but its result never arrived."""
 
-    code = "outcome_unknown"
 
-
-class StoreError(PlanwardenError):
+class StoreError(PlanwardenError, code="storage_error"):
     """The storage could not read or commit."""
-
-    code = "storage_error"
 
 
 class CommitUnknown(StoreError):
@@ -245,10 +196,8 @@ class LogUnreadable(StoreError):
         self.sequence = sequence
 
 
-class ExecutionConflict(PlanwardenError):
+class ExecutionConflict(PlanwardenError, code="conflict"):
     """Another writer changed the execution first."""
-
-    code = "conflict"
 
 
 class VersionConflict(ExecutionConflict):
@@ -282,10 +231,8 @@ class BudgetSpent(GuardFailed):
         self.room_at = room_at
 
 
-class DuplicateEffect(GuardFailed, UsageError):
+class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
     """Another call with the same business key was made before; its effect happens once."""
-
-    code = "duplicate_effect"
 
     def __init__(
         self,
@@ -343,7 +290,5 @@ class PlanUnfinished(StartRefused):
         self.execution_id = execution_id
 
 
-class IllegalTransition(PlanwardenError):
+class IllegalTransition(PlanwardenError, code="illegal_transition"):
     """The event cannot follow what the log already says."""
-
-    code = "illegal_transition"

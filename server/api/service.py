@@ -63,7 +63,7 @@ from planwarden.server.views.observations import build_observations
 from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.suspension import Program, SuspensionPage, name_program
 from planwarden.server.views.tools import NOT_SEEN, ToolPage, ToolSchemas, ToolView, build_tool_line, build_tool_view
-from planwarden.tools.delegate.chain import MAX_DEPTH
+from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
 
 ASKED_WITHIN_S = 5.0

@@ -15,7 +15,6 @@ import anyio.to_thread
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.common.imports import collector_at_rest
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import LOCAL, Requester
@@ -505,7 +504,6 @@ class Warden:
 
 
 def _import_opening():
-    with collector_at_rest():
-        from planwarden.server.api import opening
+    from planwarden.server.api import opening
 
     return opening

@@ -38,8 +38,7 @@ from planwarden.storage.opening import open_store
 from planwarden.storage.ports.complete import CompleteStore
 from planwarden.storage.ports.processes import registry_of
 from planwarden.storage.sqlite.memory import MemoryStore
-from planwarden.tools.downstream.health import ServerHealth
-from planwarden.tools.downstream.servers import DownstreamServers
+from planwarden.tools.downstream.servers import DownstreamServers, ServerHealth
 
 Result = TypeVar("Result")
 

@@ -22,7 +22,7 @@ from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.passes import RELEASING, find_made_call, is_about, is_released, take_pass
 from planwarden.server.guard.verdict import Verdict, deny
-from planwarden.tools.guarded.host_tool import PASS_S
+from planwarden.tools.guarded.hosts import PASS_S
 
 STEP = "call"
 SETTLE_S = 10.0

@@ -11,8 +11,7 @@ from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.verdict import Verdict, deny
-from planwarden.tools.guarded.host_tool import find_host_tool
-from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS
+from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, find_host_tool
 
 
 class Judge(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.store import Store
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.judging import describe
-from planwarden.tools.guarded.host_tool import PASS_S
+from planwarden.tools.guarded.hosts import PASS_S
 
 KEEP_S = 24 * PASS_S
 """How long a pass is known to be taken; nothing passes later than `PASS_S`, whatever the clock does."""

@@ -17,7 +17,7 @@ import anyio.to_thread
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
 
-from planwarden.tools.downstream.value_counter import ValueCounter, exceeds
+from planwarden.tools.downstream.value_counter import ValueCounter
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 UNCOUNTED_BYTES = 64 * 1024
@@ -53,7 +53,7 @@ def has_too_many_values(message: bytes) -> bool:
     """Whether parsing the message would take the event loop for too long."""
     if len(message) <= UNCOUNTED_BYTES:
         return False
-    return exceeds(ValueCounter(), message)
+    return ValueCounter().feed(message)
 
 
 class StandardInput:

@@ -6,7 +6,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planwarden.server.mcp.frames import EDGE_BYTES, MAX_FRAME_BYTES, build_refusal, find_request_id
-from planwarden.tools.downstream.value_counter import ValueCounter, slices
+from planwarden.tools.downstream.value_counter import ValueCounter
 
 
 class BoundedFramesMiddleware:
@@ -37,13 +37,14 @@ class _CountedBody:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._counter = ValueCounter()
+        self._is_too_much = False
         self._size = 0
         self.head = self.tail = b""
 
     async def receive(self) -> Message:
         """Returns the next message. Reads the body to its end and raises when it has too many values."""
         message = await self._read()
-        while self._counter.is_too_many:
+        while self._is_too_much:
             if message["type"] != "http.request" or not message.get("more_body") or self._size > MAX_FRAME_BYTES:
                 raise _TooManyValues
             message = await self._read()
@@ -56,8 +57,7 @@ class _CountedBody:
             self._size += len(data)
             self.head = (self.head + data[:EDGE_BYTES])[:EDGE_BYTES]
             self.tail = (self.tail + data[-EDGE_BYTES:])[-EDGE_BYTES:]
-            for piece in slices(data):
-                self._counter.feed(piece)
+            self._is_too_much = self._counter.feed(data)
         return message
 
 

@@ -239,6 +239,22 @@ def _power(base: Number, exponent: Number) -> Number:
     return _check_size(base**exponent)
 
 
+def _divide(left: Number, right: Number) -> Number:
+    return left / right
+
+
+def _divide_whole(left: Number, right: Number) -> Number:
+    return left // right
+
+
+def _shift_left(value: Number, places: Number) -> int:
+    return _read_whole(value) << _read_whole(places, MAX_MAGNITUDE_BITS)
+
+
+def _shift_right(value: Number, places: Number) -> int:
+    return _read_whole(value) >> _read_whole(places, MAX_MAGNITUDE_BITS)
+
+
 def _round(number: Number, digits: Number = 0, /) -> Number:
     # Rounding an integer to -n digits computes 10 ** n first.
     places = _read_whole(digits, 308)
@@ -265,11 +281,11 @@ OPERATORS: dict[type[ast.AST], Compute] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Mod: operator.mod,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
+    ast.Div: _divide,
+    ast.FloorDiv: _divide_whole,
     ast.Pow: _power,
-    ast.LShift: lambda value, places: _read_whole(value) << _read_whole(places, MAX_MAGNITUDE_BITS),
-    ast.RShift: lambda value, places: _read_whole(value) >> _read_whole(places, MAX_MAGNITUDE_BITS),
+    ast.LShift: _shift_left,
+    ast.RShift: _shift_right,
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
     ast.Not: operator.not_,

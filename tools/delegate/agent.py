@@ -5,7 +5,6 @@ or a cancellation.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,20 +12,19 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.imports import LazyModule
-from planwarden.tools.downstream.call import call_result_adapter
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
-from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall
+from planwarden.tools.downstream.in_flight_calls import CANCEL, NOT_SENT, Answer, InFlightCall, SendCheck
 from planwarden.tools.downstream.tools import one_line
-from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, checked
 
 if TYPE_CHECKING:
     import mcp
 else:
     mcp = LazyModule("mcp")
 
-CANCEL: Answer = {"action": "cancel"}
 MAX_TRIES = 3
+MAX_REASON_CHARS = 500
+AnswerElicitation = Callable[[ServerElicitation], Answer]
 
 
 class AgentRefused(ToolError):
@@ -50,6 +48,13 @@ class RemoteAgent(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return self.connection.config.name
 
+    async def connect(self) -> None:
+        """Wait until the agent runs and has listed its tools. Raises `AgentNotAsked`."""
+        try:
+            await self.connection.connect(self.connection.config.settings.start_timeout_s)
+        except ToolError as error:
+            raise AgentNotAsked(error.message) from None
+
     async def call(
         self,
         tool: str,
@@ -58,9 +63,9 @@ class RemoteAgent(msgspec.Struct, frozen=True):
         *,
         meta: dict[str, JsonValue] | None = None,
         check: SendCheck | None = None,
-        answer_elicitation: Callable[[ServerElicitation], Answer] = lambda elicitation: CANCEL,
+        answer_elicitation: AnswerElicitation = lambda elicitation: CANCEL,
     ) -> JsonValue:
-        """Returns the result of the agent's tool: its structured content, or its text.
+        """Return the result of the agent's tool: its structured content, or its text.
 
         `check` is called immediately before a request is sent.
 
@@ -69,78 +74,49 @@ class RemoteAgent(msgspec.Struct, frozen=True):
             AgentUnreachable: it was sent and not answered.
             AgentRefused: the agent refused.
         """
-
-        answers: dict[str, Any] | None = None
+        answers: dict[str, Answer] = {}
         state: str | None = None
         for _ in range(MAX_TRIES):
-            with checked(check):
-                found = await self._send(tool, arguments, execution_id, meta or {}, answer_elicitation, answers, state)
-            if isinstance(found, mcp.types.CallToolResult):
-                return _read_result(self.name, tool, found)
-            answers, state = {}, found.request_state
-            requests: dict[str, object] = found.input_requests or {}
-            for key, request in requests.items():
-                if not isinstance(request, mcp.types.ElicitRequest):
-                    raise AgentRefused(f"agent {self.name!r} asks for something that it was not offered")
-                answers[key] = mcp.types.ElicitResult.model_validate(
-                    _answer_request(request.params, answer_elicitation)
-                )
+            await self.connect()
+            call = InFlightCall(execution_id, answer_at_once=answer_elicitation)
+            try:
+                self.connection.begin(call, tool, arguments, meta or {}, answers=answers, state=state, check=check)
+            except ToolError as error:
+                raise AgentNotAsked(error.message) from None
+            await call.next_elicitation()
+            if call.error is not None or call.result is None:
+                raise self._translate_error(tool, call.error)
+            if isinstance(call.result, mcp.types.CallToolResult):
+                return self._read_result(tool, call.result)
+            requests: dict[str, object] = call.result.input_requests or {}
+            answers = {key: self._answer(request, answer_elicitation) for key, request in requests.items()}
+            state = call.result.request_state
         raise AgentRefused(f"agent {self.name!r} asked {MAX_TRIES} times without a result")
 
-    async def open_session(self) -> Any:
-        """Returns the session of the running, listed agent. Raises `AgentNotAsked`."""
-        try:
-            return await self.connection.session(self.connection.config.settings.start_timeout_s)
-        except ToolError as error:
-            raise AgentNotAsked(error.message) from None
-
-    async def _send(
-        self,
-        tool: str,
-        arguments: dict[str, JsonValue],
-        execution_id: str,
-        meta: dict[str, JsonValue],
-        answer_elicitation: Callable[[ServerElicitation], Answer],
-        answers: dict[str, Any] | None,
-        state: str | None,
-    ) -> Any:
-
-        session = await self.open_session()
-        sdk_meta: Any = meta
-        params = mcp.types.CallToolRequestParams(
-            name=tool, arguments=arguments, input_responses=answers, request_state=state, _meta=sdk_meta or None
-        )
-        call = InFlightCall(execution_id, answer_at_once=answer_elicitation)
-        self.connection.begin(
-            call, partial(session.send_request, mcp.types.CallToolRequest(params=params), call_result_adapter())
-        )
-        await call.next_elicitation()
-        if isinstance(call.error, mcp.MCPError) and call.error.code in (
-            mcp.types.INVALID_REQUEST,
-            mcp.types.METHOD_NOT_FOUND,
-            mcp.types.INVALID_PARAMS,
-        ):
-            raise AgentRefused(f"agent {self.name!r} refused {tool}: {one_line(call.error.message, 500)}")
-        if isinstance(call.error, mcp.MCPError) and call.error.code == NOT_SENT:
-            raise AgentNotAsked(f"agent {self.name!r} was not asked: {one_line(call.error.message, 500)}")
-        if call.error is not None or call.result is None:
-            if isinstance(call.error, mcp.MCPError) and call.error.code == mcp.types.CONNECTION_CLOSED:
+    def _translate_error(self, tool: str, error: Exception | None) -> ToolError:
+        reason = "the call was ended" if error is None else one_line(str(error), MAX_REASON_CHARS)
+        if isinstance(error, mcp.MCPError):
+            reason = one_line(error.message, MAX_REASON_CHARS)
+            if error.code in (mcp.types.INVALID_REQUEST, mcp.types.METHOD_NOT_FOUND, mcp.types.INVALID_PARAMS):
+                return AgentRefused(f"agent {self.name!r} refused {tool}: {reason}")
+            if error.code == NOT_SENT:
+                return AgentNotAsked(f"agent {self.name!r} was not asked: {reason}")
+            if error.code == mcp.types.CONNECTION_CLOSED:
                 self.connection.mark_lost("the connection was closed")
-            why = "the call was ended" if call.error is None else one_line(str(call.error), 500)
-            raise AgentUnreachable(f"agent {self.name!r} did not answer {tool}: {why}")
-        return call.result
+        return AgentUnreachable(f"agent {self.name!r} did not answer {tool}: {reason}")
 
+    def _answer(self, request: object, answer_elicitation: AnswerElicitation) -> Answer:
+        if not isinstance(request, mcp.types.ElicitRequest):
+            raise AgentRefused(f"agent {self.name!r} asks for something that it was not offered")
+        try:
+            return answer_elicitation(read_elicitation(request.params))
+        except BadElicitation:
+            return CANCEL
 
-def _answer_request(params: Any, answer_elicitation: Callable[[ServerElicitation], Answer]) -> Answer:
-    try:
-        return answer_elicitation(read_elicitation(params))
-    except BadElicitation:
-        return CANCEL
-
-
-def _read_result(agent: str, tool: str, answer: Any) -> JsonValue:
-    structured: JsonValue = answer.structured_content
-    text = "\n".join(block.text for block in answer.content if block.type == "text")
-    if answer.is_error:
-        raise AgentRefused(f"agent {agent!r} refused {tool}: {one_line(text or 'it gives no reason', 500)}")
-    return text if structured is None else structured
+    def _read_result(self, tool: str, answer: Any) -> JsonValue:
+        structured: JsonValue = answer.structured_content
+        text = "\n".join(block.text for block in answer.content if block.type == "text")
+        if answer.is_error:
+            reason = one_line(text or "it gives no reason", MAX_REASON_CHARS)
+            raise AgentRefused(f"agent {self.name!r} refused {tool}: {reason}")
+        return text if structured is None else structured

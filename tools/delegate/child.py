@@ -17,6 +17,10 @@ from planwarden.agent.core.tool import RISKS, RemoteCall, Risk, Suspend
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from planwarden.tools.downstream.tools import one_line
 
+MAX_DEPTH = 3
+"""How often a goal may be delegated."""
+DEPTH, CHAIN = "planwarden/depth", "planwarden/chain"
+"""Keys in `_meta` of a call that tell an agent where its goal comes from."""
 MAX_MESSAGE_CHARS = 500
 MAX_REASON_CHARS = 300
 MAX_NAME_CHARS = 128
@@ -211,6 +215,14 @@ class ChildView(BaseModel):
             return "thinks"
         return "asks" if self.status == "suspended" and self.open_question is not None else "running"
 
+    @classmethod
+    def read(cls, structured: JsonValue) -> "ChildView":
+        """Return what an agent's answer says of an execution; an empty view when it is about none."""
+        try:
+            return cls.model_validate(structured)
+        except ValidationError:
+            return cls()
+
     @property
     def open_question(self) -> ChildQuestion | None:
         """The first open suspension that a person must answer."""
@@ -225,14 +237,6 @@ class ChildView(BaseModel):
         """How the execution ended, in one sentence."""
         status = one_line(self.status or "without a status", 64)
         return f"{status}: {one_line(self.error.message, 500)}" if self.error is not None else status
-
-
-def read_view(structured: JsonValue) -> ChildView:
-    """Reads an agent's answer; returns an empty view when it is not about an execution."""
-    try:
-        return ChildView.model_validate(structured)
-    except ValidationError:
-        return ChildView()
 
 
 def find_open_goals(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:

@@ -9,26 +9,29 @@ gives to callers.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import OutcomeUnknown, ToolError
+from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, ToolError
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
-from planwarden.tools.base import Tool, define
-from planwarden.tools.delegate.agent import CANCEL, AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
-from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
-from planwarden.tools.delegate.child import ChildView, DelegatedGoal, find_open_goals, read_view
-from planwarden.tools.delegate.question_watch import watch
+from planwarden.tools.base import Tool, build_object_schema, define
+from planwarden.tools.delegate.agent import (
+    AgentNotAsked,
+    AgentRefused,
+    AgentUnreachable,
+    AnswerElicitation,
+    RemoteAgent,
+)
+from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH, ChildView, DelegatedGoal, find_open_goals
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
-from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import ServerElicitation
-from planwarden.tools.downstream.in_flight_calls import Answer
-from planwarden.tools.downstream.ports import DelegatingEngine
+from planwarden.tools.downstream.in_flight_calls import CANCEL, Answer
+from planwarden.tools.downstream.servers import DelegatingEngine, DownstreamServers
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ STORED_WAIT_S = 0.1
 MAX_FAILURES = 120
 UNREACHABLE_S = 10.0
 CANCEL_S = 5.0
+WATCH_S = 2.0
+MAX_PAGES = 10
 _PLANWARDENS_KEYS = {"goal", "threadId", "key"}
 """Arguments by which a planwarden's `run_goal` is known; a `key` alone may be anything."""
 _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
@@ -49,30 +54,18 @@ class DelegationTool:
 
     def __init__(self, configs: Sequence[ServerConfig]) -> None:
         self._settings = {config.name: config.settings for config in configs if config.settings.agent}
-        self._connection: Callable[[str], ServerConnection] | None = None
-        self._input_schema: Callable[[str, str], dict[str, JsonValue] | None] | None = None
-
-    @property
-    def agents(self) -> tuple[str, ...]:
-        return tuple(self._settings)
-
-    def connect(
-        self,
-        connection: Callable[[str], ServerConnection],
-        input_schema: Callable[[str, str], dict[str, JsonValue] | None],
-    ) -> None:
-        self._connection, self._input_schema = connection, input_schema
+        self.servers: DownstreamServers | None = None
+        """Set before a goal is delegated."""
 
     def tool(self) -> Tool:
-        """The tool as plans see it."""
+        """Return the tool as plans see it."""
         definition = ToolDefinition(
             name=DELEGATE,
             description=(
                 "Hand a goal to another agent and wait for what comes of it; its questions to people are asked here."
             ),
-            input_schema={
-                "type": "object",
-                "properties": {
+            input_schema=build_object_schema(
+                {
                     "agent": {"type": "string", "enum": list[JsonValue](self._settings)},
                     "goal": {
                         "type": "string",
@@ -81,9 +74,8 @@ class DelegationTool:
                         "description": "In prose, complete.",
                     },
                 },
-                "required": ["agent", "goal"],
-                "additionalProperties": False,
-            },
+                *("agent", "goal"),
+            ),
             capabilities=("delegation",),
             risk="dangerous",
             effect="effect",
@@ -111,7 +103,7 @@ class DelegationTool:
             CHAIN: list[JsonValue](chain),
         }
         # The names of its arguments are known only after a listing.
-        await agent.open_session()
+        await agent.connect()
         goal = self._build_arguments(agent, settings, str(arguments["goal"]), context)
         try:
             answer = await agent.call(
@@ -122,7 +114,7 @@ class DelegationTool:
         except AgentUnreachable as error:
             text = f"{error.message}. It may be working on the goal, and nobody knows its handle"
             raise OutcomeUnknown(text) from None
-        view = read_view(answer)
+        view = ChildView.read(answer)
         if view.threadId is None:
             return answer
         return DelegatedGoal(agent=agent.name, thread_id=view.threadId).wait(STORED_WAIT_S)
@@ -136,8 +128,8 @@ class DelegationTool:
         """
         child = DelegatedGoal.model_validate(payload)
         try:
-            found = await self._send_decision(child, decision, context)
-            return found if found is not None else await self._poll(child, context)
+            question = await self._send_decision(child, decision, context)
+            return question if question is not None else await self._poll(child, context)
         except AgentUnreachable as error:
             if child.failures >= MAX_FAILURES:
                 text = f"{error.message}. The outcome of its thread {child.thread_id!r} is unknown here"
@@ -146,52 +138,79 @@ class DelegationTool:
             child = child.model_copy(update={"failures": child.failures + 1, "suspension_id": None})
             return child.wait(UNREACHABLE_S)
 
-    async def view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
+    async def _view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
         """Returns the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
         agent, settings = self._agent(child.agent)
-        return read_view(await agent.call(settings.get_tool, {"threadId": child.thread_id}, execution_id))
-
-    def has_children(self, execution: ExecutionState) -> bool:
-        """True when another agent may still be working for the execution."""
-        return bool(find_open_goals(execution))
+        return ChildView.read(await agent.call(settings.get_tool, {"threadId": child.thread_id}, execution_id))
 
     async def watch(self, executions: DelegatingEngine) -> None:
-        """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
-        await watch(executions, self)
+        """Close each open suspension whose agent no longer asks it, every `WATCH_S` seconds, until cancelled."""
+        while True:
+            await anyio.sleep(WATCH_S)
+            try:
+                await self._close_settled_questions(executions)
+            except PlanwardenError as error:
+                logger.debug("%s", error.message)
+            # As in the engine's scheduler: one bad row, or an engine that just closed, must not end the process.
+            except Exception:
+                logger.exception("watching delegated suspensions failed")
+
+    async def _close_settled_questions(self, executions: DelegatingEngine) -> None:
+        """Look at the open suspensions in the store; several processes close a suspension only once."""
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await executions.store.suspensions(
+                principal=None, thread_id=None, addressee="human", limit=100, cursor=cursor
+            )
+            for row in page.rows:
+                execution = await executions.find(row.execution_id)
+                suspension = execution.suspensions.get(row.suspension_id)
+                if suspension is None or not suspension.is_open or suspension.question.kind != "delegated":
+                    continue
+                child = DelegatedGoal.model_validate(suspension.question.resume_payload)
+                try:
+                    view = await self._view(child, execution.execution_id)
+                except PlanwardenError as error:
+                    logger.debug("%s", error.message)
+                    continue
+                if view.threadId == child.thread_id and view.find(child.suspension_id) is None:
+                    reason = f"it was settled at agent {child.agent!r}"
+                    await executions.withdraw(execution, row.suspension_id, reason)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     async def cancel(self, execution: ExecutionState) -> None:
         """Cancel what other agents do for a finished execution; logs agents that cannot be reached."""
         for child in find_open_goals(execution):
             try:
-                agent, settings = self._agent(child.agent)
-                arguments: dict[str, JsonValue] = {"threadId": child.thread_id}
                 with anyio.move_on_after(CANCEL_S, shield=True):
-                    await agent.call(settings.cancel_tool, arguments, execution.execution_id)
+                    await self._cancel_goal(child, execution.execution_id)
             except ToolError as error:
                 logger.warning("thread %r was not cancelled: %s", child.thread_id, error.message)
 
     async def _send_decision(self, child: DelegatedGoal, decision: JsonValue, context: CallContext) -> Suspend | None:
         """Send the agent the decision on its question. Returns the question again when the decision did not count."""
-        asked = (await self.view(child, context.execution_id)).find(child.suspension_id)
-        if asked is None or not isinstance(decision, dict) or "approved" not in decision:
+        question = (await self._view(child, context.execution_id)).find(child.suspension_id)
+        if question is None or not isinstance(decision, dict) or "approved" not in decision:
             return None
         approved = decision.get("approved") is True
-        if approved and (not child.is_whole or asked.fingerprint != child.digest):
-            return asked.suspend(child, note="It changed there after you approved it, so nothing was sent.")
+        if approved and (not child.is_whole or question.fingerprint != child.digest):
+            return question.suspend(child, note="It changed there after you approved it, so nothing was sent.")
         agent, settings = self._agent(child.agent)
         answer: dict[str, JsonValue] = {
             key: decision[key] for key in ("approved", "reason", "content") if key in decision
         }
         arguments: dict[str, JsonValue] = {
             "threadId": child.thread_id,
-            "suspensionId": asked.suspensionId,
+            "suspensionId": question.suspensionId,
             "decision": answer,
         }
-        known = self._argument_names(agent, settings.resume_tool)
-        if "waitSeconds" in known:
+        names = self._list_arguments(agent, settings.resume_tool)
+        if "waitSeconds" in names:
             arguments["waitSeconds"] = 0
-        if approved and "digest" in known:
-            arguments["digest"] = asked.digest
+        if approved and "digest" in names:
+            arguments["digest"] = question.digest
         try:
             await agent.call(
                 settings.resume_tool,
@@ -203,22 +222,22 @@ class DelegationTool:
         except AgentRefused as error:
             # Somebody else decided first, or the agent does not accept the answer. Its next view shows which.
             logger.warning("%s", error.message)
-        left = (await self.view(child, context.execution_id)).find(asked.suspensionId)
-        return None if left is None else left.suspend(child.model_copy(update={"refused": approved}))
+        again = (await self._view(child, context.execution_id)).find(question.suspensionId)
+        return None if again is None else again.suspend(child.model_copy(update={"refused": approved}))
 
     async def _poll(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
         """Poll until the agent asks, ends, or has worked for `POLL_S`; then return the wait to be stored again."""
         pause_s, until = FIRST_PAUSE_S, time.monotonic() + POLL_S
-        known = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
+        goal = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
         while True:
-            view = await self.view(child, context.execution_id)
+            view = await self._view(child, context.execution_id)
             match view.state:
                 case "completed":
                     return _build_result(child, view)
                 case "asks" if view.open_question is not None:
-                    return view.open_question.suspend(known)
+                    return view.open_question.suspend(goal)
                 case "thinks":
-                    await self._cancel_goal(child, context)
+                    await self._cancel_goal(child, context.execution_id)
                     raise ToolError(
                         f"agent {child.agent!r} wants its caller to think for it; give it a model of its own"
                     )
@@ -227,19 +246,19 @@ class DelegationTool:
                 case _:
                     pass
             if time.monotonic() >= until:
-                return known.wait(STORED_WAIT_S)
+                return goal.wait(STORED_WAIT_S)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def _cancel_goal(self, child: DelegatedGoal, context: CallContext) -> None:
+    async def _cancel_goal(self, child: DelegatedGoal, execution_id: str) -> None:
         agent, settings = self._agent(child.agent)
-        await agent.call(settings.cancel_tool, {"threadId": child.thread_id}, context.execution_id)
+        await agent.call(settings.cancel_tool, {"threadId": child.thread_id}, execution_id)
 
     def _agent(self, name: str) -> tuple[RemoteAgent, ServerSettings]:
         settings = self._settings.get(name)
-        if settings is None or self._connection is None:
+        if settings is None or self.servers is None:
             raise AgentNotAsked(f"there is no longer an agent {name!r}; nothing was sent")
-        return RemoteAgent(self._connection(name)), settings
+        return RemoteAgent(self.servers.connection(name)), settings
 
     def _build_arguments(
         self, agent: RemoteAgent, settings: ServerSettings, goal: str, context: CallContext
@@ -248,41 +267,28 @@ class DelegationTool:
 
         A planwarden also gets the call's key, so that the same call sent again finds what it started there.
         """
-        known, left = self._argument_names(agent, settings.run_tool), context.left
-        given: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in known), "goal"): goal}
-        if _PLANWARDENS_KEYS <= set(known) and context.idempotency_key.isprintable():
-            given["key"] = context.idempotency_key
-        if "waitSeconds" in known:
-            given["waitSeconds"] = 0
-        if "options" in known:
-            options: dict[str, JsonValue] = {"waitSeconds": 0}
-            if left:
-                options["budgets"] = {
-                    name: rest if name == "seconds" else max(1, int(rest)) for name, rest in left.items()
-                }
-            given["options"] = options
-        return given
+        names, left = self._list_arguments(agent, settings.run_tool), context.left
+        arguments: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in names), "goal"): goal}
+        if names >= _PLANWARDENS_KEYS and context.idempotency_key.isprintable():
+            arguments["key"] = context.idempotency_key
+        if "waitSeconds" in names:
+            arguments["waitSeconds"] = 0
+        if "options" in names:
+            budgets: JsonValue = {name: rest if name == "seconds" else max(1, int(rest)) for name, rest in left.items()}
+            arguments["options"] = {"waitSeconds": 0, **({"budgets": budgets} if left else {})}
+        return arguments
 
-    def _argument_names(self, agent: RemoteAgent, tool: str) -> Collection[str]:
-        """Returns the names of the arguments of an agent's tool; none when it is not listed."""
-        schema = self._input_schema(agent.name, tool) if self._input_schema is not None else None
-        properties = (schema or {}).get("properties")
-        return properties.keys() if isinstance(properties, dict) else ()
+    def _list_arguments(self, agent: RemoteAgent, tool: str) -> frozenset[str]:
+        return frozenset() if self.servers is None else self.servers.list_arguments(agent.name, tool)
 
 
 def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
-    usage: JsonValue = {**view.usage}
-    return {
-        "agent": child.agent,
-        "threadId": child.thread_id,
-        "status": "completed",
-        "output": view.output,
-        "usage": usage,
-    }
+    facts: dict[str, JsonValue] = {"agent": child.agent, "threadId": child.thread_id, "status": "completed"}
+    return {**facts, "output": view.output, "usage": {**view.usage}}
 
 
-def _answer_with(decision: Mapping[str, JsonValue]) -> Callable[[ServerElicitation], Answer]:
-    """Returns a function that answers a form with a `decision` field, in which an agent asks its caller's person."""
+def _answer_with(decision: Mapping[str, JsonValue]) -> AnswerElicitation:
+    """Return a function that answers a form with a `decision` field, in which an agent asks its caller's person."""
 
     def answer(elicitation: ServerElicitation) -> Answer:
         properties = (elicitation.form or {}).get("properties")

@@ -5,41 +5,40 @@ if it may have changed something. The SDK's validation of results is bypassed, b
 backtrack on the event loop and may list the tools again; `agent/common/schema.py` checks `outputSchema` instead.
 
 When the server asks a question, a person gets it as a suspension, and the call continues with the answer: the open
-call, or since 2026-07-28 the same call made again with the same key. Time limits and cancellation come from the
-engine's scope; when it ends a call, the SDK tells the server.
+call, or since 2026-07-28 the same call made again with the same key. There
+(https://modelcontextprotocol.io/specification/2026-07-28, multi-round-trip requests) the server does nothing until it
+returns a result; the client sends the call again with the answers and with the server's state, which it does not read.
+Time limits and cancellation come from the engine's scope; when it ends a call, the SDK tells the server.
 """
 
-import logging
 from collections.abc import Callable
-from functools import cache, partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
-from planwarden.tools.downstream.call_round import CallRound
 from planwarden.tools.downstream.connection import ServerConnection
-from planwarden.tools.downstream.elicitation import BadElicitation
-from planwarden.tools.downstream.in_flight_calls import InFlightCall
+from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
+from planwarden.tools.downstream.in_flight_calls import CANCEL, LOST, NOT_SENT, TOO_LARGE, Answer, InFlightCall
 from planwarden.tools.downstream.results import build_result, read_error_text
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
-from planwarden.tools.downstream.transports.send_check import LOST, NOT_SENT, TOO_LARGE, checked
 
 if TYPE_CHECKING:
     import mcp
 else:
     mcp = LazyModule("mcp")
 
-logger = logging.getLogger(__name__)
-
 IDEMPOTENCY_KEY = "planwarden/idempotencyKey"
+MAX_ROUNDS = 20
+MAX_QUESTIONS = 16
+MAX_STATE_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 1_000
 START_SHARE = 0.9
 """The part of a call's time limit that may be spent on waiting for the server. A call that its limit ends there would
@@ -52,31 +51,45 @@ Outcome = JsonValue | ResultWithArtifacts | Suspend
 """The result of a call, or a question."""
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """What a server reports about a running call."""
+class CallRound(BaseModel):
+    """One round of a call that its server answers with questions: what it asks, and what to send next.
 
-    server: str
-    tool_name: str
-    call_id: str
-    progress: float
-    total: float | None
-    message: str | None
+    It is stored with the suspension, so that any process can continue.
+    """
 
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    arguments: dict[str, JsonValue]
+    number: int = 1
+    state: str | None = None
+    """The server's own; sent back unchanged."""
+    questions: dict[str, JsonValue] = {}
+    """The server's questions by its own keys, as it sent them."""
+    answers: dict[str, Answer] = {}
 
-@cache
-def call_result_adapter() -> TypeAdapter[Any]:
-    """Validates the answer to a call. Built once, because building it costs more than a call."""
+    def next_round(self, result: "mcp.types.InputRequiredResult") -> "CallRound":
+        """Return the next round, in which every question is open.
 
-    return TypeAdapter(mcp.types.CallToolResult | mcp.types.InputRequiredResult)
+        Raises:
+            BadElicitation: the server asks for what is not offered, for too much, or too often.
+        """
+        requests, state = result.input_requests or {}, result.request_state
+        if self.number >= MAX_ROUNDS or len(requests) > MAX_QUESTIONS or len(state or "") > MAX_STATE_CHARS:
+            raise BadElicitation("its server asks too much or too often")
+        questions: dict[str, JsonValue] = {}
+        for key, request in requests.items():
+            if not isinstance(request, mcp.types.ElicitRequest):
+                raise BadElicitation("its server asks for something that it was not offered (sampling or roots)")
+            read_elicitation(request.params)
+            questions[key] = request.params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return CallRound(arguments=self.arguments, number=self.number + 1, state=state, questions=questions)
 
-
-OnProgress = Callable[[Progress], None]
-
-
-def log_progress(progress: Progress) -> None:
-    """The default: one line in the log."""
-    total = "" if progress.total is None else f" of {progress.total:g}"
-    logger.info("%s: %s is at %g%s", progress.server, progress.tool_name, progress.progress, total)
+    def open_question(self) -> tuple[str, ServerElicitation] | None:
+        """Return the first question without an answer, with its key; None when all have one."""
+        key = next((key for key in self.questions if key not in self.answers), None)
+        if key is None:
+            return None
+        params = TypeAdapter[mcp.types.ElicitRequestParams](mcp.types.ElicitRequestParams)
+        return key, read_elicitation(params.validate_python(self.questions[key]))
 
 
 class DownstreamCall(msgspec.Struct, frozen=True):
@@ -87,10 +100,9 @@ class DownstreamCall(msgspec.Struct, frozen=True):
     definition: ToolDefinition
     """With the operator's settings and the digest."""
     find_definition: Callable[[str], ToolDefinition | None]
-    on_progress: OnProgress
 
     async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
-        """Returns the result as JSON, or the question that the server asks first.
+        """Return the result as JSON, or the question that the server asks first.
 
         Raises:
             ToolError: the call was not sent, the server refused it or failed, or the result does not fit the schema.
@@ -100,14 +112,14 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return await self._send(CallRound(arguments=arguments), context)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:
-        """Continues after the decision on the server's question. Returns and raises as `__call__`."""
+        """Continue after the decision on the server's question. Return and raise as `__call__`."""
         held = payload.get("held") if isinstance(payload, dict) else None
         if not isinstance(held, str):
-            call_round = CallRound.model_validate(payload).with_answer(decision)
-            elicitation = call_round.open_elicitation()
-            if elicitation is not None:
-                return elicitation.suspend(self.connection.config.name, call_round.model_dump(mode="json"))
-            return await self._send(call_round, context)
+            call_round = CallRound.model_validate(payload)
+            if (question := call_round.open_question()) is not None:
+                answers = {**call_round.answers, question[0]: question[1].answer(decision)}
+                call_round = call_round.model_copy(update={"answers": answers})
+            return await self._ask_or_send(call_round, context)
         call = self.connection.calls.take(held)
         if call is None:
             raise self._unknown_outcome(
@@ -117,95 +129,78 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             call.reply(call.elicitation.answer(decision))
         return await self._wait_for_outcome(call, CallRound(arguments={}), context)
 
+    async def _ask_or_send(self, call_round: CallRound, context: CallContext) -> Outcome:
+        """Return the open question of the round; send it when there is none."""
+        if (question := call_round.open_question()) is not None:
+            return question[1].suspend(self.connection.config.name, call_round.model_dump(mode="json"))
+        if not call_round.questions:
+            await anyio.sleep(RETRY_PAUSE_S)
+        return await self._send(call_round, context)
+
     async def _send(self, call_round: CallRound, context: CallContext) -> Outcome:
         """Send one round of the call, with the answers to what the server asked before."""
-        name, limit_s = self.definition.name, self.definition.timeout_s
+        name, server, limit_s = self.definition.name, self.connection.config.name, self.definition.timeout_s
         start_s = self.connection.config.settings.start_timeout_s
-        session = await self.connection.session(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
-        known = self.find_definition(name)
-        if known is None:
-            raise ToolError(f"server {self.connection.config.name!r} no longer offers {name}; nothing was sent")
-        if known.digest != self.definition.digest:
+        await self.connection.connect(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
+        definition = self.find_definition(name)
+        if definition is None:
+            raise ToolError(f"server {server!r} no longer offers {name}; nothing was sent")
+        if definition.digest != self.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
         await context.confirm_lease()
-        call = InFlightCall(context.execution_id)
-        self.connection.begin(call, partial(self._request, session, call_round, context))
+
+        call = InFlightCall(context.execution_id, name)
+        self.connection.begin(
+            call,
+            self.tool.remote_name,
+            call_round.arguments,
+            {IDEMPOTENCY_KEY: context.idempotency_key},
+            answers=call_round.answers,
+            state=call_round.state,
+            check=context.confirm_lease,
+        )
         return await self._wait_for_outcome(call, call_round, context)
 
     async def _wait_for_outcome(self, call: InFlightCall, call_round: CallRound, context: CallContext) -> Outcome:
-        """Returns the result of the call, or a question; then the call is held open or can be made again."""
-
-        asked = await call.next_elicitation()
-        if asked is not None:
+        """Return the result of the call, or a question; then the call is held open or can be made again."""
+        while (question := await call.next_elicitation()) is not None:
             held = token_hex(16)
             if self.connection.calls.hold(held, call):
-                return asked.suspend(self.connection.config.name, {"held": held})
-            call.reply({"action": "cancel"})
-            return await self._wait_for_outcome(call, call_round, context)
+                return question.suspend(self.connection.config.name, {"held": held})
+            call.reply(CANCEL)
         if call.error is not None:
-            raise call.error
+            raise self._translate_error(call.error)
         if isinstance(call.result, mcp.types.CallToolResult):
             return self._read_result(call.result)
         if not isinstance(call.result, mcp.types.InputRequiredResult):
             raise self._unknown_outcome("did not return a result: the call was ended")
         try:
-            next_round = call_round.next_round(call.result)
-            elicitation = next_round.open_elicitation()
+            return await self._ask_or_send(call_round.next_round(call.result), context)
         except BadElicitation as error:
             raise ToolError(f"{self.definition.name} was not run: {error}") from None
-        if elicitation is not None:
-            return elicitation.suspend(self.connection.config.name, next_round.model_dump(mode="json"))
-        await anyio.sleep(RETRY_PAUSE_S)
-        return await self._send(next_round, context)
 
-    async def _request(
-        self, session: Any, call_round: CallRound, context: CallContext
-    ) -> "mcp.types.CallToolResult | mcp.types.InputRequiredResult":
-
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            text = None if message is None else one_line(message, 200)
-            server = self.connection.config.name
-            self.on_progress(Progress(server, self.definition.name, context.call_id, progress, total, text))
-
-        meta: Any = {IDEMPOTENCY_KEY: context.idempotency_key}
-        params = mcp.types.CallToolRequestParams(
-            name=self.tool.remote_name,
-            arguments=call_round.arguments,
-            input_responses={
-                key: mcp.types.ElicitResult.model_validate(given) for key, given in call_round.answers.items()
-            }
-            or None,
-            request_state=call_round.state,
-            _meta=meta,
-        )
-        request = mcp.types.CallToolRequest(params=params)
-        try:
-            with checked(context.confirm_lease):
-                return await session.send_request(request, call_result_adapter(), progress_callback=report)
-        except mcp.MCPError as error:
-            raise self._translate_error(error.code, error.message) from None
-        except ValidationError:
-            raise self._unknown_outcome("answered with something that is not a tool's result") from None
-
-    def _translate_error(self, code: int, message: str) -> ToolError:
-        """Returns what an error of the protocol means for the call."""
-        reason = one_line(message, MAX_ERROR_CHARS)
+    def _translate_error(self, error: Exception) -> Exception:
+        """Return what an error of the request means for the call."""
+        if isinstance(error, ValidationError):
+            return self._unknown_outcome("answered with something that is not a tool's result")
+        if not isinstance(error, mcp.MCPError):
+            return error
+        name, server, code = self.definition.name, self.connection.config.name, error.code
+        reason = one_line(error.message, MAX_ERROR_CHARS)
         if code == NOT_SENT:
-            return ToolError(f"{self.definition.name} was not run by server {self.connection.config.name!r}: {reason}")
-        if code == mcp.types.INVALID_REQUEST and message == "Session terminated":
+            return ToolError(f"{name} was not run by server {server!r}: {reason}")
+        if code == mcp.types.INVALID_REQUEST and error.message == "Session terminated":
             self.connection.mark_lost("it ended the session")
-            return ToolError(
-                f"server {self.connection.config.name!r} ended the session before {self.definition.name} was run"
-            )
+            return ToolError(f"server {server!r} ended the session before {name} was run")
+        if code == mcp.types.CONNECTION_CLOSED:
+            self.connection.mark_lost("the connection was closed")
+            reason = self.connection.lost_reason or reason
         if code in (mcp.types.CONNECTION_CLOSED, mcp.types.REQUEST_TIMEOUT, mcp.types.PARSE_ERROR, LOST, TOO_LARGE):
-            if code == mcp.types.CONNECTION_CLOSED:
-                self.connection.mark_lost("the connection was closed")
-                reason = self.connection.lost_reason or reason
             return self._unknown_outcome(f"did not return a result: {reason}")
-        return ToolError(f"{self.definition.name} was refused by server {self.connection.config.name!r}: {reason}")
+        return ToolError(f"{name} was refused by server {server!r}: {reason}")
 
     def _unknown_outcome(self, what: str) -> ToolError:
-        """Returns the error for a call that was sent; it is a plain one when the tool has no effect."""
+        """Return the error for a call that was sent; it is a plain one when the tool has no effect."""
         text = f"{self.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
         return OutcomeUnknown(text) if self.definition.effect == "effect" else ToolError(text)
 

@@ -10,25 +10,26 @@ A server may ask questions (elicitation) in the middle of a call; it is offered 
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import anyio
 import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
-from planwarden.tools.downstream.in_flight_calls import InFlightCall, InFlightCalls
+from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall, InFlightCalls, SendCheck, send_check
 from planwarden.tools.downstream.listing_cache import read_listing
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
 
 if TYPE_CHECKING:
-    import mcp.client.session
+    import mcp
     import mcp.client.subscriptions
 else:
     mcp = LazyModule("mcp")
@@ -59,14 +60,14 @@ class ConnectionTiming(msgspec.Struct, frozen=True, kw_only=True):
 ConnectionState = Literal["idle", "starting", "ready", "down", "closed"]
 
 
-class ConnectionListener(Protocol):
-    """Is called by the connections of all servers."""
+OnListing = Callable[["ServerConnection", list[JsonValue], str | None], Awaitable[None]]
+"""Takes the tools as the server lists them now, and a note about what was left out."""
 
-    async def on_listing(self, connection: "ServerConnection", tools: list[JsonValue], note: str | None) -> None:
-        """`tools` are the server's tools as it lists them now; `note` says what was left out."""
-        ...
 
-    def on_state_change(self, connection: "ServerConnection") -> None: ...
+@cache
+def _call_result_adapter() -> TypeAdapter[Any]:
+    """Validates the answer to a call. Built once, because building it costs more than a call."""
+    return TypeAdapter(mcp.types.CallToolResult | mcp.types.InputRequiredResult)
 
 
 class ServerConnection:
@@ -75,10 +76,11 @@ class ServerConnection:
     def __init__(
         self,
         config: ServerConfig,
-        listener: ConnectionListener,
+        on_listing: OnListing,
+        on_state_change: Callable[["ServerConnection"], None],
         log: ServerLog,
         timing: ConnectionTiming,
-        login: LoginLocation | None = None,
+        login: LoginLocation | None,
     ) -> None:
         """`login` is where a person's login to the server is kept."""
         shorten_sdk_log()
@@ -88,8 +90,8 @@ class ServerConnection:
         self.reason: str | None = config.problem
         """Why the server is down, or what happened last."""
         self.log = log
-        self.starts = 0
-        self._listener = listener
+        self._on_listing = on_listing
+        self._on_state_change = on_state_change
         self._timing = timing
         self._start_requested = anyio.Event()
         self._state_changed = anyio.Event()
@@ -113,8 +115,8 @@ class ServerConnection:
         """Start the server if it is not running; returns at once."""
         self._start_requested.set()
 
-    async def session(self, within_s: float) -> "mcp.ClientSession":
-        """Returns the session of the running, listed server, after starting it if necessary.
+    async def connect(self, within_s: float) -> None:
+        """Start the server if necessary, and wait until it runs and has listed its tools.
 
         Raises:
             ToolError: the server is down or did not start in time; nothing was sent.
@@ -125,10 +127,9 @@ class ServerConnection:
         with anyio.move_on_after(within_s):
             while not self._is_usable and self.state in ("idle", "starting", "ready"):
                 await self._state_changed.wait()
-        if self._client is None or not self._is_usable:
+        if not self._is_usable:
             why = self.reason if self.state in ("down", "closed") else f"it did not start within {within_s:g} s"
             raise ToolError(f"server {self.config.name!r} is not available: {why}; nothing was sent")
-        return self._client.session
 
     @property
     def _is_usable(self) -> bool:
@@ -145,11 +146,45 @@ class ServerConnection:
         """List the tools again, because the server says that they changed."""
         self._wake.set()
 
-    def begin(self, call: InFlightCall, send: Callable[[], Awaitable[Any]]) -> None:
-        """Send a call, whose course `call` reports. Raises `ToolError` when the connection was closed."""
-        if self._call_tasks is None:
+    def begin(
+        self,
+        call: InFlightCall,
+        tool: str,
+        arguments: dict[str, JsonValue],
+        meta: dict[str, JsonValue],
+        *,
+        answers: Mapping[str, Answer],
+        state: str | None,
+        check: SendCheck | None = None,
+    ) -> None:
+        """Send the call of a tool, whose course `call` reports. `check` is called immediately before it is sent.
+
+        Raises:
+            ToolError: the connection was closed; nothing was sent.
+        """
+        client = self._client
+        if self._call_tasks is None or client is None or not self._is_usable:
             raise ToolError(f"server {self.config.name!r} is not available: it was ended; nothing was sent")
-        self.calls.begin(self._call_tasks, call, send)
+        sdk_meta: Any = meta
+        params = mcp.types.CallToolRequestParams(
+            name=tool,
+            arguments=arguments,
+            input_responses={key: mcp.types.ElicitResult.model_validate(given) for key, given in answers.items()}
+            or None,
+            request_state=state,
+            _meta=sdk_meta or None,
+        )
+
+        async def log_progress(progress: float, total: float | None, message: str | None) -> None:
+            what = f"{self.config.name}: {call.label or tool} is at"
+            logger.info("%s %g%s", what, progress, "" if total is None else f" of {total:g}")
+
+        async def send() -> Any:
+            send_check.set(check)
+            request = mcp.types.CallToolRequest(params=params)
+            return await client.session.send_request(request, _call_result_adapter(), progress_callback=log_progress)
+
+        self._call_tasks.start_soon(self.calls.run, call, send)
 
     async def run(self) -> None:
         """Keep the connection from the first `start` until cancelled."""
@@ -205,23 +240,19 @@ class ServerConnection:
 
     async def _connect(self) -> None:
         """Run one connection, from its start until it is lost. Raises when the start fails."""
-
-        from planwarden.tools.downstream.result_type import add_result_type
-
         self.lost_reason, self._lost, self._wake = None, anyio.Event(), anyio.Event()
-        self.starts += 1
         limit_s = self.config.settings.start_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as starting:
             async with mcp.Client(
-                add_result_type(self._transport()),
+                self._transport(),
                 cache=None,
                 client_info=mcp.types.Implementation(name="planwarden", version="1"),
                 message_handler=self._handle_message,
-                elicitation_callback=self._handle_elicitation,
+                elicitation_callback=self.calls.handle_elicitation,
             ) as client:
                 tools, note = await self._read_first_listing(client)
                 starting.deadline = math.inf
-                await self._listener.on_listing(self, tools, note)
+                await self._on_listing(self, tools, note)
                 self._client = client
                 self.reason = None
                 self._set_state("ready")
@@ -242,18 +273,11 @@ class ServerConnection:
         return http_transport(self.config, self._login)
 
     async def _handle_message(self, message: object) -> None:
-
         if isinstance(message, mcp.types.ToolListChangedNotification):
             self.request_listing()
 
-    async def _handle_elicitation(
-        self, context: "mcp.client.session.ClientRequestContext", params: "mcp.types.ElicitRequestParams"
-    ) -> "mcp.types.ElicitResult | mcp.types.ErrorData":
-        return await self.calls.handle_elicitation(params)
-
     async def _subscribe(self, client: "mcp.Client") -> None:
         """Since 2026-07-28 a server reports changes only to clients that subscribed (subscriptions/listen)."""
-
         offered = client.server_capabilities.tools
         if offered is None or not offered.list_changed:
             return
@@ -274,7 +298,6 @@ class ServerConnection:
 
     async def _relist_on_changes(self, client: "mcp.Client") -> None:
         """List the tools again whenever they changed, until the connection is lost."""
-
         while True:
             await self._wake.wait()
             # A burst of changes counts as one; a change during the listing leads to another one.
@@ -288,7 +311,7 @@ class ServerConnection:
             except (mcp.MCPError, ValidationError, ToolError, TimeoutError) as error:
                 logger.warning("server %r could not be listed again: %s", self.config.name, _describe(error))
             else:
-                await self._listener.on_listing(self, tools, note)
+                await self._on_listing(self, tools, note)
             if await self._is_lost_within(self._timing.relist_s):
                 return
 
@@ -309,12 +332,11 @@ class ServerConnection:
         changed, self._state_changed = self._state_changed, anyio.Event()
         self.state = state
         changed.set()
-        self._listener.on_state_change(self)
+        self._on_state_change(self)
 
 
 def _describe(error: BaseException) -> str:
-    """Returns one sentence about an error, or about the first one of a group."""
-
+    """Return one sentence about an error, or about the first one of a group."""
     if isinstance(error, BaseExceptionGroup):
         return _describe(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     if isinstance(error, PlanwardenError):

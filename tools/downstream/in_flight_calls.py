@@ -1,4 +1,7 @@
-"""Calls in flight to a downstream server, and the questions that the server asks in the middle of one.
+"""Calls in flight to a downstream server: the last check before one leaves, and the questions in the middle of one.
+
+A call that waited for its turn may no longer be ours to send. The task that sends a request sets `send_check`; the
+transport calls it immediately before it writes.
 
 Before 2026-07-28 a server asks while a call is open and waits for the answer there, so the call must stay open. It runs
 in a task of its own; a caller waits for its end or for a question. A call with a question outlives that wait. It ends
@@ -6,12 +9,12 @@ with the answer, with the connection or with the process; after the last two, on
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
 from planwarden.agent.common.imports import LazyModule
@@ -24,12 +27,23 @@ else:
 
 logger = logging.getLogger(__name__)
 
+SendCheck = Callable[[], Coroutine[object, object, None]]
+"""Raises `LeaseLost` when the request must not be sent."""
+Answer = dict[str, JsonValue]
+"""An `mcp.types.ElicitResult` as JSON."""
+
+NOT_SENT = -32096
+"""Our code for a request that did not reach the server, or that it refused unread."""
+LOST = -32095
+"""Our code for a request that was sent and not answered."""
+TOO_LARGE = -32097
+"""Our code for an answer that was too large to be read."""
 MAX_HELD = 16
 """Calls of one server that may wait for an answer; the questions of further ones are cancelled."""
 CANCEL_S = 2.0
+CANCEL: Answer = {"action": "cancel"}
 
-Answer = dict[str, JsonValue]
-"""An `mcp.types.ElicitResult` as JSON."""
+send_check: ContextVar[SendCheck | None] = ContextVar("send_check", default=None)
 
 
 @dataclass(eq=False)
@@ -37,13 +51,14 @@ class InFlightCall:
     """One call, from sending it to its end."""
 
     execution_id: str
-    answer_at_once: Callable[[ServerElicitation], Answer | None] | None = None
+    label: str = ""
+    """The tool's name in the catalogue, where it has one."""
+    answer_at_once: Callable[[ServerElicitation], Answer | None] = lambda elicitation: None
     """Answers a question without a person, or returns None to ask one."""
     elicitation: ServerElicitation | None = None
     """The open question."""
     result: Any = None
     error: Exception | None = None
-    is_over: bool = False
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _ended: anyio.Event = field(default_factory=anyio.Event)
@@ -60,13 +75,11 @@ class InFlightCall:
             logger.debug("a call ended with an error", exc_info=True)
             self.error = error
         finally:
-            self.is_over = True
-            self._ended.set()
-            self._answered.set()
-            self._changed.set()
+            for event in (self._ended, self._answered, self._changed):
+                event.set()
 
     async def next_elicitation(self) -> ServerElicitation | None:
-        """Returns the next question, or None when the call is over. Cancelling this wait cancels the call."""
+        """Return the next question, or None when the call is over. Cancelling this wait cancels the call."""
         try:
             await self._changed.wait()
         except BaseException:
@@ -76,7 +89,7 @@ class InFlightCall:
                 await self._ended.wait()
             raise
         self._changed = anyio.Event()
-        return None if self.is_over else self.elicitation
+        return None if self._ended.is_set() else self.elicitation
 
     def reply(self, answer: Answer) -> None:
         """Answer the open question."""
@@ -84,15 +97,15 @@ class InFlightCall:
         self._answered.set()
 
     async def ask(self, elicitation: ServerElicitation) -> Answer:
-        """Returns the answer to a question of the server. Asks one question at a time."""
+        """Return the answer to a question of the server. Asks one question at a time."""
         async with self._ask_lock:
-            known = self.answer_at_once(elicitation) if self.answer_at_once is not None else None
-            if known is not None or self.is_over:
-                return known or {"action": "cancel"}
+            ready = self.answer_at_once(elicitation)
+            if ready is not None or self._ended.is_set():
+                return ready or CANCEL
             self.elicitation, self._answer, self._answered = elicitation, None, anyio.Event()
             self._changed.set()
             await self._answered.wait()
-            return self._answer or {"action": "cancel"}
+            return self._answer or CANCEL
 
 
 class InFlightCalls:
@@ -104,25 +117,22 @@ class InFlightCalls:
         self._held: dict[str, InFlightCall] = {}
         """Calls that wait for an answer, by the id that is stored with their question."""
 
-    def begin(self, tasks: TaskGroup, call: InFlightCall, send: Callable[[], Awaitable[Any]]) -> None:
-        async def run() -> None:
-            self._open.append(call)
-            try:
-                await call.run(send)
-            finally:
-                self._open.remove(call)
-
-        tasks.start_soon(run)
+    async def run(self, call: InFlightCall, send: Callable[[], Awaitable[Any]]) -> None:
+        self._open.append(call)
+        try:
+            await call.run(send)
+        finally:
+            self._open.remove(call)
 
     def hold(self, name: str, call: InFlightCall) -> bool:
-        """Hold a call that waits for an answer. Returns False when `MAX_HELD` calls already wait."""
+        """Hold a call that waits for an answer. Return False when `MAX_HELD` calls already wait."""
         if len(self._held) >= MAX_HELD:
             return False
         self._held[name] = call
         return True
 
     def take(self, name: str) -> InFlightCall | None:
-        """Returns the held call of that id, if this process still has it, and stops holding it."""
+        """Return the held call of that id, if this process still has it, and stop holding it."""
         return self._held.pop(name, None)
 
     def cancel_held(self, execution_id: str) -> None:
@@ -131,22 +141,15 @@ class InFlightCalls:
             self._held.pop(name).scope.cancel()
 
     async def handle_elicitation(
-        self, params: "mcp.types.ElicitRequestParams"
+        self, context: object, params: "mcp.types.ElicitRequestParams"
     ) -> "mcp.types.ElicitResult | mcp.types.ErrorData":
-        """Returns the reply to a question that the server asks in the middle of a call."""
-
-        # Nothing on the wire says which call a question belongs to. A wrong guess would show it to another user.
-        if len({call.execution_id for call in self._open}) != 1:
-            logger.warning(
-                "server %r asked a question while calls of several executions, or none, were open; refused",
-                self._server,
-            )
-            return mcp.types.ErrorData(
-                code=mcp.types.INVALID_REQUEST, message="the question belongs to no single call in progress"
-            )
+        """Return the reply to a question that the server asks in the middle of a call."""
         try:
+            # Nothing on the wire says which call a question belongs to. A wrong guess would show it to another user.
+            if len({call.execution_id for call in self._open}) != 1:
+                raise BadElicitation("the question belongs to no single call in progress")
             elicitation = read_elicitation(params)
         except BadElicitation as error:
-            logger.warning("server %r asked a question that cannot be shown: %s", self._server, error)
+            logger.warning("server %r asked a question that is refused: %s", self._server, error)
             return mcp.types.ErrorData(code=mcp.types.INVALID_REQUEST, message=str(error))
         return mcp.types.ElicitResult.model_validate(await self._open[-1].ask(elicitation))

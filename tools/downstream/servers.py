@@ -7,15 +7,15 @@ old one. A server that is down makes its own tools unavailable, with the reason,
 
 import logging
 import shlex
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Protocol, Self
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
@@ -23,16 +23,16 @@ from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.task_groups import cancel_tasks
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.call import DownstreamCall, OnProgress, log_progress
+from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
 from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
-from planwarden.tools.downstream.health import ServerHealth, describe_health
-from planwarden.tools.downstream.listing_cache import ListingCache, file_stem
-from planwarden.tools.downstream.ports import Agents, DelegatingEngine
-from planwarden.tools.downstream.tools import DownstreamTool, build_tools
+from planwarden.tools.downstream.listing_cache import file_stem, load_listing, save_listing
+from planwarden.tools.downstream.tools import build_tools
 from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.registry import Registry
 
@@ -43,6 +43,46 @@ LISTING_WAIT_S = 30.0
 """How long a plan or a search waits for servers that were never listed."""
 REASON_S = 5.0
 """Added to the time that a start may take, so that a failed start can report its own reason."""
+
+
+Health = Literal["ready", "starting", "idle", "down", "disabled"]
+
+
+class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How one server is doing, as `tools` and `doctor` show it."""
+
+    name: str
+    health: Health
+    """`idle` means not started, which is no fault: the first call starts it."""
+    tools: int
+    """Number of its tools in the catalogue."""
+    trusted: bool
+    reason: str | None = None
+    """Why it is down, or what was left out of its listing."""
+    log: str | None = None
+    """The file with what it wrote to its standard error."""
+
+
+class DelegatingEngine(Protocol):
+    """The part of the engine that closing agents' suspensions needs."""
+
+    store: Store
+
+    async def find(self, execution_id: str) -> ExecutionState: ...
+
+    async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState: ...
+
+
+class Agents(Protocol):
+    """The part of the delegation tool (`tools/delegate`) that follows executions."""
+
+    async def cancel(self, execution: ExecutionState) -> None:
+        """Tell every agent that works for this execution to stop."""
+        ...
+
+    async def watch(self, executions: DelegatingEngine) -> None:
+        """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
+        ...
 
 
 class DownstreamServers:
@@ -58,21 +98,19 @@ class DownstreamServers:
         *,
         home: Path | None = None,
         apply_settings: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
-        on_progress: OnProgress | None = None,
         timing: ConnectionTiming | None = None,
         program: Callable[[], tuple[str, ...]] = lambda: ("planwarden",),
     ) -> None:
         """`home` keeps listings and logs; `apply_settings` adds the operator's settings to a definition.
-
-        `on_progress` is told what calls report; by default it is logged. `program` returns the start of a command line
-        that works on this home.
+        `program` returns the start of a command line that works on this home.
         """
         self.configs = tuple(configs)
         self._registry = registry
         self._apply_settings = apply_settings
-        self._on_progress = on_progress
         self.secrets: LoginSecrets | None = None
         """Keeps logins; set before the servers start."""
+        self.agents: Agents | None = None
+        """Set where a server is an agent."""
         self._timing = timing
         self._program = program
         self._folder = None if home is None else home / FOLDER
@@ -81,18 +119,17 @@ class DownstreamServers:
         self._connections = {config.name: self._build_connection(config) for config in self.configs}
         self._notes: dict[str, tuple[str, ...]] = {}
         self._listed: set[str] = set()
-        self._listed_here: set[str] = set()
-        """Those that listed their tools to this process; the others are known by the kept listing, or not at all."""
         """Servers whose tools are in the catalogue, from a listing of this or of an earlier process."""
+        self._listed_here: set[str] = set()
+        """Those that listed their tools to this process."""
         self._state_changed = anyio.Event()
         """Set and replaced whenever the state of a connection changes."""
         self._tasks: TaskGroup | None = None
-        self._agents: Agents | None = None
-        self._agent_watch: anyio.CancelScope | None = None
+        self._agent_watch = anyio.CancelScope()
         for config in self.configs:
-            listing = None if config.is_disabled else ListingCache(self._folder).load(config)
+            listing = None if config.is_disabled else load_listing(self._folder, config)
             if listing is not None:
-                deque(self._register_tools(config, listing), maxlen=0)
+                list(self._register_tools(config, listing))
             if config.problem is not None:
                 self._registry.mark_group(config.name, config.problem)
 
@@ -100,12 +137,11 @@ class DownstreamServers:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._registry.listings = self
-        for config in self.configs:
-            connection = self._connections[config.name]
+        for connection in self._connections.values():
             connection.reset()
-            if config.can_start:
+            if connection.config.can_start:
                 self._tasks.start_soon(connection.run)
-                if config.settings.start == "eager":
+                if connection.config.settings.start == "eager":
                     connection.start()
         return self
 
@@ -125,13 +161,11 @@ class DownstreamServers:
 
     def find_config(self, name: str) -> ServerConfig:
         """Returns the configured server of that name. Raises `InvalidArguments` when there is none."""
-        by_name = {config.name: config for config in self.configs}
-        if name not in by_name:
-            names = ", ".join(map(repr, by_name)) or "none"
-            raise InvalidArguments(
-                f"there is no server {name[:64]!r}{did_you_mean(name, by_name)}; configured: {names}"
-            )
-        return by_name[name]
+        if name not in self._connections:
+            names = ", ".join(map(repr, self._connections)) or "none"
+            hint = did_you_mean(name, self._connections)
+            raise InvalidArguments(f"there is no server {name[:64]!r}{hint}; configured: {names}")
+        return self._connections[name].config
 
     def connection(self, server: str) -> ServerConnection:
         """The connection to the named server."""
@@ -139,36 +173,34 @@ class DownstreamServers:
 
     def handle_commit(self, commit: Commit | None) -> None:
         """End the calls of a finished execution that wait for an answer, which will not come."""
-        if commit is None or not commit.execution.is_finished:
-            return
-        execution = commit.execution
-        for connection in self._connections.values():
-            connection.calls.cancel_held(execution.execution_id)
-        if self._agents is not None and self._tasks is not None and self._agents.has_children(execution):
-            self._tasks.start_soon(self._agents.cancel, execution)
-
-    def add_agents(self, agents: Agents) -> None:
-        """Connect the tool that hands goals to the servers that are agents."""
-        self._agents = agents
-        agents.connect(self.connection, self._find_input_schema)
+        if commit is not None and commit.execution.is_finished:
+            for connection in self._connections.values():
+                connection.calls.cancel_held(commit.execution.execution_id)
+            if self.agents is not None and self._tasks is not None:
+                self._tasks.start_soon(self.agents.cancel, commit.execution)
 
     def watch_agents(self, executions: DelegatingEngine) -> None:
         """Watch the suspensions of agents in these executions, and in no others, until `stop_watching_agents`."""
         self.stop_watching_agents()
-        if self._agents is not None and self._tasks is not None:
-            self._agent_watch = anyio.CancelScope()
-            self._tasks.start_soon(_watch_within, self._agent_watch, self._agents, executions)
+        self._agent_watch = anyio.CancelScope()
+        if self._tasks is not None:
+            self._tasks.start_soon(self._watch_agents, self._agent_watch, executions)
 
     def stop_watching_agents(self) -> None:
         """Stop the watch, because the engine of the executions is about to close."""
-        if self._agent_watch is not None:
-            self._agent_watch.cancel()
-            self._agent_watch = None
+        self._agent_watch.cancel()
 
-    def _find_input_schema(self, server: str, remote_name: str) -> dict[str, JsonValue] | None:
-        config = self._connections[server].config
-        known = self._registry.get(f"{config.slug}_{remote_name}")
-        return known.input_schema if known is not None and known.source == server else None
+    async def _watch_agents(self, scope: anyio.CancelScope, executions: DelegatingEngine) -> None:
+        with scope:
+            if self.agents is not None:
+                await self.agents.watch(executions)
+
+    def list_arguments(self, server: str, remote_name: str) -> frozenset[str]:
+        """Return the names of the arguments of a server's tool; none when it is not listed."""
+        definition = self._registry.get(f"{self._connections[server].config.slug}_{remote_name}")
+        properties = definition.input_schema.get("properties") if definition is not None else None
+        is_own = definition is not None and definition.source == server
+        return frozenset(properties) if is_own and isinstance(properties, dict) else frozenset()
 
     def owns(self, name: str) -> bool:
         """True when a tool of that name could only come from one of the servers."""
@@ -215,7 +247,7 @@ class DownstreamServers:
 
         async def start(connection: ServerConnection) -> None:
             try:
-                await connection.session(connection.config.settings.start_timeout_s + REASON_S)
+                await connection.connect(connection.config.settings.start_timeout_s + REASON_S)
             except ToolError as error:
                 logger.debug("%s", error.message)
 
@@ -228,9 +260,20 @@ class DownstreamServers:
         """How every server is doing, in the order of the configuration."""
         sources = [definition.source for definition in self._registry.definitions()]
         return tuple(
-            describe_health(self._connections[name], self._notes.get(name, ()), sources.count(name))
-            for name in self._connections
+            self._describe_health(connection, sources.count(name)) for name, connection in self._connections.items()
         )
+
+    def _describe_health(self, connection: ServerConnection, tools: int) -> ServerHealth:
+        config, path, notes = connection.config, connection.log.path, self._notes.get(connection.config.name, ())
+        health: Health = "idle" if connection.state == "closed" else connection.state
+        if not config.can_start:
+            health = "disabled" if config.is_disabled else "down"
+        reason = connection.reason if health == "down" else config.problem
+        if notes and reason is None:
+            reason = notes[0] if len(notes) == 1 else f"{notes[0]} (and {len(notes) - 1} more)"
+        log = str(path) if path is not None and path.exists() else None
+        is_trusted = config.settings.trusted
+        return ServerHealth(name=config.name, health=health, tools=tools, trusted=is_trusted, reason=reason, log=log)
 
     @property
     def never_listed_servers(self) -> tuple[str, ...]:
@@ -241,24 +284,22 @@ class DownstreamServers:
         """Where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
-        command = shlex.join([*self._program(), "login", config.name])
-        return LoginLocation(
-            find_secrets=self._find_secrets, name=f"{FOLDER}/{file_stem(config)}.login", command=command
-        )
+        name, command = f"{FOLDER}/{file_stem(config)}.login", shlex.join([*self._program(), "login", config.name])
+        return LoginLocation(find_secrets=self._find_secrets, name=name, command=command)
 
     def _find_secrets(self) -> LoginSecrets:
         if self.secrets is None:
             raise ToolError("no logins are open in this process")
         return self.secrets
 
-    async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
+    async def _handle_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         for _ in self._register_tools(connection.config, tools, note):
             await anyio.lowlevel.checkpoint()
-        await anyio.to_thread.run_sync(ListingCache(self._folder).save, connection.config, tools)
-        # The last thing before the server is ready, so that whoever waited for the listing finds it ready.
+        await anyio.to_thread.run_sync(save_listing, self._folder, connection.config, tools)
+        # The last thing before the server is ready, so that what waited for the listing finds it ready.
         self._listed_here.add(connection.config.name)
 
-    def on_state_change(self, connection: ServerConnection) -> None:
+    def _handle_state_change(self, connection: ServerConnection) -> None:
         if connection.state == "ready":
             self._registry.mark_group(connection.config.name, None)
         elif connection.state == "down":
@@ -268,7 +309,7 @@ class DownstreamServers:
 
     async def _wait_for_listings(self, servers: Iterable[str]) -> None:
         waiting = [connection for name in servers if self._may_list(connection := self._connections[name])]
-        if not waiting or self._tasks is None:
+        if self._tasks is None:
             return
         for connection in waiting:
             connection.start()
@@ -280,18 +321,17 @@ class DownstreamServers:
         self, config: ServerConfig, listing: list[JsonValue], note: str | None = None
     ) -> Generator[None]:
         """Put the listing's tools into the catalogue at the last step, and note what cannot be used."""
-        on_progress = self._on_progress or log_progress
         listed = yield from build_tools(
             config, listing, other_tools=self._other_tools, slugs=tuple(other.slug for other in self.configs)
         )
         connection = self._connections[config.name]
         notes = [*([note] if note else []), *listed.notes]
-        defined: list[tuple[DownstreamTool, ToolDefinition]] = []
+        definitions: list[ToolDefinition] = []
         for tool in listed.tools:
             yield
-            defined.append((tool, define(self._apply_settings(tool.definition))))
+            definitions.append(define(self._apply_settings(tool.definition)))
         tools: dict[str, Tool] = {}
-        for tool, definition in defined:
+        for tool, definition in zip(listed.tools, definitions, strict=True):
             other = self._registry.get(definition.name)
             # Only servers that try to collide get here. The first one keeps the name.
             if definition.name in tools or (other is not None and other.source != config.name):
@@ -299,7 +339,7 @@ class DownstreamServers:
                 continue
             if config.problem is None and connection.state == "down":
                 definition = replace(definition, unavailable=connection.reason)
-            call = DownstreamCall(connection, tool, definition, self._registry.get, on_progress)
+            call = DownstreamCall(connection, tool, definition, self._registry.get)
             tools[definition.name] = Tool(definition, call, call.resume, schema=tool.input)
         self._registry.replace_group(config.name, tools.values())
         self._listed.add(config.name)
@@ -311,15 +351,15 @@ class DownstreamServers:
     def _build_connection(self, config: ServerConfig) -> ServerConnection:
         path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
         return ServerConnection(
-            config, self, ServerLog(path), self._timing or ConnectionTiming(), self.login_location(config)
+            config,
+            self._handle_listing,
+            self._handle_state_change,
+            ServerLog(path),
+            self._timing or ConnectionTiming(),
+            self.login_location(config),
         )
 
     def _server_of(self, name: str) -> str | None:
         """The server whose slug the name begins with; the one with the longest slug if several fit."""
         fitting = [config for config in self.configs if name.casefold().startswith(f"{config.slug}_".casefold())]
         return max(fitting, key=lambda config: len(config.slug)).name if fitting else None
-
-
-async def _watch_within(scope: anyio.CancelScope, agents: Agents, executions: DelegatingEngine) -> None:
-    with scope:
-        await agents.watch(executions)

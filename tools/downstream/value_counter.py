@@ -6,11 +6,11 @@ and several seconds in which nothing else runs.
 """
 
 import re
-from collections.abc import Iterator
 
 MAX_VALUES = 50_000
 """Of one message; parsing and checking as many takes the event loop 50 ms on an ordinary machine."""
 SLICE_BYTES = 64 * 1024
+"""Short enough to be counted without a pause."""
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 
@@ -18,66 +18,40 @@ class ValueCounter:
     """Counts values in a text that arrives in pieces; counts a few too many, such as one for each empty list."""
 
     def __init__(self) -> None:
-        self._in_string = False
-        self._is_escaped = False
+        self.start()
+
+    def start(self) -> None:
+        """Begin with another text."""
+        self._is_in_string = self._is_escaped = False
         self.count = 0
 
-    @property
-    def is_too_many(self) -> bool:
+    def feed(self, data: bytes) -> bool:
+        """Count what the data adds, and return whether there are too many values now."""
+        for start in range(0, len(data), SLICE_BYTES):
+            if self.count > MAX_VALUES:
+                break
+            piece = data[start + self._is_escaped : start + SLICE_BYTES]
+            # An odd number of backslashes at the end leaves one, which escapes what comes next.
+            self._is_escaped = (len(piece) - len(piece.rstrip(b"\\"))) % 2 == 1
+            parts = _ESCAPE.sub(b"", piece).split(b'"')
+            outside = b"".join(parts[1 if self._is_in_string else 0 :: 2])
+            self._is_in_string ^= len(parts) % 2 == 0
+            self.count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         return self.count > MAX_VALUES
 
-    def feed(self, piece: bytes) -> None:
-        """Count what the piece adds."""
-        if self._is_escaped and piece:
-            piece, self._is_escaped = piece[1:], False
-        if b"\\" in piece:
-            kept = len(piece) - len(piece.rstrip(b"\\"))
-            piece = _ESCAPE.sub(b"", piece)
-            # An odd number of backslashes at the end leaves one, which escapes what comes next.
-            self._is_escaped = kept % 2 == 1
-        parts = piece.split(b'"')
-        outside = b"".join(parts[1 if self._in_string else 0 :: 2])
-        self._in_string ^= len(parts) % 2 == 0
-        self.count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
 
+class EventCounter(ValueCounter):
+    """Counts the values of each event of a stream of server-sent events. An empty line ends an event."""
 
-class EventCounter:
-    """Counts the values of each event of a stream of server-sent events."""
+    _line_is_empty = True
 
-    def __init__(self) -> None:
-        self._values = ValueCounter()
-        self._line_is_empty = True
-
-    @property
-    def is_too_many(self) -> bool:
-        return self._values.is_too_many
-
-    def feed(self, piece: bytes) -> None:
-        """Count what the piece adds to the current event. An empty line ends an event."""
-        first, *others = piece.replace(b"\r", b"").split(b"\n")
-        self._feed_line(first)
-        for line in others:
-            if self._line_is_empty and not self.is_too_many:
-                self._values = ValueCounter()
-            self._line_is_empty = True
-            self._feed_line(line)
-
-    def _feed_line(self, part: bytes) -> None:
-        if part:
-            self._line_is_empty = False
-            self._values.feed(part)
-
-
-def exceeds(counter: ValueCounter | EventCounter, data: bytes) -> bool:
-    """Counts the data, and returns whether there are too many values now."""
-    for piece in slices(data):
-        counter.feed(piece)
-        if counter.is_too_many:
-            return True
-    return False
-
-
-def slices(data: bytes) -> Iterator[bytes]:
-    """Yields the data in slices that are short enough to count one without a pause."""
-    for start in range(0, len(data), SLICE_BYTES):
-        yield data[start : start + SLICE_BYTES]
+    def feed(self, data: bytes) -> bool:
+        for number, part in enumerate(data.replace(b"\r", b"").split(b"\n")):
+            if number:
+                if self._line_is_empty:
+                    self.start()
+                self._line_is_empty = True
+            self._line_is_empty &= not part
+            if super().feed(part):
+                return True
+        return False

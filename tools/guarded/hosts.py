@@ -1,17 +1,31 @@
-"""The hosts that planwarden guards: what their tools are called, and what passes without being asked about.
+"""The hosts that planwarden guards: what their tools are called, what passes without being asked, and their calls here.
+
+The name of a host's tool here, such as `claude-code/Bash`, has a `/`, which no name in the catalogue can have, so plans
+and models cannot name it. Only the guard starts executions with such a call. It does nothing when it runs: that it ran
+is the record that a person, a grant or a rule let the identical call of the host pass.
 
 Sources: https://code.claude.com/docs/en/tools-reference, https://developers.openai.com/codex/hooks,
 https://geminicli.com/docs/tools, https://opencode.ai/docs/tools, https://cursor.com/docs/agent/hooks.
 """
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, cast
 
 import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.tool import CallContext, ToolDefinition
+from planwarden.tools.base import Tool, define
 
 HostName = Literal["claude-code", "codex", "gemini", "opencode", "cursor"]
 
 GUARD_TOOL = "guard_call"
+ANSWER_WITHIN_S = 24 * 3600.0
+PASS_S = 3600.0
+"""How long after a decision the host may make the call."""
 OWN_TOOLS = frozenset(
     {
         *("search_tools", "get_tool_schemas", "create_plan", "run_goal", "execute_plan", "run_plan", "retry_execution"),
@@ -19,6 +33,8 @@ OWN_TOOLS = frozenset(
     }
 )
 """The tools of planwarden's MCP server. Their exact names count: another server may be called `planwarden_other`."""
+_NAME = re.compile(r"(?P<host>[a-z][a-z-]{0,31})/[A-Za-z0-9_.:-]{1,160}")
+_SCHEMA: dict[str, JsonValue] = {"type": "object"}
 
 
 class ShellTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,92 +70,109 @@ class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
     """What the names of planwarden's own tools begin with."""
 
 
+def _words(text: str = "") -> frozenset[str]:
+    return frozenset(text.split())
+
+
 GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
     host.name: host
     for host in (
         GuardedHost(
             name="claude-code",
             label="Claude Code",
-            reads=frozenset(
-                {
-                    *("Read", "Glob", "Grep", "LS", "NotebookRead", "ToolSearch", "ListMcpResourcesTool"),
-                    *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "BashOutput"),
-                    *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "Agent", "Task", "StructuredOutput"),
-                }
+            reads=_words(
+                "Read Glob Grep LS NotebookRead ToolSearch ListMcpResourcesTool TodoWrite TaskCreate TaskGet "
+                "TaskList TaskUpdate TaskOutput BashOutput AskUserQuestion EnterPlanMode ExitPlanMode Agent Task "
+                "StructuredOutput"
             ),
             shells={
-                "Bash": ShellTool(command="command", harmless=frozenset({"timeout", "run_in_background"})),
-                "Monitor": ShellTool(command="command", harmless=frozenset({"timeout_ms", "persistent"})),
+                "Bash": ShellTool(command="command", harmless=_words("timeout run_in_background")),
+                "Monitor": ShellTool(command="command", harmless=_words("timeout_ms persistent")),
                 "PowerShell": ShellTool(command="command", is_posix=False),
             },
-            searches={"Glob": frozenset({"pattern"}), "Grep": frozenset()},
+            searches={"Glob": _words("pattern"), "Grep": _words()},
             own_prefix="mcp__planwarden__",
         ),
         GuardedHost(
             name="codex",
             label="Codex",
-            reads=frozenset({"update_plan", "view_image", "read_file", "list_dir", "grep_files", "request_user_input"}),
+            reads=_words("update_plan view_image read_file list_dir grep_files request_user_input"),
             shells={
-                "Bash": ShellTool(command="command", places=frozenset({"workdir"})),
+                "Bash": ShellTool(command="command", places=_words("workdir")),
                 **dict.fromkeys(
                     ("shell", "shell_command", "local_shell"),
                     ShellTool(
-                        command="command",
-                        places=frozenset({"workdir", "working_directory"}),
-                        harmless=frozenset({"timeout_ms"}),
+                        command="command", places=_words("workdir working_directory"), harmless=_words("timeout_ms")
                     ),
                 ),
                 "exec_command": ShellTool(
-                    command="cmd",
-                    places=frozenset({"workdir"}),
-                    harmless=frozenset({"yield_time_ms", "max_output_tokens"}),
+                    command="cmd", places=_words("workdir"), harmless=_words("yield_time_ms max_output_tokens")
                 ),
             },
-            searches={"grep_files": frozenset()},
-            remarks=frozenset({"description", "justification"}),
+            searches={"grep_files": _words()},
+            remarks=_words("description justification"),
             own_prefix="mcp__planwarden__",
         ),
         GuardedHost(
             name="gemini",
             label="Gemini CLI",
-            reads=frozenset(
-                {
-                    *("read_file", "read_many_files", "list_directory", "glob", "grep_search", "search_file_content"),
-                    *("write_todos", "ask_user", "enter_plan_mode", "exit_plan_mode", "get_internal_docs"),
-                }
+            reads=_words(
+                "read_file read_many_files list_directory glob grep_search search_file_content write_todos ask_user "
+                "enter_plan_mode exit_plan_mode get_internal_docs"
             ),
             shells={
                 "run_shell_command": ShellTool(
-                    command="command",
-                    places=frozenset({"dir_path", "directory"}),
-                    harmless=frozenset({"is_background"}),
+                    command="command", places=_words("dir_path directory"), harmless=_words("is_background")
                 )
             },
             searches={
-                "read_many_files": frozenset({"include", "paths"}),
-                "glob": frozenset({"pattern"}),
-                **dict.fromkeys(("grep_search", "search_file_content"), frozenset[str]()),
+                "read_many_files": _words("include paths"),
+                "glob": _words("pattern"),
+                **dict.fromkeys(("grep_search", "search_file_content"), _words()),
             },
             own_prefix="mcp_planwarden_",
         ),
         GuardedHost(
             name="opencode",
             label="opencode",
-            reads=frozenset({"read", "grep", "glob", "list", "todowrite", "todoread", "task", "question", "invalid"}),
-            shells={"bash": ShellTool(command="command", places=frozenset({"workdir"}))},
-            searches={"grep": frozenset(), "glob": frozenset({"pattern"}), "list": frozenset()},
+            reads=_words("read grep glob list todowrite todoread task question invalid"),
+            shells={"bash": ShellTool(command="command", places=_words("workdir"))},
+            searches={"grep": _words(), "glob": _words("pattern"), "list": _words()},
             own_prefix="planwarden_",
         ),
         GuardedHost(
             name="cursor",
             label="Cursor",
-            reads=frozenset({"Read", "Grep", "Glob", "LS", "Task", "TodoWrite"}),
-            shells={"Shell": ShellTool(command="command", places=frozenset({"working_directory"}))},
-            searches={"Grep": frozenset(), "Glob": frozenset({"pattern", "glob_pattern"})},
+            reads=_words("Read Grep Glob LS Task TodoWrite"),
+            shells={"Shell": ShellTool(command="command", places=_words("working_directory"))},
+            searches={"Grep": _words(), "Glob": _words("pattern glob_pattern")},
             own_prefix="MCP:planwarden:",
         ),
     )
 }
+
+
+async def _let_pass(arguments: dict[str, JsonValue], context: CallContext) -> object:
+    return {"passes": "once", "withinSeconds": PASS_S}
+
+
+@lru_cache(maxsize=256)
+def find_host_tool(name: str) -> Tool | None:
+    """Return the tool of a host; None for any other name."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    definition = ToolDefinition(
+        name=name,
+        description=f"A call that {match['host']} makes itself.\n\nAn approval lets the identical call pass once, "
+        "within an hour.",
+        input_schema=_SCHEMA,
+        risk="dangerous",
+        effect="idempotent",
+        source="builtin",
+        answer_within_s=ANSWER_WITHIN_S,
+    )
+    return Tool(define(definition), _let_pass, schema=Schema(_SCHEMA))
 
 
 def find_shell_tool(host: str, tool: str) -> ShellTool | None:

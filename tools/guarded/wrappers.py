@@ -96,27 +96,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
     # Their languages are others.
     **dict.fromkeys(("fish", "csh", "tcsh", "nu", "elvish", "xonsh", "pwsh"), replace(_SHELL, is_closed=False)),
 }
-RUNNERS: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye", "conda", "mamba"), frozenset({"run"})),
-    **dict.fromkeys(
-        (
-            *("npx", "bunx", "uvx", "pipx", "fd", "fdfind", "hyperfine", "entr", "perf", "ltrace", "valgrind", "gdb"),
-            *("pkexec", "runuser", "setpriv", "unshare", "nsenter", "bwrap", "firejail", "fakeroot", "faketime", "sem"),
-            *(
-                "systemd-run",
-                "systemd-inhibit",
-                "dbus-run-session",
-                "start-stop-daemon",
-                "prlimit",
-                "numactl",
-                "rlwrap",
-            ),
-            *("cpulimit", "choom", "torsocks", "proxychains", "proxychains4", "nix-shell", "dotenv", "tmux", "screen"),
-        ),
-        frozenset[str](),
-    ),
-    **dict.fromkeys(("bundle", "npm", "pnpm", "yarn", "mise", "direnv"), frozenset({"exec", "x"})),
+_RUNNERS = {
+    "uv poetry pipenv hatch pdm rye conda mamba": "run",
+    "bundle npm pnpm yarn mise direnv": "exec x",
+    "npx bunx uvx pipx fd fdfind hyperfine entr perf ltrace valgrind gdb pkexec runuser setpriv unshare nsenter bwrap "
+    "firejail fakeroot faketime sem systemd-run systemd-inhibit dbus-run-session start-stop-daemon prlimit numactl "
+    "rlwrap cpulimit choom torsocks proxychains proxychains4 nix-shell dotenv tmux screen": "",
 }
+RUNNERS = {name: frozenset(words.split()) for names, words in _RUNNERS.items() for name in names.split()}
 """Programs that run a command behind a word, or behind options; wherever it begins, it is found."""
 GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
     "git": Wrapper(

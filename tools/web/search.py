@@ -200,7 +200,8 @@ async def _search(endpoint: SearchEndpoint, query: str, max_results: int, access
     chosen = host_and_port(httpx2.URL(endpoint.base_url))
     opened = replace(access.policy, allowed_endpoints=access.policy.allowed_endpoints | {chosen})
     headers = {"Accept": "application/json", "Authorization": f"Bearer {endpoint.api_key}"}
-    path, params, body = "/search", None, None
+    path, params = "/search", None
+    body: JsonValue = None
     match endpoint.provider:
         case "searxng":
             params = {"q": query, "format": "json"}

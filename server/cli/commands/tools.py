@@ -17,7 +17,7 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.status_words import Mark
 from planwarden.server.views.tools import ToolPage, ToolView, build_tool_view
-from planwarden.tools.downstream.health import ServerHealth
+from planwarden.tools.downstream.servers import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
 

@@ -97,7 +97,7 @@ async def list_tools(context: CliContext, config: ServerConfig) -> tuple[ToolDef
     if not config.can_start:
         raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
     async with context.downstream as downstream:
-        await downstream.connection(config.name).session(config.settings.start_timeout_s + REASON_S)
+        await downstream.connection(config.name).connect(config.settings.start_timeout_s + REASON_S)
         return tuple(found for found in context.tools.definitions() if found.source == config.name)
 
 

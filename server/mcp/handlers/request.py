@@ -22,7 +22,7 @@ from planwarden.server.mcp.text import format_execution
 from planwarden.server.views.changes import describe_changes
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.suspension import Suspension
-from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
+from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH
 
 _CHAIN = TypeAdapter[list[str]](
     Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]

@@ -11,7 +11,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownSuspension, UnknownThread
 from planwarden.agent.core.requester import Requester
 from planwarden.server.auth.proof import OAUTH_CHANNEL
-from planwarden.tools.delegate.chain import CHAIN
+from planwarden.tools.delegate.child import CHAIN
 from tests.kit import Ledger, MemoryStore, Settings, confirm, plan, requirement, tool_step, warden
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused

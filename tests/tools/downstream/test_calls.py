@@ -153,7 +153,7 @@ async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.
 async def test_a_call_beyond_its_time_or_of_a_cancelled_execution_is_cancelled_at_the_server(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "planwarden.tools.downstream.call")
+    caplog.set_level("INFO", "planwarden.tools.downstream.connection")
     place.settings += "timeout_s = 20\n"
     place.serve(d="good")
     async with place.warden() as warden:

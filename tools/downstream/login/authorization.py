@@ -8,16 +8,14 @@ and `transport.py` uses it.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 from mcp.client import Client
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 from mcp.shared.exceptions import MCPError
 from mcp.types import Implementation
@@ -28,14 +26,14 @@ from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
 from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, ServerLogin
-from planwarden.tools.downstream.result_type import add_result_type
 from planwarden.tools.downstream.tools import one_line
+from planwarden.tools.downstream.transports.streams import connect_streams
 
 UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"
 """For a provider that only refreshes tokens and opens no browser."""
 MAX_VISITS = 2
 """Visits of the browser in one login; a server that asks more often would ask without end."""
-CONNECT_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 30.0
 MAX_ADDRESS_CHARS = 8_192
 """Length of the address that the browser visits."""
 MAX_LISTING_BYTES = 8 * 1024 * 1024
@@ -215,21 +213,10 @@ async def log_in(config: ServerConfig, kept: ServerLogin, browser: LoginBrowser)
 
 async def _list_tools(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> None:
     """Send requests that make every server that wants a login ask for it."""
-    streams = add_result_type(_connect(config, transport))
+    streams = connect_streams(config, transport, MAX_LISTING_BYTES, read_s=READ_TIMEOUT_S)
     client_info = Implementation(name="planwarden", version="1")
     async with Client(streams, cache=None, client_info=client_info) as client:
         await client.session.list_tools()
-
-
-@asynccontextmanager
-async def _connect(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> AsyncGenerator[Any]:
-    assert config.url is not None
-    timeout = httpx2.Timeout(connect=10.0, read=CONNECT_TIMEOUT_S, write=30.0, pool=10.0)
-    async with (
-        httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_LISTING_BYTES) as streams,
-    ):
-        yield streams
 
 
 def _describe(error: BaseException, answer: str) -> str:

@@ -12,19 +12,17 @@ from typing import Any
 
 import anyio
 import httpx2
-from mcp.client import Transport
-from mcp.client.streamable_http import streamable_http_client
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, BoundedEvents, bound_body
+from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body, bound_events
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, SendCheck, send_check
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import ServerLogin
 from planwarden.tools.downstream.login.transport import LoginTransport
-from planwarden.tools.downstream.transports.send_check import LOST, NOT_SENT, SendCheck, send_check
+from planwarden.tools.downstream.transports.streams import connect_streams
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-CONNECT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 _EVENTS = "text/event-stream"
 
@@ -63,8 +61,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             return _error_response(code, f"it answered with HTTP status {status}{_advice(status)}")
         if not kind.startswith(_EVENTS):
             return await _limit_body(response)
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = BoundedEvents(response.stream)
+        bound_events(response)
         return response
 
     async def aclose(self) -> None:
@@ -111,23 +108,12 @@ def _error_response(code: int, message: str) -> httpx2.Response:
 
 @asynccontextmanager
 # The SDK's type of the pair has no public name.
-async def _connect(config: ServerConfig, login: LoginLocation | None) -> AsyncGenerator[Any]:
-    assert config.url is not None
-    # Reading has no limit of its own: calls have theirs, and the message stream is silent most of the time.
-    timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=None, write=30.0, pool=CONNECT_TIMEOUT_S)
-    inner = httpx2.AsyncHTTPTransport()
-    # An Authorization header of the operator takes precedence over a login.
-    has_header = any(name.lower() == "authorization" for name in config.headers)
-    outer = inner if login is None or has_header else LoginTransport(inner, config, ServerLogin(login, config))
-    transport = BoundedTransport(outer)
-    async with (
-        inner,
-        httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_BODY_BYTES) as streams,
-    ):
-        yield streams
-
-
-def http_transport(config: ServerConfig, login: LoginLocation | None) -> Transport:
-    """Returns the streams to the server's address; `login` is where a person's login to it is kept."""
-    return _connect(config, login)
+async def http_transport(config: ServerConfig, login: LoginLocation | None) -> AsyncGenerator[Any]:
+    """Yield the streams to the server's address; `login` is where a person's login to it is kept."""
+    async with httpx2.AsyncHTTPTransport() as inner:
+        # An Authorization header of the operator takes precedence over a login.
+        has_header = any(name.lower() == "authorization" for name in config.headers)
+        outer = inner if login is None or has_header else LoginTransport(inner, config, ServerLogin(login, config))
+        # Reading has no limit of its own: calls have theirs, and the message stream is silent most of the time.
+        async with connect_streams(config, BoundedTransport(outer), MAX_BODY_BYTES, read_s=None) as streams:
+            yield streams

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 from asyncio.subprocess import Process, SubprocessStreamProtocol
@@ -36,10 +37,9 @@ from mcp_types import (
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.transports.lines import EDGE_BYTES, LineReader, OversizedLine
+from planwarden.tools.downstream.in_flight_calls import NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.transports.log import ServerLog
-from planwarden.tools.downstream.transports.send_check import NOT_SENT, TOO_LARGE, SendCheck, send_check
-from planwarden.tools.downstream.value_counter import MAX_VALUES, ValueCounter, slices
+from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, ValueCounter
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +50,15 @@ BURST, PAUSE_S = 100, 0.01
 MAX_SERVER_REQUESTS = 16
 """Requests of the server that may wait for our answer at the same time."""
 READ_BYTES = 64 * 1024
+EDGE_BYTES = 512
+"""Of each end of an oversized line, which may hold the id of the request that it answers."""
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
 """Between the end of a child's pipes and its own end, of which a busy machine tells late."""
 _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
 _TOOLS_CHANGED = "notifications/tools/list_changed"
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
+_RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
 Item = SessionMessage | Exception
 Outgoing = tuple[JSONRPCMessage, SendCheck | None]
@@ -62,10 +66,55 @@ OnLost = Callable[[str], None]
 """Takes why the connection cannot continue."""
 
 
+class OversizedLine(msgspec.Struct, frozen=True):
+    """A line beyond the limit, of which only the two ends are kept."""
+
+    head: bytes
+    tail: bytes
+
+    @property
+    def request_id(self) -> int | None:
+        """The id of the request that it answers, if one of its ends contains it."""
+        result = _RESULT.search(self.head)
+        match = _ID.search(self.head[: result.start()] if result else b"")
+        if match is None:
+            *_, match = [None, *_ID.finditer(self.tail[self.tail.rfind(b'"jsonrpc"') :])]
+        return int(match[1]) if match is not None else None
+
+
+class LineReader:
+    """Splits a stream of bytes into lines; buffers at most `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+        self._head: bytes | None = None
+        """The head of the current line, if the line is too long already."""
+
+    def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
+        *ends, rest = chunk.split(b"\n")
+        lines: list[bytes | OversizedLine] = []
+        for part in ends:
+            self._append(part)
+            line = bytes(self._buffer)
+            lines.append(line if self._head is None else OversizedLine(self._head, line))
+            self._buffer.clear()
+            self._head = None
+        self._append(rest)
+        return lines
+
+    def _append(self, part: bytes) -> None:
+        self._buffer += part
+        if self._head is None and len(self._buffer) > self._limit:
+            self._head = bytes(self._buffer[:EDGE_BYTES])
+        if self._head is not None:
+            del self._buffer[:-EDGE_BYTES]
+
+
 class _Child(msgspec.Struct):
     """One running child and its pipes."""
 
-    config: ServerConfig
+    name: str
     process: Process
     transport: asyncio.SubprocessTransport
     log: ServerLog
@@ -74,7 +123,7 @@ class _Child(msgspec.Struct):
     inbox: MemoryObjectSendStream[Item]
     outbox: MemoryObjectReceiveStream[Outgoing]
     unsolicited: int = 0
-    malformed: int = 0
+    is_malformed: bool = False
     server_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of its requests that wait for our answer."""
     our_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
@@ -102,11 +151,11 @@ class _Child(msgspec.Struct):
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            if not self.malformed:
+            if not self.is_malformed:
                 logger.warning(
-                    "server %r wrote a line to its output that is not MCP; such lines are dropped", self.config.name
+                    "server %r wrote a line to its output that is not MCP; such lines are dropped", self.name
                 )
-            self.malformed += 1
+            self.is_malformed = True
             message = None
         if not self._is_awaited(message):
             self.unsolicited += 1
@@ -134,6 +183,10 @@ class _Child(msgspec.Struct):
                 if len(self.server_requests) >= MAX_SERVER_REQUESTS:
                     return False
                 self.server_requests.add(request_id)
+                return True
+            case JSONRPCResponse(result=result):
+                # Servers leave it out: https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype
+                result.setdefault("resultType", "complete")
                 return True
             case _:
                 return True
@@ -232,9 +285,8 @@ async def _has_too_many_values(line: bytes) -> bool:
     if len(line) <= MAX_VALUES:
         return False
     counter = ValueCounter()
-    for piece in slices(line):
-        counter.feed(piece)
-        if counter.is_too_many:
+    for start in range(0, len(line), SLICE_BYTES):
+        if counter.feed(line[start : start + SLICE_BYTES]):
             return True
         await anyio.lowlevel.checkpoint()
     return False
@@ -272,7 +324,7 @@ async def stdio_transport(
         process, transport = await _spawn(config)
         inbox, received = anyio.create_memory_object_stream[Item](0)
         sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
-        child = _Child(config, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
+        child = _Child(config.name, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
         async with anyio.create_task_group() as tasks:
             for task in (child.read, child.write, child.keep_log, child.watch):
                 tasks.start_soon(task)
