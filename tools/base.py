@@ -30,7 +30,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:
-    """Returns the definition with its digest, which covers everything that a caller or a person may rely on."""
+    """Return the definition with its digest, which covers everything that a caller or a person may rely on."""
     facts: dict[str, JsonValue] = {
         "name": definition.name,
         "description": definition.description,
@@ -59,10 +59,9 @@ def build_object_schema(properties: dict[str, JsonValue], *required: str) -> dic
 
 
 def as_tool(candidate: object) -> Tool:
-    """Returns the `Tool` of a decorated function, or `candidate` itself when it is a `Tool`.
+    """Return the `Tool` of a decorated function, or `candidate` itself when it is a `Tool`.
 
-    Raises:
-        UsageError: `candidate` is neither.
+    Raises `UsageError`: `candidate` is neither.
     """
     if isinstance(candidate, Tool):
         return candidate
@@ -73,6 +72,6 @@ def as_tool(candidate: object) -> Tool:
 
 
 def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
-    """Returns every tool among the values of a module's namespace, once each, in the order of definition."""
+    """Return every tool among the values of a module's namespace, once each, in the order of definition."""
     found = (getattr(value, MARK, None) for value in namespace.values())
     return list({id(marked): marked for marked in found if isinstance(marked, Tool)}.values())

@@ -154,10 +154,8 @@ def _make_call(
     run = _make_runner(target)
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-        values = accepted.read(arguments)
-        if context_parameter is not None:
-            values[context_parameter] = context
-        return await run(values, context)
+        given = {} if context_parameter is None else {context_parameter: context}
+        return await run(accepted.read(arguments) | given, context)
 
     return call
 
@@ -186,14 +184,10 @@ def _make_resume(
 
 
 def _read_decision(decision: JsonValue) -> Decision:
-    """Return what the engine keeps of the answer; a question to the clock has nobody's word, and no `approved`."""
+    """Return what the engine keeps of the answer; a question to the clock has no `approved`."""
     fields = cast("dict[str, Any]", decision)
-    return Decision(
-        approved=fields.get("approved"),
-        reason=fields.get("reason"),
-        modified_args=fields.get("modifiedArgs"),
-        content=fields.get("content"),
-    )
+    names = {"approved": "approved", "reason": "reason", "modified_args": "modifiedArgs", "content": "content"}
+    return Decision(**{name: fields.get(key) for name, key in names.items()})
 
 
 def _read_text(field: str, value: object) -> str:
@@ -203,10 +197,9 @@ def _read_text(field: str, value: object) -> str:
 
 
 def _read_capabilities(words: object, tool_name: str) -> tuple[str, ...]:
-    listed = list(cast("list[object]", words)) if isinstance(words, list | tuple) else [None]
-    if not all(isinstance(word, str) for word in listed):
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in cast("list[object]", words)):
         raise UsageError(f'tool {tool_name!r}: capabilities is {words!r}; use a list of words, such as ["mail"]')
-    return tuple(cast("list[str]", listed))
+    return tuple(cast("list[str]", words))
 
 
 def _name_place(target: ToolFunction) -> str:
@@ -223,7 +216,7 @@ def _name_line(error: BaseException, function: ToolFunction) -> str:
 
 
 def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext], Awaitable[Any]]:
-    """Returns what calls the function with these values: on the event loop if it is asynchronous, else on a thread."""
+    """Return what calls the function with these values: on the event loop if it is asynchronous, else on a thread."""
     if inspect.iscoroutinefunction(target):
         return lambda values, context: target(**values)
 
@@ -241,10 +234,10 @@ def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext]
 
 
 def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, str | None]:
-    """Returns the parameters that have arguments, and the name of the one that takes the `CallContext`."""
+    """Return the parameters that have arguments, and the name of the one that takes the `CallContext`."""
     hints = get_type_hints(target, include_extras=True)
     context_parameter: str | None = None
-    found: dict[str, tuple[Any, Any]] = {}
+    parameters: dict[str, tuple[Any, Any]] = {}
     for parameter in inspect.signature(target).parameters.values():
         hint = hints.get(parameter.name, object)
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -252,5 +245,5 @@ def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, s
         if hint is CallContext:
             context_parameter = parameter.name
         else:
-            found[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
-    return found, context_parameter
+            parameters[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
+    return parameters, context_parameter

@@ -35,10 +35,9 @@ it would silently become null."""
 
 
 def to_plain(value: object) -> object:
-    """Returns a copy as the log will hold it: dates and integer keys become text, tuples become lists.
+    """Return a copy as the log will hold it: dates and integer keys become text, tuples become lists.
 
-    Raises:
-        Exception: the value has no JSON form.
+    Raises `Exception`: the value has no JSON form.
     """
     return _PLAIN.to_python(value, mode="json")
 
@@ -73,7 +72,7 @@ def _store(value: object, max_bytes: int) -> ResultWithArtifacts:
 
 
 def _refuse(value: object, max_bytes: int) -> LimitExceeded:
-    """Returns the error for a value that is too large, with the beginning of its JSON, which is encoded in parts."""
+    """Return the error for a value that is too large, with the beginning of its JSON, which is encoded in parts."""
     shown = value[:_SHOWN_CHARS] if isinstance(value, str) else ""
     for part in () if shown else _ENCODER.iterencode(value):
         shown += part
@@ -84,7 +83,7 @@ def _refuse(value: object, max_bytes: int) -> LimitExceeded:
 
 
 def encode(value: object) -> bytes:
-    """Returns the JSON text, which is ASCII.
+    """Return the JSON text, which is ASCII.
 
     Raises:
         LimitExceeded: the value is nested too deeply.

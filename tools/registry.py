@@ -71,11 +71,7 @@ class Registry:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
-        """Register a tool.
-
-        Raises:
-            UsageError: the name is taken or not usable, or the schema is not a JSON Schema.
-        """
+        """Register a tool. Raises `UsageError`: the name is taken or not usable, or the schema is not a JSON Schema."""
         if tool.definition.name in self._tools:
             raise UsageError(f"there are two tools named {tool.definition.name!r}; rename one of them")
         self._tools[tool.definition.name] = self._prepare(tool)
@@ -84,8 +80,7 @@ class Registry:
     def replace_group(self, group: str, tools: Iterable[Tool]) -> None:
         """Replace all tools of the group by these, or change nothing.
 
-        Raises:
-            UsageError: as for `add`; nothing changed.
+        Raises `UsageError`: as for `add`; nothing changed.
         """
         old = self._groups.get(group, frozenset())
         new: dict[str, Tool] = {}
@@ -232,7 +227,7 @@ class Registry:
         return replace(result, resume_payload=_check_question_part(name, result.resume_payload))
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
-        """Returns the tool that the call was prepared for. Raises when it has changed or gone since."""
+        """Return the tool that the call was prepared for. Raises when it has changed or gone since."""
         tool = self._find(name)
         if tool is None:
             raise ToolError(f"{name} no longer exists; nothing was run")

@@ -54,7 +54,7 @@ class ToolIndex:
         )
 
     def search(self, query: str, limit: int) -> list[ToolDefinition]:
-        """Returns at most `limit` tools that share a word with the query, best first."""
+        """Return at most `limit` tools that share a word with the query, best first."""
         words = [word for word in _WORD.findall(_split_words(query).lower()) if word not in _COMMON][:_MAX_WORDS]
         if not words:
             return []

@@ -54,7 +54,7 @@ def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:
 
 
 def check_artifact(artifact_id: str, media_type: object, data: object) -> Artifact:
-    """Returns the artifact that a store read. Raises `StoreError` if it is not what was stored under that id."""
+    """Return the artifact that a store read. Raises `StoreError` if it is not what was stored under that id."""
     # A flipped bit can also change the type of a column's value.
     if not (isinstance(media_type, str) and isinstance(data, bytes)) or _artifact_id(media_type, data) != artifact_id:
         raise StoreError(f"artifact {artifact_id!r} is damaged: its content does not match its id; restore a backup")
@@ -62,7 +62,7 @@ def check_artifact(artifact_id: str, media_type: object, data: object) -> Artifa
 
 
 def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
-    """Returns what the log holds instead of the artifact."""
+    """Return what the log holds instead of the artifact."""
     return {
         "truncated": True,
         "stored": True,

@@ -22,7 +22,7 @@ MAX_DEPTH = 64
 
 
 def canonical_json(value: JsonValue) -> str:
-    """Returns the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
+    """Return the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
@@ -32,7 +32,7 @@ def canonical_json(value: JsonValue) -> str:
 
 
 def digest(value: JsonValue, *, context: str = "") -> str:
-    """Returns the hex SHA-256 of `context`, a zero byte and the canonical JSON; `context` keeps uses apart."""
+    """Return the hex SHA-256 of `context`, a zero byte and the canonical JSON; `context` keeps uses apart."""
     return hashlib.sha256(context.encode() + b"\0" + canonical_json(value).encode()).hexdigest()
 
 
@@ -43,7 +43,7 @@ def is_same_json(one: object, other: object) -> bool:
 
 
 def read_json(text: str | bytes) -> JsonValue:
-    """Returns the value of JSON text from outside.
+    """Return the value of JSON text from outside.
 
     Raises:
         InvalidArguments: not JSON, a duplicate key, NaN, or a number too large for a float.
@@ -70,7 +70,7 @@ def is_larger(value: JsonValue, limit_bytes: int) -> bool:
 
 
 def measure_encoded(value: JsonValue) -> int:
-    """Returns the bytes of the value as compact JSON in UTF-8, as it is stored."""
+    """Return the bytes of the value as compact JSON in UTF-8, as it is stored."""
     try:
         return len(msgspec.json.encode(value))
     except UnicodeEncodeError:
@@ -79,7 +79,7 @@ def measure_encoded(value: JsonValue) -> int:
 
 
 def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
-    """Returns a lower bound of the bytes of the canonical JSON; stops above the limit, and copies nothing."""
+    """Return a lower bound of the bytes of the canonical JSON; stops above the limit, and copies nothing."""
     stack, size = [value], 0
     while stack and size + len(stack) <= limit_bytes:
         node = stack.pop()

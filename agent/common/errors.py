@@ -148,10 +148,8 @@ class ModelError(PlanwardenError, code="model_error"):
         not before the `asked_s` seconds that it asks to wait.
         """
         super().__init__(message)
-        self.retryable = retryable
-        self.asked_s = asked_s
-        self.input_tokens = input_tokens
-        self.output_tokens = output_tokens
+        self.retryable, self.asked_s = retryable, asked_s
+        self.input_tokens, self.output_tokens = input_tokens, output_tokens
 
 
 class ToolError(PlanwardenError, code="tool_error"):
@@ -226,9 +224,7 @@ class BudgetSpent(GuardFailed):
     def __init__(self, budget: str, left: float, room_at: float | None = None) -> None:
         """`left` is what the budget has room for now; at `room_at`, Unix seconds, it has room for the call, if ever."""
         super().__init__(f"budget {budget!r} has room for {left:g} only")
-        self.budget = budget
-        self.left = left
-        self.room_at = room_at
+        self.budget, self.left, self.room_at = budget, left, room_at
 
 
 class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
@@ -244,22 +240,14 @@ class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
         taken_at: float = 0.0,
         ends_at: float = 0.0,
     ) -> None:
-        """`key` is the digest; `holder` is the `EXECUTION:CALL` that has it from `taken_at` until `ends_at`."""
+        """`key` is the digest; `holder` is the `EXECUTION:CALL` that has it from `taken_at` until `ends_at`.
+
+        `principal` owns that execution.
+        """
         super().__init__(message or f"call {holder!r} has the same business key")
-        self.key = key
-        self.holder = holder
-        self.principal = principal
-        """Who owns that execution."""
-        self.taken_at = taken_at
-        self.ends_at = ends_at
-
-    @property
-    def execution_id(self) -> str:
-        return self.holder.partition(":")[0]
-
-    @property
-    def call_id(self) -> str:
-        return self.holder.partition(":")[2]
+        self.key, self.holder, self.principal = key, holder, principal
+        self.taken_at, self.ends_at = taken_at, ends_at
+        self.execution_id, _, self.call_id = holder.partition(":")
 
 
 class StartRefused(ExecutionConflict):

@@ -87,12 +87,11 @@ class SentForm:
         self._entry = SentForm(entry) if entry.get("type") in _NESTED else None
 
     def tidy(self, value: JsonValue) -> JsonValue:
-        """Returns the value with JSON that was sent as text read where there is an object or a list, without nulls.
+        """Return the value with JSON that was sent as text read where there is an object or a list, without nulls.
 
         Text that is no such JSON stays; so do values that the schema says nothing about.
 
-        Raises:
-            LimitExceeded: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
+        Raises `LimitExceeded`: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
         """
         if isinstance(value, str) and self._opening is not None:
             value = _read_text(value, self._opening)
@@ -173,7 +172,7 @@ _KINDS_OF_PYDANTIC: Mapping[str, str] = {
 
 
 def list_pydantic_faults(error: "ValidationError", where: str, known: KnownKeys | None = None) -> list[str]:
-    """Returns a sentence for each fault. `where` begins each path; `known` has the keys of each object by its path."""
+    """Return a sentence for each fault. `where` begins each path; `known` has the keys of each object by its path."""
     return [_describe_pydantic_fault(fault, where, known) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
 
 
@@ -214,7 +213,7 @@ def _write_path(root: str, parts: Sequence[str | int]) -> str:
 
 
 def describe(value: JsonValue) -> str:
-    """Returns what the value is, in words: short, and for values of any size."""
+    """Return what the value is, in words: short, and for values of any size."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):

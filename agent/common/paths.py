@@ -6,7 +6,7 @@ from planwarden.agent.common.errors import UsageError
 
 
 def expand_home(path: str | Path) -> Path:
-    """Returns the path with `~` or `~name` replaced. Raises `UsageError` when that user has no home folder."""
+    """Return the path with `~` or `~name` replaced. Raises `UsageError` when that user has no home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:

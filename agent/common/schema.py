@@ -85,14 +85,14 @@ class Schema:
         return _compile(self._schema, checks_dates=self._checks_dates)
 
     def fill_in(self, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Returns the arguments with the schema's top-level defaults; the same object if none is missing."""
+        """Return the arguments with the schema's top-level defaults; the same object if none is missing."""
         if not self._defaults:
             return arguments
         missing = {name: default for name, default in self._defaults.items() if name not in arguments}
         return {**arguments, **missing} if missing else arguments
 
     def find_faults(self, value: JsonValue) -> tuple[str, ...]:
-        """Returns a sentence per fault, at most `MAX_FAULTS`; empty if the value fits.
+        """Return a sentence per fault, at most `MAX_FAULTS`; empty if the value fits.
 
         A value that would take too much work to check has a fault.
         """
@@ -104,7 +104,7 @@ class Schema:
         return self._validator.is_valid(value)
 
     def fits(self, value: JsonValue, limit: int) -> tuple[bool | None, int]:
-        """Returns whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
+        """Return whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
         or cannot be known, as of text that is not Unicode.
         """
         size = _measure(value)
@@ -116,7 +116,7 @@ class Schema:
     def find_certain_faults(
         self, value: JsonValue, unknown: "Collection[Path]", limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Returns a sentence per fault that the value has whatever its `unknown` parts will be, and the work spent.
+        """Return a sentence per fault that the value has whatever its `unknown` parts will be, and the work spent.
 
         The value has null in these parts. What more work than `limit` would have to find is not found.
         """
@@ -124,7 +124,7 @@ class Schema:
         return faults or (), work
 
     def _check(self, value: JsonValue, unknown: "Collection[Path]", limit: int) -> tuple[tuple[str, ...] | None, int]:
-        """Returns what is wrong with the value, and the work spent; None if finding that takes more than `limit`."""
+        """Return what is wrong with the value, and the work spent; None if finding that takes more than `limit`."""
         size = _measure(value)
         if isinstance(size, str):
             return (size,), CHECK_UNITS
@@ -166,7 +166,7 @@ class Schema:
             yield error
 
     def _list_faults_of_keys(self, value: JsonValue) -> tuple[str, ...]:
-        """Returns what is wrong with the value's own keys."""
+        """Return what is wrong with the value's own keys."""
         faults: list[str] = []
         if isinstance(value, dict):
             required, named = self._schema.get("required"), self._schema.get("properties")
@@ -177,7 +177,7 @@ class Schema:
         return tuple(faults[:MAX_FAULTS])
 
     def _measure_pattern(self, pattern: str) -> float:
-        """Returns the units for each byte of text under the pattern."""
+        """Return the units for each byte of text under the pattern."""
         size = self._pattern_bytes[pattern] = _measure_pattern(pattern)
         if sum(self._pattern_bytes.values()) > MAX_PATTERNS_BYTES:
             raise ValueError(f"its patterns take more than {MAX_PATTERNS_BYTES} bytes when they are compiled")
@@ -187,7 +187,7 @@ class Schema:
 
 @lru_cache(maxsize=1024)
 def _measure_pattern(pattern: str) -> int:
-    """Returns the bytes that the compiled pattern takes at most. Raises `ValueError` if it is not usable."""
+    """Return the bytes that the compiled pattern takes at most. Raises `ValueError` if it is not usable."""
     for size in _PATTERN_SIZES:
         try:
             _compile({"pattern": pattern}, size)
@@ -249,7 +249,7 @@ def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _measure(value: JsonValue) -> ValueSize | str:
-    """Returns the size of the value; as text, why the library cannot check it."""
+    """Return the size of the value; as text, why the library cannot check it."""
     try:
         size = measure_value(value)
         _ENCODER.encode(value)
@@ -264,7 +264,7 @@ def _measure(value: JsonValue) -> ValueSize | str:
 
 
 def _count_other_work(size: ValueSize) -> int:
-    """Returns the units of what surrounds a check."""
+    """Return the units of what surrounds a check."""
     return CHECK_UNITS + SIZE_UNITS * size.values + size.text // 20
 
 

@@ -91,8 +91,7 @@ class SchemaCost:
     def __init__(self, root: Subschema, measure_pattern: Callable[[str], float]) -> None:
         """`measure_pattern` returns the units for each byte of text.
 
-        Raises:
-            ValueError: a check could take unlimited time, or a reference leads nowhere or out of the schema.
+        Raises `ValueError`: a check could take unlimited time, or a reference leads nowhere or out of the schema.
         """
         _check_parts(root)
         self._root = root
@@ -118,7 +117,7 @@ class SchemaCost:
                 raise _TooManySteps
 
     def find_load(self, depth: int) -> Load:
-        """Returns the load for values of that depth."""
+        """Return the load for values of that depth."""
         if depth not in self._loads:
             self._steps = 0
             try:
@@ -128,11 +127,11 @@ class SchemaCost:
         return self._loads[depth] or Load(_MOST)
 
     def estimate(self, size: ValueSize) -> float:
-        """Returns the units of work of checking a value of that size, at most."""
+        """Return the units of work of checking a value of that size, at most."""
         return _multiply(self.find_load(size.depth), size)
 
     def estimate_object(self, sizes: Mapping[str, ValueSize]) -> float:
-        """Returns the units for an object whose properties have these sizes.
+        """Return the units for an object whose properties have these sizes.
 
         This is less than `estimate` returns where a pattern is at one property, and long text at another.
         """
@@ -162,7 +161,7 @@ class SchemaCost:
         return part._replace(passes=_PASSES if any(name.startswith("unevaluated") for name in schema) else 1)
 
     def _measure(self, keyword: str, value: JsonValue) -> Load:
-        """Returns the load of a keyword without what it applies to the value or its parts."""
+        """Return the load of a keyword without what it applies to the value or its parts."""
         units = _UNITS.get(keyword, 1)
         match keyword, value:
             case "pattern", str():
@@ -216,7 +215,7 @@ class SchemaCost:
         return memo[key, depth]
 
     def _spread(self, key: int, depth: int, memo: dict[tuple[int, int], Load]) -> tuple[Load, Load, dict[Name, Load]]:
-        """Returns the load on the value itself, the one on each of its parts, and what comes to that by name."""
+        """Return the load on the value itself, the one on each of its parts, and what comes to that by name."""
         here, anywhere = Load(), Load()
         named: dict[Name, Load] = {}
         for other, times in self._closures[key].items():
@@ -261,10 +260,9 @@ def _check_parts(root: JsonValue) -> None:
 
 
 def find_target(root: JsonValue, reference: str) -> JsonValue:
-    """Returns what the reference, `#` or `#` and a JSON Pointer, names.
+    """Return what the reference, `#` or `#` and a JSON Pointer, names.
 
-    Raises:
-        ValueError: it leads nowhere or out of the schema. Finding an anchor would need a search through all of it.
+    Raises `ValueError`: it leads nowhere or out of the schema. Finding an anchor would need a search through all of it.
     """
     if not reference.startswith("#"):
         raise ValueError(f"remote reference {reference[:100]!r} is not followed")
@@ -283,7 +281,7 @@ def find_target(root: JsonValue, reference: str) -> JsonValue:
 
 
 def measure_value(value: JsonValue) -> ValueSize:
-    """Returns the size of a value. Raises `ValueError`, with a sentence, for one that is too large to be checked."""
+    """Return the size of a value. Raises `ValueError`, with a sentence, for one that is too large to be checked."""
     values = numbers = text = depth = 0
     level = [value]
     while level:

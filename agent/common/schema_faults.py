@@ -99,7 +99,7 @@ def _list_branches(error: jsonschema_rs.ValidationError) -> list[list[jsonschema
 
 
 def _name_properties(error: jsonschema_rs.ValidationError, schema: JsonValue) -> str:
-    """Returns which properties there are, as the end of a sentence; empty text if that is not found."""
+    """Return which properties there are, as the end of a sentence; empty text if that is not found."""
     node = schema
     for part in error.schema_path[:-1]:
         if isinstance(node, dict):

@@ -17,7 +17,7 @@ CUTOFF = 0.7
 
 
 def closest_word(word: str, known: Iterable[str]) -> str | None:
-    """Returns the known word that was probably meant; None when none is like it.
+    """Return the known word that was probably meant; None when none is like it.
 
     It is written otherwise, has a prefix too many or too few, as hosts put before names of tools, or is mistyped.
     """
@@ -35,7 +35,7 @@ def closest_word(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns ` (did you mean 'NAME'?)` for a message, or nothing."""
+    """Return ` (did you mean 'NAME'?)` for a message, or nothing."""
     found = closest_word(word, known)
     return "" if found is None else f" (did you mean {found!r}?)"
 

@@ -99,23 +99,21 @@ def _join(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name[:MAX_NAME_CHARS].lower())
 
 
-_PLAIN = {right: frozenset(map(_join, wrong)) for right, wrong in MISNOMERS.items()}
-
-
 def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
-    """Returns the known key that was meant, or None."""
+    """Return the known key that was meant, or None."""
     keys, plain = list(known), _join(wrong)
     for key in keys:
         if plain and _join(key) == plain:
             return key
     for key in keys:
-        if plain in _PLAIN.get(key, ()) if plain else wrong in MISNOMERS.get(key, ()):
+        others = MISNOMERS.get(key, ())
+        if plain in map(_join, others) if plain else wrong in others:
             return key
     return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
 
 
 def describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[str]) -> str:
-    """Returns a sentence that names the keys, what was meant by them, and all keys that `where` takes."""
+    """Return a sentence that names the keys, what was meant by them, and all keys that `where` takes."""
     parts: list[str] = []
     for wrong in sorted(unknown)[:MAX_NAMES]:
         right = _find_place(wrong, known) or find_right_key(wrong, known)
@@ -125,13 +123,8 @@ def describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[
 
 def describe_foreign_call(where: str, written: Mapping[str, JsonValue]) -> str | None:
     """Return how the call of a tool is written here that has the form of another API; None if it has no such form."""
-    inner, name = written, ""
-    for key in _CALLS:
-        part = written.get(key)
-        inner = part if isinstance(part, dict) else inner
-    for key in _NAMES:
-        part = inner.get(key)
-        name = part if isinstance(part, str) and not name else name
+    inner = next((part for part in map(written.get, _CALLS) if isinstance(part, dict)), written)
+    name = next((part for part in map(inner.get, _NAMES) if isinstance(part, str) and part), "")
     if not name or "toolName" in written or (inner is written and not _CALL_MARKS & written.keys()):
         return None
     key = next((key for key in _ARGUMENTS if key in inner), "")
@@ -151,7 +144,7 @@ def describe_foreign_call(where: str, written: Mapping[str, JsonValue]) -> str |
 
 
 def _find_place(wrong: str, known: Collection[str]) -> str | None:
-    """Returns `outer.inner` of a key that belongs inside another one."""
+    """Return `outer.inner` of a key that belongs inside another one."""
     plain = _join(wrong)
     inner = ((outer, key) for outer, keys in INNER_KEYS.items() if outer in known for key in keys)
     return next((f"{outer}.{key}" for outer, key in inner if _join(key) == plain), None)

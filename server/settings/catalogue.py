@@ -20,11 +20,8 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings, find_home
 from planwarden.tools.base import Tool, as_tool, find_tools
-from planwarden.tools.builtin.calculator import calculator_tool
-from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
+from planwarden.tools.builtin.tools import list_builtin_tools
 from planwarden.tools.registry import Registry
-from planwarden.tools.web.extract import web_extract_tool
-from planwarden.tools.web.search import search_endpoint_from_environment, web_search_tool
 
 # Imported when servers are configured or a warden opens, because a server's first answer does not need it.
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
         UsageError: a file or entry point cannot be loaded, a name is taken, or a setting names no tool.
     """
     tools = [
-        *_list_builtins(settings),
+        *list_builtin_tools(settings.environment),
         *map(as_tool, given),
         *_load_files(settings.python_files),
         *_load_entry_points(),
@@ -98,18 +95,6 @@ def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ..
     homes = () if home == find_home(None, {}) else ("--home", str(home))
     is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
     return ("planwarden", *homes, *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
-
-
-def _list_builtins(settings: Settings) -> list[Tool]:
-    endpoint = search_endpoint_from_environment(settings.environment)
-    return [
-        calculator_tool(),
-        DISPLAY_CONFIRMATION,
-        REQUEST_INPUT,
-        WAIT,
-        web_extract_tool(),
-        web_search_tool(endpoint),
-    ]
 
 
 def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:

@@ -74,8 +74,7 @@ def calculator_tool() -> Tool:
 def calculate(expression: str) -> Number | bool:
     """Return the value of `expression`: a finite number below `MAX_MAGNITUDE`, or a boolean for a condition.
 
-    Raises:
-        ToolError: the expression is not arithmetic, is too large to evaluate, or has no finite real value.
+    Raises `ToolError`: the expression is not arithmetic, is too large to evaluate, or has no finite real value.
     """
     parsed = _parse(expression)
     try:

@@ -3,7 +3,7 @@
 None of them runs code: the arguments build the question, and the decision is the result.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.schema import Schema
@@ -19,7 +19,7 @@ async def _never_called(arguments: dict[str, JsonValue], context: CallContext) -
 
 
 def _build_confirmation(arguments: Mapping[str, JsonValue]) -> Suspend:
-    return Suspend(message=str(arguments["action"]), timeout_s=_read_timeout(arguments))
+    return Suspend(message=str(arguments["action"]), timeout_s=_read_seconds(arguments, "timeoutSeconds"))
 
 
 def _build_form(arguments: Mapping[str, JsonValue]) -> Suspend:
@@ -29,17 +29,16 @@ def _build_form(arguments: Mapping[str, JsonValue]) -> Suspend:
         Schema(form)
     except ValueError as error:
         raise ToolError(f"the form is not a usable JSON Schema: {str(error).splitlines()[0]}") from None
-    return Suspend(message=str(arguments["message"]), form=form, timeout_s=_read_timeout(arguments))
+    return Suspend(message=str(arguments["message"]), form=form, timeout_s=_read_seconds(arguments, "timeoutSeconds"))
 
 
 def _build_wait(arguments: Mapping[str, JsonValue]) -> Suspend:
-    seconds = arguments["seconds"]
-    assert isinstance(seconds, int | float)
-    return Suspend(message=f"waits {seconds:g} s", timeout_s=float(seconds), addressee="clock")
+    seconds = _read_seconds(arguments, "seconds")
+    return Suspend(message=f"waits {seconds:g} s", timeout_s=seconds, addressee="clock")
 
 
-def _read_timeout(arguments: Mapping[str, JsonValue]) -> float | None:
-    seconds = arguments.get("timeoutSeconds")
+def _read_seconds(arguments: Mapping[str, JsonValue], key: str) -> float | None:
+    seconds = arguments.get(key)
     return float(seconds) if isinstance(seconds, int | float) else None
 
 
@@ -47,16 +46,14 @@ def _build_tool(
     name: str,
     description: str,
     question: Callable[[Mapping[str, JsonValue]], Suspend],
-    properties: dict[str, JsonValue],
-    *,
-    required: Sequence[str],
+    input_schema: dict[str, JsonValue],
     capabilities: tuple[str, ...],
     risk: Risk = "confirm",
 ) -> Tool:
     definition = ToolDefinition(
         name=name,
         description=description,
-        input_schema=build_object_schema(properties, *required),
+        input_schema=input_schema,
         capabilities=capabilities,
         risk=risk,
         effect="read",
@@ -76,49 +73,37 @@ _ADDRESSEE: JsonValue = {
     "description": "Who should answer; it gives nobody a right and takes none.",
 }
 
+_QUESTION: dict[str, JsonValue] = {"details": _DETAILS, "addressee": _ADDRESSEE, "timeoutSeconds": _TIMEOUT}
+_ACTION: JsonValue = {"type": "string", "minLength": 1, "description": "What will happen, in one sentence."}
+_MESSAGE: JsonValue = {"type": "string", "minLength": 1, "description": "What is asked and why."}
+_FORM: JsonValue = {
+    "type": "object",
+    "description": "JSON Schema of the answer.",
+    "properties": {"type": {"const": "object"}},
+    "required": ["type"],
+}
+
 DISPLAY_CONFIRMATION = _build_tool(
     "displayConfirmation",
     "Ask a person to approve or reject an action before it happens.\n\nWaits until somebody decides.",
     _build_confirmation,
-    {
-        "action": {"type": "string", "minLength": 1, "description": "What will happen, in one sentence."},
-        "details": _DETAILS,
-        "addressee": _ADDRESSEE,
-        "timeoutSeconds": _TIMEOUT,
-    },
-    required=("action",),
-    capabilities=("human", "approval"),
+    build_object_schema({"action": _ACTION, **_QUESTION}, "action"),
+    ("human", "approval"),
 )
-
 REQUEST_INPUT = _build_tool(
     "requestInput",
     "Ask a person to fill in a form; the answer is in the result under /content.",
     _build_form,
-    {
-        "message": {"type": "string", "minLength": 1, "description": "What is asked and why."},
-        "form": {
-            "type": "object",
-            "description": "JSON Schema of the answer.",
-            "properties": {"type": {"const": "object"}},
-            "required": ["type"],
-        },
-        "details": _DETAILS,
-        "addressee": _ADDRESSEE,
-        "timeoutSeconds": _TIMEOUT,
-    },
-    required=("message", "form"),
-    capabilities=("human", "input"),
+    build_object_schema({"message": _MESSAGE, "form": _FORM, **_QUESTION}, "message", "form"),
+    ("human", "input"),
 )
-
 WAIT = _build_tool(
     "wait",
     "Wait some seconds, durably.\n\nThe wait survives restarts and costs nothing meanwhile.",
     _build_wait,
-    {"seconds": _TIMEOUT},
-    required=("seconds",),
-    capabilities=("time",),
-    risk="read",
+    build_object_schema({"seconds": _TIMEOUT}, "seconds"),
+    ("time",),
+    "read",
 )
-
 ASKING_TOOLS = {tool.definition.name: tool for tool in (DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT)}
 """By name."""

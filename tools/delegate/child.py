@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from planwarden.agent.common.canonical import check_depth, has_json_form, is_larger
-from planwarden.agent.common.errors import LimitExceeded
+from planwarden.agent.common.canonical import check_depth, is_larger
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import RISKS, RemoteCall, Risk, Suspend
@@ -29,6 +29,7 @@ MAX_CALL_BYTES = 32 * 1024
 """Of all calls that a question covers; the page shows them whole."""
 MAX_ADDRESS_CHARS = 300
 MAX_SUSPENSIONS = 100
+_KNOWN_RISKS: dict[str | None, Risk] = {risk: risk for risk in RISKS}
 
 
 class DelegatedGoal(BaseModel):
@@ -49,7 +50,7 @@ class DelegatedGoal(BaseModel):
     """How often in a row the agent could not be reached."""
 
     def wait(self, seconds: float) -> Suspend:
-        """Returns a suspension that waits for the clock before the goal is looked at again."""
+        """Return a suspension that waits for the clock before the goal is looked at again."""
         return Suspend(
             message=f"waits for agent {self.agent!r} (thread {self.thread_id[:64]!r})",
             addressee="clock",
@@ -97,10 +98,9 @@ class ChildQuestion(BaseModel):
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def suspend(self, child: DelegatedGoal, *, note: str = "") -> Suspend:
-        """Returns it as a suspension of ours, in the name of the agent, with its facts; `note` says what happened."""
-        asker = f"agent {one_line(child.agent, 64)!r}"
+        """Return it as a suspension of ours, in the name of the agent, with its facts; `note` says what happened."""
         risk, needs = (json.dumps(one_line(str(text), 20)) for text in (self.risk, self.needs))
-        found = (
+        facts = (
             note,
             f"It states that its risk is {risk}, and that it needs {needs}.",
             "An approval from here did not count there: its own person must decide." if child.refused else "",
@@ -109,20 +109,21 @@ class ChildQuestion(BaseModel):
         calls, form, undecidable = (), None, ""
         try:
             self._check_decidable()
-            calls, form = self._read_calls(), self._read_form()
-        except _NotShown as error:
-            undecidable = " ".join(filter(None, (f"{error}.", self._describe_other_channels())))
-        known = {"suspension_id": self.suspensionId, "digest": self.fingerprint, "is_whole": not undecidable}
+            calls = self._read_calls()
+            form = None if self.answerSchema is None else read_form(self.answerSchema)
+        except (_NotShown, BadElicitation) as error:
+            calls, undecidable = (), " ".join(filter(None, (f"{error}.", self._describe_other_channels())))
+        shown = {"suspension_id": self.suspensionId, "digest": self.fingerprint, "is_whole": not undecidable}
         return Suspend(
             message=one_line(self._words, MAX_MESSAGE_CHARS),
             form=form,
-            resume_payload=child.model_copy(update=known).model_dump(mode="json"),
-            asker=asker,
+            resume_payload=child.model_copy(update=shown).model_dump(mode="json"),
+            asker=f"agent {one_line(child.agent, 64)!r}",
             is_delegated=True,
-            risk=self._read_risk(),
+            risk=_KNOWN_RISKS.get(self.risk, "dangerous"),
             releases=calls,
             undecidable=undecidable,
-            found=tuple(filter(None, found)),
+            found=tuple(filter(None, facts)),
         )
 
     @property
@@ -139,44 +140,32 @@ class ChildQuestion(BaseModel):
         if one_line(self._words, MAX_MESSAGE_CHARS) != one_line(self._words, 12 * len(self._words) + 1):
             raise _NotShown(f"its words are longer than {MAX_MESSAGE_CHARS} characters")
 
-    def _read_form(self) -> dict[str, JsonValue] | None:
-        try:
-            return None if self.answerSchema is None else read_form(self.answerSchema)
-        except BadElicitation as error:
-            raise _NotShown(str(error)) from None
-
     def _read_calls(self) -> tuple[RemoteCall, ...]:
-        """Returns every call that an approval lets run there; raises `_NotShown` when one cannot be shown whole."""
-        listed = [] if self.toolCall is None else [self.toolCall]
+        """Return every call that an approval lets run there; raises `_NotShown` when one cannot be shown whole."""
+        calls = [] if self.toolCall is None else [self.toolCall]
         for more in (self.confirms, self.releases):
             if not isinstance(more, list | None):
                 raise _NotShown("the calls that it covers are not readable")
-            listed += more or []
-        if len(listed) > MAX_CALLS:
-            raise _NotShown(f"it covers {len(listed)} calls, and at most {MAX_CALLS} can be shown here")
+            calls += more or []
+        if len(calls) > MAX_CALLS:
+            raise _NotShown(f"it covers {len(calls)} calls, and at most {MAX_CALLS} can be shown here")
         try:
-            check_depth(listed)
-        except LimitExceeded as error:
+            check_depth(calls)
+            is_large = is_larger(calls, MAX_CALL_BYTES)
+        except UsageError as error:
             raise _NotShown(f"of the calls that it covers, {error.message}") from None
-        if not has_json_form(listed) or is_larger(listed, MAX_CALL_BYTES):
-            raise _NotShown(f"the calls that it covers are larger than {MAX_CALL_BYTES} bytes, or no JSON")
-        return tuple(map(_read_call, listed))
+        if is_large:
+            raise _NotShown(f"the calls that it covers are larger than {MAX_CALL_BYTES} bytes")
+        return tuple(map(_read_call, calls))
 
     def _describe_other_channels(self) -> str:
-        channels = [
-            f"open {_quote_address(self.howToAnswer.inboxUrl)}" if self.howToAnswer.inboxUrl else "",
-            f"run {_quote_address(self.howToAnswer.command)} there" if self.howToAnswer.command else "",
-        ]
-        known = [channel for channel in channels if channel]
-        return f"It can be decided at the agent too: {' or '.join(known)}." if known else ""
-
-    def _read_risk(self) -> Risk:
-        known: dict[str | None, Risk] = {risk: risk for risk in RISKS}
-        return known.get(self.risk, "dangerous")
-
-
-def _quote_address(text: str) -> str:
-    return json.dumps(one_line(text, MAX_ADDRESS_CHARS))
+        url, command = (
+            json.dumps(one_line(text or "", MAX_ADDRESS_CHARS))
+            for text in (self.howToAnswer.inboxUrl, self.howToAnswer.command)
+        )
+        channels = [f"open {url}"] if self.howToAnswer.inboxUrl else []
+        channels += [f"run {command} there"] if self.howToAnswer.command else []
+        return f"It can be decided at the agent too: {' or '.join(channels)}." if channels else ""
 
 
 def _read_call(listed: JsonValue) -> RemoteCall:
@@ -229,7 +218,7 @@ class ChildView(BaseModel):
         return next((found for found in self.suspensions if found.addressee == "human"), None)
 
     def find(self, suspension_id: str | None) -> ChildQuestion | None:
-        """Returns the suspension of that id, if it is still open."""
+        """Return the suspension of that id, if it is still open."""
         return next((found for found in self.suspensions if found.suspensionId == suspension_id), None)
 
     @property
@@ -240,7 +229,7 @@ class ChildView(BaseModel):
 
 
 def find_open_goals(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
-    """Returns the goals on which other agents may still be working for the execution."""
+    """Return the goals on which other agents may still be working for the execution."""
     found: dict[str, DelegatedGoal] = {}
     for suspension in execution.suspensions.values():
         question = suspension.question

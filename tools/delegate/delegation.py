@@ -139,7 +139,7 @@ class DelegationTool:
             return child.wait(UNREACHABLE_S)
 
     async def _view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
-        """Returns the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
+        """Return the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
         agent, settings = self._agent(child.agent)
         return ChildView.read(await agent.call(settings.get_tool, {"threadId": child.thread_id}, execution_id))
 
@@ -263,7 +263,7 @@ class DelegationTool:
     def _build_arguments(
         self, agent: RemoteAgent, settings: ServerSettings, goal: str, context: CallContext
     ) -> dict[str, JsonValue]:
-        """Returns the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
+        """Return the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
 
         A planwarden also gets the call's key, so that the same call sent again finds what it started there.
         """

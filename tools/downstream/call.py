@@ -69,8 +69,7 @@ class CallRound(BaseModel):
     def next_round(self, result: "mcp.types.InputRequiredResult") -> "CallRound":
         """Return the next round, in which every question is open.
 
-        Raises:
-            BadElicitation: the server asks for what is not offered, for too much, or too often.
+        Raises `BadElicitation`: the server asks for what is not offered, for too much, or too often.
         """
         requests, state = result.input_requests or {}, result.request_state
         if self.number >= MAX_ROUNDS or len(requests) > MAX_QUESTIONS or len(state or "") > MAX_STATE_CHARS:
@@ -97,9 +96,12 @@ class DownstreamCall(msgspec.Struct, frozen=True):
 
     connection: ServerConnection
     tool: DownstreamTool
-    definition: ToolDefinition
-    """With the operator's settings and the digest."""
     find_definition: Callable[[str], ToolDefinition | None]
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """With the operator's settings and the digest."""
+        return self.tool.definition
 
     async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
         """Return the result as JSON, or the question that the server asks first.

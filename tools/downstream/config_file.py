@@ -66,10 +66,9 @@ class _UnsetVariable(Exception):
 def read_servers(
     path: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
 ) -> ServerList:
-    """Returns the servers of the file, or none when there is no file and `must_exist` is False.
+    """Return the servers of the file, or none when there is no file and `must_exist` is False.
 
-    Raises:
-        InvalidArguments: the file cannot be read, is not an `mcpServers` object, or an entry has a wrong value.
+    Raises `InvalidArguments`: the file cannot be read, is not an `mcpServers` object, or an entry has a wrong value.
     """
     try:
         with path.open("rb") as file:
@@ -93,7 +92,7 @@ def read_servers(
 
 
 def build_slug(name: str) -> str:
-    """Returns the name in letters, digits, `_` and `-`, starting with a letter."""
+    """Return the name in letters, digits, `_` and `-`, starting with a letter."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     return plain if plain[:1].isalpha() else f"s{plain}"
 
@@ -108,9 +107,14 @@ def _read_document(
         raise InvalidArguments(f"{len(entries)} servers are configured, the limit is {MAX_SERVERS}")
     notes = [f"{key!r} beside mcpServers is not read" for key in document if key != "mcpServers"]
     configs: dict[str, ServerConfig] = {}
-    for name, entry in entries.items():
-        config, entry_notes = _read_entry(name, entry, folder, environment, settings.get(name, ServerSettings()))
-        notes.extend(entry_notes)
+    for name, raw in entries.items():
+        where = f"mcpServers.{name[:64]}"
+        entry = _read_entry(name, raw, where)
+        notes += [
+            f"{where}.{key} is not read" + (f": {_NOTES[key]}" if key in _NOTES else "")
+            for key in sorted(entry.model_extra or {})
+        ]
+        config = _build_config(name, entry, where, folder, environment, settings.get(name, ServerSettings()))
         other = configs.setdefault(config.slug.casefold(), config)
         if other is not config:
             raise InvalidArguments(
@@ -120,18 +124,11 @@ def _read_document(
 
 
 def _note_unused_settings(settings: Mapping[str, ServerSettings], names: Collection[str]) -> tuple[str, ...]:
-    return tuple(
-        f"planwarden.toml has settings for a server {name!r} that is not configured"
-        for name in settings
-        if name not in names
-    )
+    unused = [name for name in settings if name not in names]
+    return tuple(f"planwarden.toml has settings for a server {name!r} that is not configured" for name in unused)
 
 
-def _read_entry(
-    name: str, raw: JsonValue, folder: Path, environment: Mapping[str, str], settings: ServerSettings
-) -> tuple[ServerConfig, list[str]]:
-    """Returns the server, and a note for each key that is not read."""
-    where = f"mcpServers.{name[:64]}"
+def _read_entry(name: str, raw: JsonValue, where: str) -> ServerEntry:
     if not name.strip() or len(name) > 48:
         raise InvalidArguments(f"{where}: a server's name has 1 to 48 characters")
     if name in RESERVED_SOURCES:
@@ -140,24 +137,9 @@ def _read_entry(
         entry = ServerEntry.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise InvalidArguments(f"{where}{'.' if key else ''}{key}: {first['msg']}") from None
+        raise InvalidArguments(f"{'.'.join([where, *map(str, first['loc'])])}: {first['msg']}") from None
     _check_kind(entry, where)
-    notes = [
-        f"{where}.{key} is not read" + (f": {_NOTES[key]}" if key in _NOTES else "")
-        for key in sorted(entry.model_extra or {})
-    ]
-    plain = ServerConfig(
-        name=name,
-        slug=build_slug(name),
-        is_disabled=entry.disabled or not entry.enabled,
-        fingerprint=_compute_fingerprint(name, entry),
-        settings=settings,
-    )
-    try:
-        return _expand(plain, entry, folder, environment), notes
-    except _UnsetVariable as error:
-        return replace(plain, command=entry.command, url=entry.url, problem=f"{where}.{error}"), notes
+    return entry
 
 
 def _check_kind(entry: ServerEntry, where: str) -> None:
@@ -174,7 +156,15 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
         raise InvalidArguments(f"{where}.url does not begin with http:// or https://")
 
 
-def _compute_fingerprint(name: str, entry: ServerEntry) -> str:
+def _build_config(
+    name: str,
+    entry: ServerEntry,
+    where: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    settings: ServerSettings,
+) -> ServerConfig:
+    """Return the server, with references replaced by their values, or without its values and with a problem."""
     facts: JsonValue = {
         "name": name,
         "command": entry.command,
@@ -184,43 +174,48 @@ def _compute_fingerprint(name: str, entry: ServerEntry) -> str:
         "env": list[JsonValue](sorted(entry.env)),
         "headers": list[JsonValue](sorted(entry.headers)),
     }
-    return digest(facts, context="server/v1")
-
-
-def _expand(plain: ServerConfig, entry: ServerEntry, folder: Path, environment: Mapping[str, str]) -> ServerConfig:
-    """Returns `plain` with the values of the entry, references replaced by their values."""
+    plain = ServerConfig(
+        name=name,
+        slug=build_slug(name),
+        command=entry.command,
+        url=entry.url,
+        is_disabled=entry.disabled or not entry.enabled,
+        fingerprint=digest(facts, context="server/v1"),
+        settings=settings,
+    )
 
     def expand(key: str, text: str) -> str:
         return _expand_references(key, text, environment)
 
-    secret = plain.settings.login.client_secret_env
-    config = replace(
-        plain,
-        command=None if entry.command is None else expand("command", entry.command),
-        args=tuple(expand(f"args.{place}", text) for place, text in enumerate(entry.args)),
-        env={key: expand(f"env.{key}", text) for key, text in entry.env.items()},
-        cwd=None if entry.cwd is None else folder / expand_home(expand("cwd", entry.cwd)),
-        url=None if entry.url is None else expand("url", entry.url),
-        headers={key: expand(f"headers.{key}", text) for key, text in entry.headers.items()},
-        client_secret=None if secret is None else expand("login.client_secret_env", f"${{{secret}}}"),
-    )
+    secret = settings.login.client_secret_env
+    try:
+        config = replace(
+            plain,
+            command=None if entry.command is None else expand("command", entry.command),
+            args=tuple(expand(f"args.{place}", text) for place, text in enumerate(entry.args)),
+            env={key: expand(f"env.{key}", text) for key, text in entry.env.items()},
+            cwd=None if entry.cwd is None else folder / expand_home(expand("cwd", entry.cwd)),
+            url=None if entry.url is None else expand("url", entry.url),
+            headers={key: expand(f"headers.{key}", text) for key, text in entry.headers.items()},
+            client_secret=None if secret is None else expand("login.client_secret_env", f"${{{secret}}}"),
+        )
+    except _UnsetVariable as error:
+        return replace(plain, problem=f"{where}.{error}")
     problem = _find_self_reference(config)
     return replace(config, problem=problem, is_disabled=config.is_disabled or problem is not None)
 
 
 def _expand_references(key: str, text: str, environment: Mapping[str, str]) -> str:
-    def find_value(found: re.Match[str]) -> str:
-        reference = _REFERENCE.fullmatch(found[1])
+    def find_value(match: re.Match[str]) -> str:
+        reference = _REFERENCE.fullmatch(match[1])
         if reference is None:
             raise _UnsetVariable(
-                f"{key}: {found[0][:80]!r} cannot be filled in; only ${{NAME}} and ${{NAME:-default}} can"
+                f"{key}: {match[0][:80]!r} cannot be filled in; only ${{NAME}} and ${{NAME:-default}} can"
             )
-        known, default = environment.get(reference[1]), reference[2]
-        if known or (known is not None and default is None):
-            return known
-        if default is None:
+        value, default = environment.get(reference[1]), reference[2]
+        if default is None and value is None:
             raise _UnsetVariable(f"{key}: the environment variable {reference[1]!r} is not set")
-        return default
+        return value or default or ""
 
     return _VARIABLE.sub(find_value, text)
 

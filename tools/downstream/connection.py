@@ -118,8 +118,7 @@ class ServerConnection:
     async def connect(self, within_s: float) -> None:
         """Start the server if necessary, and wait until it runs and has listed its tools.
 
-        Raises:
-            ToolError: the server is down or did not start in time; nothing was sent.
+        Raises `ToolError`: the server is down or did not start in time; nothing was sent.
         """
         self.start()
         # Lets the owner task see a loss before the connection is used.
@@ -159,8 +158,7 @@ class ServerConnection:
     ) -> None:
         """Send the call of a tool, whose course `call` reports. `check` is called immediately before it is sent.
 
-        Raises:
-            ToolError: the connection was closed; nothing was sent.
+        Raises `ToolError`: the connection was closed; nothing was sent.
         """
         client = self._client
         if self._call_tasks is None or client is None or not self._is_usable:

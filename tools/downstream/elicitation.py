@@ -55,7 +55,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
     """The address to open, in URL mode."""
 
     def suspend(self, server: str, payload: JsonValue) -> Suspend:
-        """Returns the question as a suspension in the name of the server."""
+        """Return the question as a suspension in the name of the server."""
         asker = f"server {one_line(server, 64)!r}"
         if self.url is None:
             return Suspend(message=self.message, form=self.form, resume_payload=payload, asker=asker)
@@ -63,7 +63,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
         return Suspend(message=self.message, resume_payload=payload, asker=asker, found=found)
 
     def answer(self, decision: JsonValue) -> dict[str, JsonValue]:
-        """Returns the `ElicitResult` for the engine's decision. Anything but an approval declines."""
+        """Return the `ElicitResult` for the engine's decision. Anything but an approval declines."""
         if not isinstance(decision, dict) or decision.get("approved") is not True:
             return {"action": "decline"}
         if self.url is not None:
@@ -72,11 +72,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
 
 
 def read_elicitation(params: "mcp.types.ElicitRequestParams") -> ServerElicitation:
-    """The question that the server asks.
-
-    Raises:
-        BadQuestion: it is not one that could be shown whole and answered.
-    """
+    """The question that the server asks. Raises `BadQuestion`: it is not one that could be shown whole and answered."""
     message = _read_text("message", params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
         return ServerElicitation(message, url=_check_url(params.url))
@@ -97,16 +93,15 @@ def _check_url(url: str) -> str:
 
 
 def read_form(schema: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
-    """Returns the form with the keywords that the specification allows; None when it has no fields."""
+    """Return the form with the keywords that the specification allows; None when it has no fields."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
         raise BadElicitation("its form is not a flat object")
     try:
-        is_large = len(properties) > MAX_FIELDS or is_larger(schema, MAX_FORM_BYTES)
+        if len(properties) > MAX_FIELDS or is_larger(schema, MAX_FORM_BYTES):
+            raise BadElicitation(f"its form has more than {MAX_FIELDS} fields or {MAX_FORM_BYTES} bytes")
     except InvalidArguments:
         raise BadElicitation("its form holds numbers that JSON does not have") from None
-    if is_large:
-        raise BadElicitation(f"its form has more than {MAX_FIELDS} fields or {MAX_FORM_BYTES} bytes")
     if any(not isinstance(name, str) or name not in properties for name in required):
         raise BadElicitation("its form requires a field that it does not have")
     if not properties:
@@ -162,12 +157,9 @@ def _read_text(what: str, text: str, limit: int) -> str:
 def _read_choices(name: str, field: dict[str, JsonValue]) -> list[JsonValue]:
     """The values that can be chosen; raises `BadQuestion` for anything but a few texts that can be shown."""
     entries = field.get("enum", field.get("oneOf", field.get("anyOf")))
-    found = (
-        [entry.get("const") if isinstance(entry, dict) else entry for entry in entries]
-        if isinstance(entries, list)
-        else []
-    )
-    choices: list[JsonValue] = [value for value in found if isinstance(value, str) and one_line(value, 200) == value]
-    if not choices or len(choices) != len(found) or len(choices) > MAX_CHOICES:
+    listed = entries if isinstance(entries, list) else []
+    choices = [entry.get("const") if isinstance(entry, dict) else entry for entry in listed]
+    are_shown = all(isinstance(choice, str) and one_line(choice, 200) == choice for choice in choices)
+    if not are_shown or not 0 < len(choices) <= MAX_CHOICES:
         raise BadElicitation(f"its form has choices in {name!r} that cannot be shown")
     return choices

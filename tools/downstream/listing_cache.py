@@ -33,10 +33,9 @@ FORM = 1
 
 
 async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
-    """Returns the server's tools as it lists them, and a note about what is missing from them.
+    """Return the server's tools as it lists them, and a note about what is missing from them.
 
-    Raises:
-        ToolError: the listing is larger than `MAX_LISTING_BYTES`.
+    Raises `ToolError`: the listing is larger than `MAX_LISTING_BYTES`.
     """
     if client.server_capabilities.tools is None:
         return [], "it offers no tools"

@@ -31,7 +31,7 @@ _RESOURCE_KEYS = ("uri", "mimeType", "text", "blob")
 
 
 def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonValue) -> JsonValue | ResultWithArtifacts:
-    """Returns the result of a call that succeeded. `content` are its blocks as on the wire."""
+    """Return the result of a call that succeeded. `content` are its blocks as on the wire."""
     blocks = _read_blocks(content)
     if structured is not None:
         said = [block for block in blocks if not _repeats(block, structured)]
@@ -42,7 +42,7 @@ def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonVal
 
 
 def read_error_text(content: Sequence[Mapping[str, JsonValue]]) -> str:
-    """Returns the text of a result that the server marks as an error."""
+    """Return the text of a result that the server marks as an error."""
     texts = [str(block.get("text", "")) for block in content[:MAX_BLOCKS] if block.get("type") == "text"]
     return " ".join(text for text in texts if text) or "no reason was given"
 

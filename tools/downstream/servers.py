@@ -7,13 +7,12 @@ old one. A server that is down makes its own tools unavailable, with the reason,
 
 import logging
 import shlex
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
@@ -32,7 +31,7 @@ from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
 from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
 from planwarden.tools.downstream.listing_cache import file_stem, load_listing, save_listing
-from planwarden.tools.downstream.tools import build_tools
+from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.registry import Registry
 
@@ -129,7 +128,7 @@ class DownstreamServers:
         for config in self.configs:
             listing = None if config.is_disabled else load_listing(self._folder, config)
             if listing is not None:
-                list(self._register_tools(config, listing))
+                self._register_tools(config, *self._build_tools(config, listing))
             if config.problem is not None:
                 self._registry.mark_group(config.name, config.problem)
 
@@ -160,7 +159,7 @@ class DownstreamServers:
         return self._tasks is not None
 
     def find_config(self, name: str) -> ServerConfig:
-        """Returns the configured server of that name. Raises `InvalidArguments` when there is none."""
+        """Return the configured server of that name. Raises `InvalidArguments` when there is none."""
         if name not in self._connections:
             names = ", ".join(map(repr, self._connections)) or "none"
             hint = did_you_mean(name, self._connections)
@@ -293,8 +292,8 @@ class DownstreamServers:
         return self.secrets
 
     async def _handle_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
-        for _ in self._register_tools(connection.config, tools, note):
-            await anyio.lowlevel.checkpoint()
+        listed, notes = await anyio.to_thread.run_sync(self._build_tools, connection.config, tools)
+        self._register_tools(connection.config, listed, [*([note] if note else []), *notes])
         await anyio.to_thread.run_sync(save_listing, self._folder, connection.config, tools)
         # The last thing before the server is ready, so that what waited for the listing finds it ready.
         self._listed_here.add(connection.config.name)
@@ -317,21 +316,18 @@ class DownstreamServers:
             while any(map(self._may_list, waiting)):
                 await self._state_changed.wait()
 
-    def _register_tools(
-        self, config: ServerConfig, listing: list[JsonValue], note: str | None = None
-    ) -> Generator[None]:
-        """Put the listing's tools into the catalogue at the last step, and note what cannot be used."""
-        listed = yield from build_tools(
-            config, listing, other_tools=self._other_tools, slugs=tuple(other.slug for other in self.configs)
-        )
+    def _build_tools(self, config: ServerConfig, listing: list[JsonValue]) -> tuple[list[DownstreamTool], list[str]]:
+        """Return the listing's tools with the operator's settings, and what cannot be used. Runs on a thread."""
+        slugs = tuple(other.slug for other in self.configs)
+        tools, notes = build_tools(config, listing, other_tools=self._other_tools, slugs=slugs)
+        return [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in tools], notes
+
+    def _register_tools(self, config: ServerConfig, listed: list[DownstreamTool], notes: list[str]) -> None:
+        """Put the tools into the catalogue, and note what cannot be used."""
         connection = self._connections[config.name]
-        notes = [*([note] if note else []), *listed.notes]
-        definitions: list[ToolDefinition] = []
-        for tool in listed.tools:
-            yield
-            definitions.append(define(self._apply_settings(tool.definition)))
         tools: dict[str, Tool] = {}
-        for tool, definition in zip(listed.tools, definitions, strict=True):
+        for tool in listed:
+            definition = tool.definition
             other = self._registry.get(definition.name)
             # Only servers that try to collide get here. The first one keeps the name.
             if definition.name in tools or (other is not None and other.source != config.name):
@@ -339,7 +335,7 @@ class DownstreamServers:
                 continue
             if config.problem is None and connection.state == "down":
                 definition = replace(definition, unavailable=connection.reason)
-            call = DownstreamCall(connection, tool, definition, self._registry.get)
+            call = DownstreamCall(connection, tool, self._registry.get)
             tools[definition.name] = Tool(definition, call, call.resume, schema=tool.input)
         self._registry.replace_group(config.name, tools.values())
         self._listed.add(config.name)

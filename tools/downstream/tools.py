@@ -10,7 +10,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -28,19 +28,8 @@ MAX_DESCRIPTION_CHARS = 2_000
 MAX_DEFINITION_BYTES = 128 * 1024
 RESERVED = frozenset(
     {
-        DELEGATE,
-        "search_tools",
-        "get_tool_schemas",
-        "create_plan",
-        "run_goal",
-        "execute_plan",
-        "retry_execution",
-        "ask_person",
-        "get_execution",
-        "list_suspensions",
-        "submit_answer",
-        "resume_execution",
-        "cancel_execution",
+        *(DELEGATE, "search_tools", "get_tool_schemas", "create_plan", "run_goal", "execute_plan", "retry_execution"),
+        *("ask_person", "get_execution", "list_suspensions", "submit_answer", "resume_execution", "cancel_execution"),
     }
 )
 """Names that already mean something to models."""
@@ -78,26 +67,17 @@ class DownstreamTool(msgspec.Struct, frozen=True):
     output: Schema | None
 
 
-class ListedTools(msgspec.Struct, frozen=True):
-    """The usable tools of a listing, in its order."""
-
-    tools: tuple[DownstreamTool, ...]
-    notes: tuple[str, ...]
-    """What was left out, and why."""
-
-
 def build_tools(
     config: ServerConfig, listing: Sequence[JsonValue], *, other_tools: Collection[str], slugs: Iterable[str] = ()
-) -> Generator[None, None, ListedTools]:
-    """Returns the listing's tools, and yields after each, because a listing may hold megabytes of schemas.
+) -> tuple[list[DownstreamTool], list[str]]:
+    """Return the usable tools of the listing in its order, and notes about what was left out.
 
     A tool that cannot be used becomes a note; the others are not affected. `other_tools` are the names of tools that
-    come from no server, `slugs` the slugs of all servers.
+    come from no server, `slugs` the slugs of all servers. Slow: a listing may hold megabytes of schemas.
     """
     notes: list[str] = []
     entries: dict[str, tuple[_ListedTool, dict[str, JsonValue]]] = {}
     for raw in listing:
-        yield
         try:
             entry, whole = _read_entry(raw)
         except (ValidationError, ValueError, PlanwardenError) as error:
@@ -105,14 +85,13 @@ def build_tools(
             continue
         if entry.name in entries:
             notes.append(f"tool {one_line(entry.name, 64)!r} was listed twice; the first one counts")
-            continue
-        entries[entry.name] = (entry, whole)
+        else:
+            entries[entry.name] = (entry, whole)
     # Names that differ only in case, or only in characters that our names cannot have, all get a hash.
     counts = Counter(_replace_special(name).casefold() for name in entries)
     others = tuple(f"{other}_" for other in slugs if other != config.slug)
     tools: list[DownstreamTool] = []
     for remote_name, (entry, whole) in entries.items():
-        yield
         is_ambiguous = counts[_replace_special(remote_name).casefold()] > 1
         name = _build_name(config.slug, remote_name, others, other_tools, is_ambiguous=is_ambiguous)
         try:
@@ -124,11 +103,11 @@ def build_tools(
             )
             continue
         tools.append(DownstreamTool(_build_definition(config, name, entry, whole), remote_name, arguments, output))
-    return ListedTools(tuple(tools), tuple(notes))
+    return tools, notes
 
 
 def one_line(text: str, limit: int) -> str:
-    """Returns the text on one line of at most `limit` characters, with white space collapsed and invisible
+    """Return the text on one line of at most `limit` characters, with white space collapsed and invisible
     characters escaped."""
     head = " ".join(text[: limit * 2].split())
     line = "".join(character if _is_visible(character) else f"\\u{ord(character):04x}" for character in head)
@@ -153,20 +132,14 @@ def _read_entry(raw: JsonValue) -> tuple[_ListedTool, dict[str, JsonValue]]:
 def _build_name(
     server: str, remote_name: str, others: Sequence[str], other_tools: Collection[str], *, is_ambiguous: bool
 ) -> str:
-    """Returns `<server>_<tool>`, with a hash when that is ambiguous, too long, taken or not written like the tool's
+    """Return `<server>_<tool>`, with a hash when that is ambiguous, too long, taken or not written like the tool's
     name."""
     name = f"{server}_{_replace_special(remote_name)}"
     is_foreign = any(name.casefold().startswith(other.casefold()) and len(other) > len(server) + 1 for other in others)
-    is_plain = _PLAIN.fullmatch(remote_name) is not None
-    if (
-        is_plain
-        and not (is_ambiguous or is_foreign)
-        and len(name) <= MAX_NAME_CHARS
-        and name not in other_tools
-        and name not in RESERVED
-    ):
-        return name
-    return _build_hashed_name(server, remote_name)
+    is_special = _PLAIN.fullmatch(remote_name) is None or len(name) > MAX_NAME_CHARS
+    if is_special or is_ambiguous or is_foreign or name in other_tools or name in RESERVED:
+        return _build_hashed_name(server, remote_name)
+    return name
 
 
 def _build_hashed_name(server: str, remote_name: str) -> str:
@@ -175,7 +148,7 @@ def _build_hashed_name(server: str, remote_name: str) -> str:
 
 
 def find_possible_names(slug: str, name: str) -> tuple[str, ...]:
-    """Returns the names in the catalogue that a person may mean, who writes the name there or the server's own."""
+    """Return the names in the catalogue that a person may mean, who writes the name there or the server's own."""
     return name, f"{slug}_{_replace_special(name)}", _build_hashed_name(slug, name)
 
 
@@ -213,7 +186,7 @@ def _build_definition(
 
 
 def _classify(hints: _Hints, *, is_trusted: bool) -> tuple[Risk, Effect]:
-    """Returns risk and effect. Without trust every tool is dangerous and has an effect."""
+    """Return risk and effect. Without trust every tool is dangerous and has an effect."""
     if not is_trusted:
         return "dangerous", "effect"
     if hints.readOnlyHint and not hints.destructiveHint:

@@ -64,17 +64,14 @@ _GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
 
 
 def special_range(address: IPAddress) -> str | None:
-    """Returns the kind of a non-public address, such as `loopback`; None for an address of the public internet."""
-    for network, kind in _SPECIAL_NETWORKS:
-        if address in network:
-            return kind
-    if address.version == 6 and address not in _GLOBAL_UNICAST_V6:
-        return "reserved"
-    return None
+    """Return the kind of a non-public address, such as `loopback`; None for an address of the public internet."""
+    is_reserved = address.version == 6 and address not in _GLOBAL_UNICAST_V6
+    kinds = (kind for network, kind in _SPECIAL_NETWORKS if address in network)
+    return next(kinds, "reserved" if is_reserved else None)
 
 
 def host_and_port(url: "httpx2.URL") -> tuple[str, int]:
-    """Returns the host of an http or https URL in ASCII and lower case, without brackets, and its port."""
+    """Return the host of an http or https URL in ASCII and lower case, without brackets, and its port."""
     port = url.port if url.port is not None else {"http": 80}.get(url.scheme, 443)
     return url.raw_host.decode("ascii"), port
 
@@ -89,7 +86,7 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     ports: frozenset[int] = WEB_PORTS
 
     def check_url(self, url: "httpx2.URL") -> tuple[str, int]:
-        """Returns host and port of `url`. Raises `ToolError` when the URL is not allowed."""
+        """Return host and port of `url`. Raises `ToolError` when the URL is not allowed."""
         if url.scheme not in ("http", "https"):
             raise ToolError(f"the URL's scheme {url.scheme!r} is not supported; use http or https")
         if url.userinfo:
@@ -103,7 +100,7 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return host, port
 
     def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[IPAddress]:
-        """Returns the parsed addresses. Raises `ToolError` when any is not public: a name that mixes both is a trap."""
+        """Return the parsed addresses. Raises `ToolError` when any is not public: a name that mixes both is a trap."""
         parsed = [ipaddress.ip_address(address) for address in addresses]
         if (host, port) in self.allowed_endpoints:
             return parsed
@@ -128,9 +125,9 @@ class WebLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def resolve_host(host: str, port: int) -> list[str]:
-    """Returns the addresses of `host` from the system's resolver, in its order, without duplicates."""
-    found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """Return the addresses of `host` from the system's resolver, in its order, without duplicates."""
+    entries = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class WebAccess(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,7 +67,7 @@ class PageText(msgspec.Struct, frozen=True):
 
 
 def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EXTRACTION_S) -> Tool:
-    """Returns the built-in `webExtract`; it is unavailable when the extra `web` is not installed."""
+    """Return the built-in `webExtract`; it is unavailable when the extra `web` is not installed."""
     is_installed = importlib.util.find_spec("trafilatura") is not None
     definition = ToolDefinition(
         name="webExtract",
@@ -121,15 +121,17 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
 
         max_chars = cast("int", arguments.get("max_chars", DEFAULT_MAX_CHARS))
         reply = await fetch(str(arguments["url"]), access, accept=_check_page, headers={"Accept": _ACCEPT})
-        extract = await _extract_on_thread(reply, limiter, extraction_s)
-        if not extract.text:
+        page = PageText(None, "")
+        with anyio.move_on_after(extraction_s) as scope:
+            work = partial(extract_text, reply)
+            page = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+        if scope.cancelled_caught:
+            why = f"could not be extracted within {extraction_s:g} seconds; use another URL"
+            raise ToolError(f"the text of the page {why}")
+        if not page.text:
             raise ToolError("the page has no readable text; it may need a browser, so use another URL")
-        return {
-            "url": reply.url,
-            "title": extract.title,
-            "text": extract.text[:max_chars],
-            "truncated": len(extract.text) > max_chars,
-        }
+        is_cut = len(page.text) > max_chars
+        return {"url": reply.url, "title": page.title, "text": page.text[:max_chars], "truncated": is_cut}
 
     return Tool(define(definition), call)
 
@@ -148,14 +150,8 @@ def _check_page(response: "httpx2.Response") -> None:
         )
 
 
-async def _extract_on_thread(reply: WebReply, limiter: anyio.CapacityLimiter, timeout_s: float) -> PageText:
-    with anyio.move_on_after(timeout_s):
-        return await anyio.to_thread.run_sync(partial(extract_text, reply), abandon_on_cancel=True, limiter=limiter)
-    raise ToolError(f"the text of the page could not be extracted within {timeout_s:g} seconds; use another URL")
-
-
 def extract_text(reply: WebReply) -> PageText:
-    """Returns title and main text of a reply; the text is empty when there is none. Slow for HTML."""
+    """Return title and main text of a reply; the text is empty when there is none. Slow for HTML."""
     content = _decode(reply).translate(_CONTROLS)
     return _extract_html(content) if reply.media_type in HTML_TYPES else PageText(title=None, text=content.strip())
 
@@ -180,7 +176,7 @@ def _extract_html(html: str) -> PageText:
 
 
 def _decode(reply: WebReply) -> str:
-    """Returns the body as text: by byte order mark, header, or the page's own <meta>, else UTF-8.
+    """Return the body as text: by byte order mark, header, or the page's own <meta>, else UTF-8.
 
     Bytes that do not fit the encoding are replaced.
     """
@@ -195,12 +191,11 @@ def _decode(reply: WebReply) -> str:
 
 
 def _find_codec(charset: str | None) -> str:
-    """Returns Python's name for a charset of the web; UTF-8 for any other."""
+    """Return Python's name for a charset of the web; UTF-8 for any other."""
     try:
-        known = codecs.lookup(charset or "utf-8").name
+        codec = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):
         return "utf-8"
-    if known in ("ascii", "iso8859-1"):
-        # As every browser does: https://encoding.spec.whatwg.org/#names-and-labels
-        return "cp1252"
-    return known if known in _CHARSETS else "utf-8"
+    # As every browser does: https://encoding.spec.whatwg.org/#names-and-labels
+    codec = "cp1252" if codec in ("ascii", "iso8859-1") else codec
+    return codec if codec in _CHARSETS else "utf-8"

@@ -70,13 +70,12 @@ async def fetch(
     body: JsonValue = None,
     follow_redirects: bool = True,
 ) -> WebReply:
-    """Returns the reply to a GET, or to a POST when there is a `body` (sent as JSON).
+    """Return the reply to a GET, or to a POST when there is a `body` (sent as JSON).
 
     `accept` gets the final response before its body is read, and raises `ToolError` to refuse it. The target of a
     redirect gets the same headers and body, so a caller that sends a secret must not follow redirects.
 
-    Raises:
-        ToolError: the URL is refused, the host fails, or a limit is exceeded.
+    Raises `ToolError`: the URL is refused, the host fails, or a limit is exceeded.
     """
     # A limit per read would restart with every byte of a slow drip; only the total time counts.
     timeout = httpx2.Timeout(None, connect=access.limits.connect_s)
@@ -162,5 +161,5 @@ def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> boo
 
 @functools.cache
 def _load_system_tls() -> ssl.SSLContext:
-    """Returns a context with the system's certificates; loaded once, because that takes a tenth of a second."""
+    """Return a context with the system's certificates; loaded once, because that takes a tenth of a second."""
     return httpx2.create_ssl_context()

@@ -86,10 +86,9 @@ class SearchEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_endpoint_from_environment(env: Mapping[str, str]) -> SearchEndpoint | None:
-    """Returns the service that `PLANWARDEN_SEARCH` names (`provider` or `provider:base_url`); None when it is not set.
+    """Return the service that `PLANWARDEN_SEARCH` names (`provider` or `provider:base_url`); None when it is not set.
 
-    Raises:
-        UsageError: the value is not valid, or the key in `PLANWARDEN_SEARCH_KEY` is missing.
+    Raises `UsageError`: the value is not valid, or the key in `PLANWARDEN_SEARCH_KEY` is missing.
     """
     configured = env.get(SEARCH_VARIABLE, "").strip()
     if not configured:
@@ -139,7 +138,7 @@ def _read_hits(provider: Provider, body: bytes) -> list[SearchHit]:
 
 
 def web_search_tool(endpoint: SearchEndpoint | None, access: WebAccess = PUBLIC_WEB) -> Tool:
-    """Returns the built-in `webSearch` over `endpoint`; it is unavailable without one."""
+    """Return the built-in `webSearch` over `endpoint`; it is unavailable without one."""
     definition = ToolDefinition(
         name="webSearch",
         description=(
@@ -192,8 +191,7 @@ def web_search_tool(endpoint: SearchEndpoint | None, access: WebAccess = PUBLIC_
 async def _search(endpoint: SearchEndpoint, query: str, max_results: int, access: WebAccess) -> list[JsonValue]:
     """Return at most `max_results` objects with `title`, `url` and `snippet`, each of bounded length, best first.
 
-    Raises:
-        ToolError: the service refuses, fails, is too slow, or answers in an unexpected form.
+    Raises `ToolError`: the service refuses, fails, is too slow, or answers in an unexpected form.
     """
     from planwarden.tools.web.fetch import fetch
 
@@ -267,6 +265,6 @@ def _is_web_address(url: str | None) -> bool:
 
 
 def _one_line(text: str | None, limit: int) -> str:
-    """Returns `text` on one line of at most `limit` characters, without control characters."""
+    """Return `text` on one line of at most `limit` characters, without control characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text or "").split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -40,7 +40,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The provider stopped the answer; asking again would not help."""
 
     def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
-        """Returns this answer with the earlier one's tokens added, and its revision of the plan unless this has one."""
+        """Return this answer with the earlier one's tokens added, and its revision of the plan unless this has one."""
         tokens = replace(
             self.reply,
             revise=self.reply.revise if self.reply.revise is not None else earlier.reply.revise,
@@ -51,7 +51,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswer:
-    """Returns the reply, and its fault if it has one."""
+    """Return the reply, and its fault if it has one."""
     text = _read_text(response)
     usage = response.usage
     content = text[:MAX_CONTENT_CHARS] or None
@@ -82,7 +82,7 @@ def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswe
 
 
 def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
-    """Returns the operations of all calls that revise the plan, or None. Raises `PlanwardenError` if one is no list."""
+    """Return the operations of all calls that revise the plan, or None. Raises `PlanwardenError` if one is no list."""
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:
@@ -122,12 +122,12 @@ def _read_calls(reply: Reply, given: list[tuple[str, object]], damage: str | Non
 
 
 def _read_text(response: ModelResponse) -> str:
-    """Returns the text that the model wrote for others, without its private reasoning."""
+    """Return the text that the model wrote for others, without its private reasoning."""
     return _replace_surrogates("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
 def _read_arguments(given: object) -> dict[str, JsonValue]:
-    """Returns the arguments. Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
+    """Return the arguments. Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
     if not given:
         return {}
     if isinstance(given, str):
@@ -147,7 +147,7 @@ def _read_arguments(given: object) -> dict[str, JsonValue]:
 
 
 def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
-    """Returns the fault of a JSON object that begins but cannot be read. Prose is no fault; TAEF judges it."""
+    """Return the fault of a JSON object that begins but cannot be read. Prose is no fault; TAEF judges it."""
     if not text:
         return damage
     is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)
@@ -155,5 +155,5 @@ def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Returns the text without lone surrogates, which nothing could encode."""
+    """Return the text without lone surrogates, which nothing could encode."""
     return text.encode("utf-8", "replace").decode()

@@ -24,7 +24,7 @@ knows, and the first prompt fails if it does not.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -46,67 +46,38 @@ TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3600.0
 
 
-class _Provider(msgspec.Struct, frozen=True, kw_only=True):
+class _Provider(msgspec.Struct, frozen=True):
     wire: Wire
     extra: str
     """The optional dependency that installs its client."""
-    sdk: str
-    """The module of that client."""
-    keys: tuple[str, ...]
-    """Variables that may hold the key; messages name the first."""
     url: str
     url_variable: str
+    keys: tuple[str, ...]
+    """Variables that may hold the key; messages name the first."""
     is_local: bool = False
     """The operator runs it; it needs no key."""
 
+    @property
+    def sdk(self) -> str:
+        """The module of its client."""
+        return "google.genai" if self.extra == "google" else self.extra
 
-_OPENAI_URL = "https://api.openai.com/v1"
 
+_OPENAI = ("openai", "https://api.openai.com/v1", "OPENAI_BASE_URL", ("OPENAI_API_KEY",))
+_GOOGLE_URL, _GOOGLE_KEYS = "https://generativelanguage.googleapis.com", ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 PROVIDERS: dict[str, _Provider] = {
     "anthropic": _Provider(
-        wire="anthropic",
-        extra="anthropic",
-        sdk="anthropic",
-        keys=("ANTHROPIC_API_KEY",),
-        url="https://api.anthropic.com",
-        url_variable="ANTHROPIC_BASE_URL",
+        "anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL", ("ANTHROPIC_API_KEY",)
     ),
-    **{
-        name: _Provider(
-            wire="openai-chat" if name == "openai-chat" else "openai-responses",
-            extra="openai",
-            sdk="openai",
-            keys=("OPENAI_API_KEY",),
-            url=_OPENAI_URL,
-            url_variable="OPENAI_BASE_URL",
-        )
-        for name in ("openai", "openai-responses", "openai-chat")
-    },
-    "google": _Provider(
-        wire="google",
-        extra="google",
-        sdk="google.genai",
-        keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-        url="https://generativelanguage.googleapis.com",
-        url_variable="GOOGLE_GEMINI_BASE_URL",
-    ),
+    "openai": _Provider("openai-responses", *_OPENAI),
+    "openai-responses": _Provider("openai-responses", *_OPENAI),
+    "openai-chat": _Provider("openai-chat", *_OPENAI),
+    "google": _Provider("google", "google", _GOOGLE_URL, "GOOGLE_GEMINI_BASE_URL", _GOOGLE_KEYS),
     "ollama": _Provider(
-        wire="openai-chat",
-        extra="openai",
-        sdk="openai",
-        keys=("OLLAMA_API_KEY",),
-        url="http://localhost:11434/v1",
-        url_variable="OLLAMA_BASE_URL",
-        is_local=True,
+        "openai-chat", "openai", "http://localhost:11434/v1", "OLLAMA_BASE_URL", ("OLLAMA_API_KEY",), is_local=True
     ),
     "vllm": _Provider(
-        wire="openai-chat",
-        extra="openai",
-        sdk="openai",
-        keys=("VLLM_API_KEY",),
-        url="http://localhost:8000/v1",
-        url_variable="VLLM_BASE_URL",
-        is_local=True,
+        "openai-chat", "openai", "http://localhost:8000/v1", "VLLM_BASE_URL", ("VLLM_API_KEY",), is_local=True
     ),
 }
 
@@ -137,10 +108,9 @@ class Endpoint:
 
 
 def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
-    """Returns the endpoint that `name` and the environment describe.
+    """Return the endpoint that `name` and the environment describe.
 
-    Raises:
-        InvalidArguments: unknown provider, no model, no key where one is needed, or an unusable setting.
+    Raises `InvalidArguments`: unknown provider, no model, no key where one is needed, or an unusable setting.
     """
     prefix, _, model = name.partition(":")
     provider = PROVIDERS.get(prefix)
@@ -168,13 +138,13 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
 
 
 def _list_known_models() -> str:
-    """Returns the possible values of the setting, for messages."""
+    """Return the possible values of the setting, for messages."""
     named = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
     return f"'caller', 'scripted:FILE', or one of {named}"
 
 
 def _read_url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool]:
-    """Returns the address without a trailing slash, and whether it is the provider's own."""
+    """Return the address without a trailing slash, and whether it is the provider's own."""
     variable = next((name for name in (URL_VARIABLE, provider.url_variable) if environment.get(name, "").strip()), None)
     if variable is None:
         return provider.url, True
@@ -204,13 +174,11 @@ def _read_key(provider: _Provider, environment: Mapping[str, str]) -> str:
 
 
 def _read_mode(environment: Mapping[str, str]) -> Mode:
-    match environment.get(MODE_VARIABLE, "").strip() or "tools":
-        case "tools":
-            return "tools"
-        case "text":
-            return "text"
-        case other:
-            raise InvalidArguments(f"{MODE_VARIABLE} is {other[:40]!r}; use 'tools' or 'text'")
+    word = environment.get(MODE_VARIABLE, "").strip() or "tools"
+    for mode in get_args(Mode):
+        if mode == word:
+            return mode
+    raise InvalidArguments(f"{MODE_VARIABLE} is {word[:40]!r}; use 'tools' or 'text'")
 
 
 def _read_timeout_s(environment: Mapping[str, str]) -> float:

@@ -62,7 +62,7 @@ def is_refusal_to_force(error: Exception) -> bool:
 
 
 def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
-    """Returns the sentence for an exception, and whether the same request may succeed in a moment, or in hours."""
+    """Return the sentence for an exception, and whether the same request may succeed in a moment, or in hours."""
     if any(isinstance(cause, AnswerTooLarge) for cause in _list_causes(error)):
         return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""
@@ -95,7 +95,7 @@ def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
 
 
 def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptFailed:
-    """Returns the failure of an HTTP error, transient or permanent."""
+    """Return the failure of an HTTP error, transient or permanent."""
     is_busy = isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError)
     if is_busy or error.status_code in _TRANSIENT_STATUS or error.status_code >= 500:
         what = "is rate limited" if isinstance(error, ModelRateLimitError) else "is not available now"
@@ -117,14 +117,14 @@ def _quote(text: str, endpoint: Endpoint) -> str:
 
 
 def remove_keys(text: str, endpoint: Endpoint) -> str:
-    """Returns the text without the key and without anything that looks like a key, even masked."""
+    """Return the text without the key and without anything that looks like a key, even masked."""
     if endpoint.key:
         text = text.replace(endpoint.key, "***")
     return _KEY_LIKE.sub("***", text)
 
 
 def _find_message(error: Exception) -> str:
-    """Returns the message in an error's body; providers send it bare, in an object, or in a list of one object."""
+    """Return the message in an error's body; providers send it bare, in an object, or in a list of one object."""
     found: object = error.body if isinstance(error, ModelAPIError) else None
     for _ in range(3):
         if isinstance(found, list):

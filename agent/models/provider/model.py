@@ -50,7 +50,7 @@ class ProviderModel:
         return f"ProviderModel({self._endpoint.name!r})"
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
-        """Returns the reply. Raises `ModelError` with one sentence if there is none."""
+        """Return the reply. Raises `ModelError` with one sentence if there is none."""
         return await self._reply(prompt, tools, None)
 
     async def reply_streaming(
@@ -73,7 +73,7 @@ class ProviderModel:
         return reply
 
     async def _ask_again(self, request: ProviderRequest, on_text: OnText, earlier: ModelAnswer) -> ModelAnswer:
-        """Returns the answer to the repeated request. If there is none, the error also counts the earlier tokens."""
+        """Return the answer to the repeated request. If there is none, the error also counts the earlier tokens."""
         try:
             return await self._ask(request, on_text)
         except ModelError as error:

@@ -71,7 +71,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompt.purpose == "plan" or bool(self.prompt.required)
 
     def with_fault(self, fault: str) -> "ProviderRequest":
-        """Returns the same request with a note about an answer that could not be used."""
+        """Return the same request with a note about an answer that could not be used."""
         note = f"Your last answer could not be used: {fault}. Answer again, completely."
         return replace(self, text=f"{self.text}\n\n{note}")
 
@@ -79,7 +79,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [ModelRequest(parts=[UserPromptPart(self.text)], instructions=self.system)]
 
     def build_parameters(self, *, force: bool) -> ModelRequestParameters:
-        """Returns the tools to send. Without `force`, only those that would be forced, to make the model call them."""
+        """Return the tools to send. Without `force`, only those that would be forced, to make the model call them."""
         tools = self.tools if force or not self.forced else tuple(t for t in self.tools if t.name in self.forced)
         return ModelRequestParameters(function_tools=list(tools))
 
@@ -93,7 +93,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_request(prompt: Prompt, tools: Sequence[ToolDefinition], endpoint: Endpoint) -> ProviderRequest:
-    """Returns the request for a prompt. `tools` are the full definitions of the offered tools."""
+    """Return the request for a prompt. `tools` are the full definitions of the offered tools."""
     return _build_in_text(prompt, tools) if endpoint.mode == "text" else _build_with_tools(prompt, tools)
 
 
@@ -161,7 +161,7 @@ def _describe_tool(tool: ToolDefinition) -> str:
 
 
 def _choose_sent_names(own: Iterable[str]) -> dict[str, str]:
-    """Returns names that every provider accepts, by the tools' own names, which may contain dots."""
+    """Return names that every provider accepts, by the tools' own names, which may contain dots."""
     names: dict[str, str] = {}
     for name in own:
         sent = _ILLEGAL.sub("_", name)

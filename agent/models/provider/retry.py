@@ -74,7 +74,7 @@ class Retries:
         self._random_fraction = random_fraction
 
     async def run(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
-        """Returns the first result. `attempt` takes the remaining seconds. Raises `ModelError` with one sentence."""
+        """Return the first result. `attempt` takes the remaining seconds. Raises `ModelError` with one sentence."""
         began = self._clock()
         number = 0
         while True:
@@ -97,7 +97,7 @@ class Retries:
         return max(own_s, fault.retry_after_s or 0.0)
 
     def _find_refusal(self, fault: AttemptFailed, number: int, wait_s: float, remaining_s: float) -> str | None:
-        """Returns why there is no further attempt, or None."""
+        """Return why there is no further attempt, or None."""
         times = f" ({number} attempts)" if number > 1 else ""
         if not fault.is_transient or number >= self._limits.attempts:
             return f"{fault.sentence}{times}"

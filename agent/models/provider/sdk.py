@@ -23,7 +23,7 @@ NO_KEY = "no-key"
 
 
 def build_client(endpoint: Endpoint) -> "Model":
-    """Returns the client. Raises `ImportError` if the extra is not installed."""
+    """Return the client. Raises `ImportError` if the extra is not installed."""
     http = build_http_client(endpoint.timeout_s)
     key = endpoint.key or NO_KEY
     match endpoint.wire:
@@ -57,7 +57,7 @@ def build_client(endpoint: Endpoint) -> "Model":
 
 
 def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
-    """Returns the provider whose features beyond the common ones the server has."""
+    """Return the provider whose features beyond the common ones the server has."""
     match endpoint.provider:
         case "ollama":
             from pydantic_ai.providers.ollama import OllamaProvider

@@ -93,12 +93,12 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 def build_http_client(timeout_s: float) -> httpx2.AsyncClient:
-    """Returns a client for a provider's library; it holds no connection, so that nobody has to close it."""
+    """Return a client for a provider's library; it holds no connection, so that nobody has to close it."""
     timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
     return httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
 
 
 @cache
 def _load_certificates() -> ssl.SSLContext:
-    """Returns the certificates, read once: reading takes longer than many a request."""
+    """Return the certificates, read once: reading takes longer than many a request."""
     return httpx2.create_ssl_context()

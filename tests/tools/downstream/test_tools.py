@@ -22,7 +22,7 @@ from planwarden.tools.downstream import value_counter
 from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
-from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, ListedTools, build_tools, one_line
+from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
 from planwarden.tools.downstream.value_counter import EventCounter, ValueCounter
 from tests.requirements import requirement
 from tests.tools.downstream.support import build_entry
@@ -130,26 +130,21 @@ def build_config(name: str = "d", *, trusted: bool = False, fingerprint: str = "
 
 def build(
     config: ServerConfig, listing: Sequence[JsonValue], *, other_tools: Collection[str] = (), slugs: Iterable[str] = ()
-) -> ListedTools:
-    steps = build_tools(config, listing, other_tools=other_tools, slugs=slugs)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+) -> list[DownstreamTool]:
+    return build_tools(config, listing, other_tools=other_tools, slugs=slugs)[0]
 
 
-def tool_names(found: ListedTools) -> list[str]:
-    return [tool.definition.name for tool in found.tools]
+def tool_names(tools: list[DownstreamTool]) -> list[str]:
+    return [tool.definition.name for tool in tools]
 
 
 def classify(*, trusted: bool, **hints: JsonValue) -> tuple[str, str]:
-    [tool] = build(build_config(trusted=trusted), [build_entry("t", annotations=hints)]).tools
+    [tool] = build(build_config(trusted=trusted), [build_entry("t", annotations=hints)])
     return tool.definition.risk, tool.definition.effect
 
 
 def build_definition(entry: dict[str, JsonValue], server: ServerConfig | None = None) -> ToolDefinition:
-    [tool] = build(server or build_config(), [entry]).tools
+    [tool] = build(server or build_config(), [entry])
     return tool.definition
 
 
@@ -243,8 +238,8 @@ def test_an_unusable_tool_is_left_out_and_affects_no_other() -> None:
         build_entry("twice"),
         build_entry("good"),
     ]
-    found = build(build_config(), tools)
-    assert tool_names(found) == ["d_twice", "d_good"] and len(found.notes) == 5
+    usable, notes = build_tools(build_config(), tools, other_tools=())
+    assert tool_names(usable) == ["d_twice", "d_good"] and len(notes) == 5
 
 
 def text_block(said: str) -> dict[str, JsonValue]:

@@ -26,8 +26,8 @@ from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
 from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, ServerLogin
+from planwarden.tools.downstream.streams import connect_streams
 from planwarden.tools.downstream.tools import one_line
-from planwarden.tools.downstream.transports.streams import connect_streams
 
 UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"
 """For a provider that only refreshes tokens and opens no browser."""
@@ -62,19 +62,16 @@ class LoginBrowser(Protocol):
 def build_provider(
     config: ServerConfig, storage: LoginTokenStorage, browser: LoginBrowser | None = None
 ) -> OAuthClientProvider:
-    """Returns the SDK's provider for the server. Without a browser it can only refresh a token."""
+    """Return the SDK's provider for the server. Without a browser it can only refresh a token."""
     assert config.url is not None
-    settings = config.settings.login
+    redirect_uri = AnyUrl(UNUSED_REDIRECT_URI if browser is None else browser.redirect_uri)
     provider = OAuthClientProvider(
         config.url,
-        OAuthClientMetadata(
-            client_name="planwarden",
-            redirect_uris=[AnyUrl(UNUSED_REDIRECT_URI if browser is None else browser.redirect_uri)],
-        ),
+        OAuthClientMetadata(client_name="planwarden", redirect_uris=[redirect_uri]),
         storage,
         redirect_handler=None if browser is None else browser.visit,
         callback_handler=None if browser is None else browser.wait_for_callback,
-        client_metadata_url=settings.client_metadata_url,
+        client_metadata_url=config.settings.login.client_metadata_url,
     )
     storage.configure(provider)
     return provider
@@ -89,9 +86,9 @@ class _LimitedBrowser:
     storage: LoginTokenStorage
     visits: int = 0
 
-    @property
-    def redirect_uri(self) -> str:
-        return self.browser.redirect_uri
+    def __post_init__(self) -> None:
+        self.redirect_uri = self.browser.redirect_uri
+        self.wait_for_callback = self.browser.wait_for_callback
 
     async def visit(self, url: str) -> None:
         before, _, after = url.rpartition("?")
@@ -109,9 +106,6 @@ class _LimitedBrowser:
         if self.visits > MAX_VISITS:
             raise ToolError("it asks for one login after another")
         await self.browser.visit(url)
-
-    async def wait_for_callback(self) -> AuthorizationCodeResult:
-        return await self.browser.wait_for_callback()
 
 
 class _LoginFlowTransport(httpx2.AsyncBaseTransport):
@@ -188,8 +182,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
 async def log_in(config: ServerConfig, kept: ServerLogin, browser: LoginBrowser) -> bool:
     """Ask the server for its tools, and let the person log in if it wants that. Returns False if it did not.
 
-    Raises:
-        ToolError: the login failed, or the server cannot be reached; the stored login is unchanged.
+    Raises `ToolError`: the login failed, or the server cannot be reached; the stored login is unchanged.
     """
     assert config.url is not None
     stored = await kept.load()
@@ -220,7 +213,7 @@ async def _list_tools(config: ServerConfig, transport: httpx2.AsyncBaseTransport
 
 
 def _describe(error: BaseException, answer: str) -> str:
-    """Returns what failed; `answer` is the last answer of the authorization server."""
+    """Return what failed; `answer` is the last answer of the authorization server."""
     match error:
         case BaseExceptionGroup():
             return _describe(error.exceptions[0], answer)

@@ -12,7 +12,6 @@ import ipaddress
 import json
 import re
 import ssl
-from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -73,7 +72,7 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
             raise AccessError("the server's own address was not found") from None
 
     def client(self) -> httpx2.AsyncClient:
-        """Returns a client for the requests of an OAuth flow."""
+        """Return a client for the requests of an OAuth flow."""
         return httpx2.AsyncClient(transport=self, timeout=TIMEOUT_S)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
@@ -85,31 +84,26 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
             return await _read(await guarded.handle_async_request(request), request)
 
     async def build_access(self, url: httpx2.URL) -> WebAccess:
-        """Allows the URL's port, and private networks only if the downstream server is in one itself."""
+        """Allow the URL's port, and private networks only if the downstream server is in one itself."""
         server = urlsplit(self._server_url)
-        addresses = await self._resolve_host(server.hostname or "", server.port or 443)
-        is_private_server = any(special_range(ipaddress.ip_address(address)) for address in addresses)
-        networks = (
-            (*_PRIVATE_NETWORKS, *(ipaddress.ip_network(address) for address in addresses)) if is_private_server else ()
-        )
+        literal = _parse_address(server.hostname or "")
+        found = [literal] if literal is not None else await self._resolve(server.hostname or "", server.port or 443)
+        addresses = [ipaddress.ip_network(address) for address in found]
+        is_private_server = any(special_range(address.network_address) for address in addresses)
+        networks = (*_PRIVATE_NETWORKS, *addresses) if is_private_server else ()
         ports = frozenset({url.port or 443})
         return WebAccess(policy=AddressPolicy(allowed_networks=networks, ports=ports), resolve=self._resolve)
 
-    async def _resolve_host(self, host: str, port: int) -> Sequence[str]:
-        literal = _parse_address(host)
-        return [str(literal)] if literal is not None else await self._resolve(host, port)
-
 
 async def _read(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
-    """Returns the answer with its body read."""
+    """Return the answer with its body read."""
+    response.request = request
     try:
         bound_body(response, MAX_ANSWER_BYTES)
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        data = b"".join([chunk async for chunk in response.stream])
+        await response.aread()
     finally:
         await response.aclose()
-    stream = httpx2.ByteStream(data)
-    return httpx2.Response(response.status_code, headers=response.headers, stream=stream, request=request)
+    return response
 
 
 def check_address(url: str, server_url: str) -> None:
@@ -144,7 +138,7 @@ def is_local(url: str) -> bool:
 
 
 def _parse_address(host: str) -> IPAddress | None:
-    """Returns the address if the host is one, None if it is a name."""
+    """Return the address if the host is one, None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -152,7 +146,7 @@ def _parse_address(host: str) -> IPAddress | None:
 
 
 def describe_refusal(response: httpx2.Response) -> str:
-    """Returns status and error code of an answer, and nothing else of it, because it may repeat a secret.
+    """Return status and error code of an answer, and nothing else of it, because it may repeat a secret.
 
     https://www.rfc-editor.org/rfc/rfc6749#section-5.2, https://www.rfc-editor.org/rfc/rfc7591#section-3.2.2
     """
@@ -161,5 +155,5 @@ def describe_refusal(response: httpx2.Response) -> str:
     except ValueError:
         body = None
     code = cast("dict[str, object]", body).get("error") if isinstance(body, dict) else None
-    known = f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
-    return f"HTTP status {response.status_code}{known}"
+    reason = f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
+    return f"HTTP status {response.status_code}{reason}"

@@ -8,7 +8,7 @@ process locks the login before it replaces the tokens, because a refresh token t
 
 import re
 import time
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -48,47 +48,42 @@ class StoredLogin(BaseModel):
 
 
 class ServerLogin:
-    """The login to one server, among the secrets of the home."""
+    """The login to one server, among the secrets of the home. Every method raises `PlanwardenError` if it cannot."""
 
     def __init__(self, location: LoginLocation, config: ServerConfig) -> None:
         self._location = location
-        self._name = location.name
         self._url = config.url or ""
-
-    @property
-    def command(self) -> str:
+        self.command = location.command
         """The command that a person runs to log in."""
-        return self._location.command
 
     async def version(self) -> str | None:
-        """A value that differs after every change; None when there is no login. Raises `PlanwardenError`."""
-        return await self._location.secrets.version(self._name)
+        """Return a value that differs after every change; None when there is no login."""
+        return await self._location.secrets.version(self._location.name)
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """Locks the login among all processes, for reading and replacing it. Not reentrant.
+        """Lock the login among all processes, for reading and replacing it. Not reentrant.
 
         Entering raises `StoreError` when another process holds the lock for too long, or there can be none.
         """
-        return self._location.secrets.lock(self._name)
+        return self._location.secrets.lock(self._location.name)
 
     async def load(self) -> StoredLogin:
-        """Returns the stored login, or an empty one when there is none for this address. Raises `PlanwardenError`."""
-        empty = StoredLogin(server_url=self._url)
-        data = await self._location.secrets.read(self._name)
-        try:
-            found = empty if data is None else StoredLogin.model_validate_json(data)
-        except ValidationError:
-            return empty
-        return found if found.server_url == self._url else empty
+        """Return the stored login, or an empty one when there is none for this address."""
+        data = await self._location.secrets.read(self._location.name)
+        with suppress(ValidationError):
+            login = StoredLogin.model_validate_json(data or b"")
+            if login.server_url == self._url:
+                return login
+        return StoredLogin(server_url=self._url)
 
     async def save(self, login: StoredLogin) -> None:
-        """Replace the login as a whole. Raises `PlanwardenError`."""
-        await self._location.secrets.replace(self._name, login.model_dump_json(exclude_none=True).encode())
+        """Replace the login as a whole."""
+        await self._location.secrets.replace(self._location.name, login.model_dump_json(exclude_none=True).encode())
 
     async def forget(self) -> bool:
-        """Delete the login. Returns False if there was none. Raises `PlanwardenError`."""
+        """Delete the login. Return False if there was none."""
         async with self.lock():
-            return await self._location.secrets.delete(self._name)
+            return await self._location.secrets.delete(self._location.name)
 
 
 class LoginTokenStorage:
@@ -132,15 +127,15 @@ class LoginTokenStorage:
         A compromised server could otherwise send a person and the client's secret anywhere.
         """
         settings = self._config.settings.login
-        if settings.client_id is None or self._provider is None:
-            return
         expected = settings.issuer or self._stored_issuer
+        if settings.client_id is None or self._provider is None or expected is None:
+            return
         context = self._provider.context
         issuer = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else context.auth_server_url
-        found = issuer or context.get_authorization_base_url(context.server_url)
-        if expected is not None and not issuers_match(expected, found):
+        issuer = issuer or context.get_authorization_base_url(context.server_url)
+        if not issuers_match(expected, issuer):
             raise ToolError(
-                f"its authorization server is {one_line(found, 200)}, but the client under [servers.NAME.login] "
+                f"its authorization server is {one_line(issuer, 200)}, but the client under [servers.NAME.login] "
                 f"belongs to {one_line(expected, 200)}; if that has changed, set issuer there, "
                 f"or run `{self._kept.command} --forget`"
             )
@@ -168,8 +163,10 @@ class LoginTokenStorage:
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         settings = self._config.settings.login
         if settings.client_id is None:
-            return self._registered_client()
-        if settings.issuer is not None and self._redirect_uri is None and not self._is_issued_by(settings.issuer):
+            return self._find_registered_client()
+        stored = self._stored_issuer
+        is_issued_by_other = stored is None or not issuers_match(settings.issuer or stored, stored)
+        if settings.issuer is not None and self._redirect_uri is None and is_issued_by_other:
             return None
         secret = self._config.client_secret
         return OAuthClientInformationFull(
@@ -179,25 +176,20 @@ class LoginTokenStorage:
             token_endpoint_auth_method="none" if secret is None else settings.client_auth,
         )
 
-    def _is_issued_by(self, issuer: str) -> bool:
-        """True when the stored login came from that authorization server."""
-        stored = self._stored_issuer
-        return stored is not None and issuers_match(issuer, stored)
-
     @property
     def _stored_issuer(self) -> str | None:
         login = self.login
         return str(login.metadata.issuer) if login.metadata is not None else login.authorization_server
 
-    def _registered_client(self) -> OAuthClientInformationFull | None:
-        """Returns the client that we registered, if it has not expired and fits the redirect address."""
-        known = self.login.client
-        if known is None or self._redirect_uri is None:
-            return known
+    def _find_registered_client(self) -> OAuthClientInformationFull | None:
+        """Return the client that we registered, if it has not expired and fits the redirect address."""
+        client = self.login.client
+        if client is None or self._redirect_uri is None:
+            return client
         # https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1: 0 means never.
-        has_expired = bool(known.client_secret_expires_at) and time.time() > (known.client_secret_expires_at or 0)
-        is_ours = self._redirect_uri in [str(uri) for uri in known.redirect_uris or []]
-        return known if is_ours and not has_expired else None
+        has_expired = 0 < (client.client_secret_expires_at or 0) < time.time()
+        is_ours = self._redirect_uri in map(str, client.redirect_uris or ())
+        return client if is_ours and not has_expired else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store the tokens. A login takes the lock; a refresh already holds it."""
@@ -233,7 +225,7 @@ class LoginTokenStorage:
 
 
 def redirect_port(login: StoredLogin) -> int | None:
-    """Returns the port in the redirect address of the registered client, on which a server may insist.
+    """Return the port in the redirect address of the registered client, on which a server may insist.
 
     Only addresses of this machine count, because planwarden listens nowhere else.
     """

@@ -20,7 +20,7 @@ from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, SendChec
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import ServerLogin
 from planwarden.tools.downstream.login.transport import LoginTransport
-from planwarden.tools.downstream.transports.streams import connect_streams
+from planwarden.tools.downstream.streams import connect_streams
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
@@ -69,7 +69,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 def _check_at_headers(check: SendCheck) -> Callable[[str, Mapping[str, object]], Coroutine[object, object, None]]:
-    """Returns a trace for httpcore (https://www.encode.io/httpcore/extensions/#trace)."""
+    """Return a trace for httpcore (https://www.encode.io/httpcore/extensions/#trace)."""
 
     async def trace(event: str, info: Mapping[str, object]) -> None:
         if event.endswith("send_request_headers.started"):

@@ -157,19 +157,14 @@ class _Child(msgspec.Struct):
                 )
             self.is_malformed = True
             message = None
-        if not self._is_awaited(message):
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self.our_requests:
+            self.our_requests.discard(message.id)
+        else:
             self.unsolicited += 1
             if self.unsolicited % BURST == 0:
                 await anyio.sleep(PAUSE_S)
         if message is not None and self._is_wanted(message):
             await self.inbox.send(SessionMessage(message))
-        return True
-
-    def _is_awaited(self, message: JSONRPCMessage | None) -> bool:
-        """True for the first answer to each of our requests."""
-        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in self.our_requests:
-            return False
-        self.our_requests.discard(message.id)
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
