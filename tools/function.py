@@ -39,7 +39,7 @@ class Arguments:
     """The keyword arguments of one function."""
 
     def __init__(self, tool_name: str, parameters: Parameters) -> None:
-        """Raises `UsageError` for a signature that has no JSON Schema."""
+        """Raise `UsageError` for a signature that has no JSON Schema."""
         self._names = tuple(parameters)
         fields: dict[str, Any] = dict(parameters)
         try:

@@ -107,7 +107,7 @@ def encode(value: object) -> bytes:
 
 
 def _leave_out_texts(encoded: bytes) -> Iterator[bytes]:
-    """Yields what is between the texts, in pieces that let the event loop turn."""
+    """Yield what is between the texts, in pieces that let the event loop turn."""
     encoded = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
     quotes = 0
     for start in range(0, len(encoded), _PIECE_BYTES):

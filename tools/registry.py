@@ -44,7 +44,7 @@ class Listings(Protocol):
     """Servers that list their tools when they are asked for the first time."""
 
     def is_unlisted(self, name: str) -> bool:
-        """True if a tool of that name can only come from a server that did not answer yet."""
+        """Return whether a tool of that name can only come from a server that did not answer yet."""
         ...
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
@@ -250,7 +250,7 @@ class Registry:
             raise _refuse(name, error) from error
 
     async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
-        """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
+        """Check a result whose tool made artifacts itself, such as an image that the value mentions."""
         if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
         beside = await self._check_result(name, attached.beside)

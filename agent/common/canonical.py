@@ -125,7 +125,7 @@ def has_json_form(value: JsonValue) -> bool:
 
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
-    """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
+    """Raise `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
     level: list[JsonValue] = [value]
     for _ in range(limit):
         below: list[JsonValue] = []

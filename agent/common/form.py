@@ -126,7 +126,7 @@ def _read_text(text: str, opening: str) -> JsonValue:
 
 
 def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterator[str]:
-    """Yields a sentence for each fault; `where` is the path of the value."""
+    """Yield a sentence for each fault; `where` is the path of the value."""
     key = where.rpartition(".")[2].partition("[")[0]
     wanted = schema.get("type")
     if isinstance(wanted, str) and not _has_kind(value, wanted):

@@ -75,8 +75,6 @@ class ValueSize(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One subschema."""
-
     own: Load
     """Without what is beside and below."""
     passes: int
@@ -242,7 +240,7 @@ class _TooManySteps(ValueError):
 
 
 def _check_parts(root: JsonValue) -> None:
-    """Raises `ValueError` for a schema that would take too long to compile, whether or not all of it is applied."""
+    """Raise `ValueError` for a schema that would take too long to compile, whether or not all of it is applied."""
     patterns: list[str] = []
     for parts, node in enumerate(_walk(root)):
         if parts >= MAX_PARTS:
@@ -310,7 +308,7 @@ def measure_value(value: JsonValue) -> ValueSize:
 
 
 def _list_children(keyword: str, value: JsonValue) -> Iterator[tuple[Name, Subschema]]:
-    """Yields the subschemas of a keyword, with the name or the place of the part that each is applied to."""
+    """Yield the subschemas of a keyword, with the name or the place of the part that each is applied to."""
     if isinstance(value, dict) and keyword not in _BY_NAME:
         yield None, value
     elif isinstance(value, dict | list):
@@ -320,7 +318,7 @@ def _list_children(keyword: str, value: JsonValue) -> Iterator[tuple[Name, Subsc
 
 
 def _walk(value: JsonValue) -> Iterator[JsonValue]:
-    """Yields a value and everything in it but the keys."""
+    """Yield a value and everything in it but the keys."""
     stack = [value]
     while stack:
         node = stack.pop()

@@ -44,7 +44,7 @@ class UnknownParts:
         return bool(self._paths)
 
     def is_certain(self, error: jsonschema_rs.ValidationError) -> bool:
-        """Whether the value has this fault whatever its unknown parts will be."""
+        """Return whether the value has this fault whatever its unknown parts will be."""
         if not self:
             return True
         where = tuple(error.instance_path)
@@ -61,7 +61,7 @@ class UnknownParts:
 def describe_faults(
     errors: Iterable[jsonschema_rs.ValidationError], unknown: UnknownParts, schema: JsonValue
 ) -> Iterator[str]:
-    """Yields a sentence for each fault that is certain, with what is wanted instead."""
+    """Yield a sentence for each fault that is certain, with what is wanted instead."""
     for error in errors:
         if unknown.is_certain(error):
             yield from _describe(error, unknown, schema)

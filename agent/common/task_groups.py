@@ -4,7 +4,7 @@ from anyio.abc import TaskGroup
 
 
 async def cancel_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
-    """Cancels the tasks and returns when they are over; `error` is what ended the body, or None.
+    """Cancel the tasks and return when they are over; `error` is what ended the body, or None.
 
     An exception of the body stays the body's own, because a task group would wrap it in a group. A cancellation from
     outside has to be known to the task group: anyio would chain a second one to it, in a circle without end.

@@ -55,7 +55,7 @@ class ScriptedModel:
     """Answers from a list of entries and uses each entry once."""
 
     def __init__(self, script: JsonValue) -> None:
-        """Raises `InvalidArguments` if the script does not have the form in docs/reference/plans.md."""
+        """Raise `InvalidArguments` if the script does not have the form in docs/reference/plans.md."""
         try:
             self._entries = _Script.model_validate(script).replies
         except ValidationError as error:
@@ -66,7 +66,7 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path) -> "ScriptedModel":
-        """Raises `InvalidArguments` if the file cannot be read or is not a script."""
+        """Raise `InvalidArguments` if the file cannot be read or is not a script."""
         try:
             return cls(read_json(path.read_bytes()))
         except OSError as error:

@@ -25,7 +25,6 @@ from planwarden.tools.registry import Registry
 
 # Imported when servers are configured or a warden opens, because a server's first answer does not need it.
 if TYPE_CHECKING:
-    from planwarden.tools.delegate.delegation import DelegationTool
     from planwarden.tools.downstream.servers import DownstreamServers
 
 GROUP = "planwarden.tools"
@@ -65,10 +64,6 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
     """Returns the configured downstream servers and registers their known tools."""
     from planwarden.tools.downstream.servers import DownstreamServers
 
-    delegate = _build_delegation(settings)
-    if delegate is not None:
-        tool = delegate.tool()
-        registry.add(Tool(settings.apply_to(tool.definition), tool.call, tool.resume))
     downstream = DownstreamServers(
         settings.servers.configs,
         registry,
@@ -76,18 +71,13 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
         apply_settings=settings.apply_to,
         program=partial(build_command_prefix, settings.home, settings.servers_file),
     )
-    if delegate is not None:
-        delegate.servers, downstream.agents = downstream, delegate
+    if any(config.settings.agent for config in settings.servers.configs):
+        from planwarden.tools.delegate.delegation import DelegationTool
+
+        downstream.agents = delegation = DelegationTool(downstream)
+        tool = delegation.tool()
+        registry.add(Tool(settings.apply_to(tool.definition), tool.call, tool.resume))
     return downstream
-
-
-def _build_delegation(settings: Settings) -> "DelegationTool | None":
-    """Returns the tool that hands goals to agents; None where no server is one."""
-    if not any(config.settings.agent for config in settings.servers.configs):
-        return None
-    from planwarden.tools.delegate.delegation import DelegationTool
-
-    return DelegationTool(settings.servers.configs)
 
 
 def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ...]:

@@ -155,7 +155,6 @@ def _evaluate_condition(node: ast.expr, depth: int) -> object:
 
 
 def _compare(node: ast.Compare, depth: int) -> bool:
-    """Return the value of a chain such as `1 < x <= 3`."""
     left = _evaluate(node.left, depth)
     for sign, other in zip(node.ops, node.comparators, strict=True):
         right = _evaluate(other, depth)

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.imports import LazyModule
+from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.in_flight_calls import CANCEL, NOT_SENT, Answer, InFlightCall, SendCheck
@@ -48,10 +49,14 @@ class RemoteAgent(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return self.connection.config.name
 
+    @property
+    def settings(self) -> ServerSettings:
+        return self.connection.config.settings
+
     async def connect(self) -> None:
         """Wait until the agent runs and has listed its tools. Raises `AgentNotAsked`."""
         try:
-            await self.connection.connect(self.connection.config.settings.start_timeout_s)
+            await self.connection.connect(self.settings.start_timeout_s)
         except ToolError as error:
             raise AgentNotAsked(error.message) from None
 

@@ -9,7 +9,8 @@ gives to callers.
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 
 import anyio
 from pydantic import JsonValue
@@ -23,12 +24,10 @@ from planwarden.tools.delegate.agent import (
     AgentNotAsked,
     AgentRefused,
     AgentUnreachable,
-    AnswerElicitation,
     RemoteAgent,
 )
 from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH, ChildView, DelegatedGoal, find_open_goals
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
-from planwarden.tools.downstream.config import ServerConfig, ServerSettings
 from planwarden.tools.downstream.elicitation import ServerElicitation
 from planwarden.tools.downstream.in_flight_calls import CANCEL, Answer
 from planwarden.tools.downstream.servers import DelegatingEngine, DownstreamServers
@@ -52,10 +51,9 @@ _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
 class DelegationTool:
     """The tool, over all servers that the operator marked as agents."""
 
-    def __init__(self, configs: Sequence[ServerConfig]) -> None:
-        self._settings = {config.name: config.settings for config in configs if config.settings.agent}
-        self.servers: DownstreamServers | None = None
-        """Set before a goal is delegated."""
+    def __init__(self, servers: DownstreamServers) -> None:
+        self._servers = servers
+        self._agents = [config.name for config in servers.configs if config.settings.agent]
 
     def tool(self) -> Tool:
         """Return the tool as plans see it."""
@@ -66,7 +64,7 @@ class DelegationTool:
             ),
             input_schema=build_object_schema(
                 {
-                    "agent": {"type": "string", "enum": list[JsonValue](self._settings)},
+                    "agent": {"type": "string", "enum": list[JsonValue](self._agents)},
                     "goal": {
                         "type": "string",
                         "minLength": 1,
@@ -90,7 +88,7 @@ class DelegationTool:
             ToolError: the agent did not get the goal, or refused it.
             OutcomeUnknown: the agent may have got the goal.
         """
-        agent, settings = self._agent(str(arguments["agent"]))
+        agent = self._find_agent(str(arguments["agent"]))
         chain = (*context.chain, context.execution_id)
         if len(chain) > MAX_DEPTH:
             raise ToolError(f"this goal was delegated {MAX_DEPTH} times already; nothing was sent")
@@ -104,11 +102,10 @@ class DelegationTool:
         }
         # The names of its arguments are known only after a listing.
         await agent.connect()
-        goal = self._build_arguments(agent, settings, str(arguments["goal"]), context)
+        goal = self._build_arguments(agent, str(arguments["goal"]), context)
+        run_tool, check = agent.settings.run_tool, context.confirm_lease
         try:
-            answer = await agent.call(
-                settings.run_tool, goal, context.execution_id, meta=meta, check=context.confirm_lease
-            )
+            answer = await agent.call(run_tool, goal, context.execution_id, meta=meta, check=check)
         except (AgentNotAsked, AgentRefused):
             raise
         except AgentUnreachable as error:
@@ -140,8 +137,8 @@ class DelegationTool:
 
     async def _view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
         """Return the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
-        agent, settings = self._agent(child.agent)
-        return ChildView.read(await agent.call(settings.get_tool, {"threadId": child.thread_id}, execution_id))
+        agent = self._find_agent(child.agent)
+        return ChildView.read(await agent.call(agent.settings.get_tool, {"threadId": child.thread_id}, execution_id))
 
     async def watch(self, executions: DelegatingEngine) -> None:
         """Close each open suspension whose agent no longer asks it, every `WATCH_S` seconds, until cancelled."""
@@ -197,27 +194,22 @@ class DelegationTool:
         approved = decision.get("approved") is True
         if approved and (not child.is_whole or question.fingerprint != child.digest):
             return question.suspend(child, note="It changed there after you approved it, so nothing was sent.")
-        agent, settings = self._agent(child.agent)
-        answer: dict[str, JsonValue] = {
-            key: decision[key] for key in ("approved", "reason", "content") if key in decision
-        }
-        arguments: dict[str, JsonValue] = {
-            "threadId": child.thread_id,
-            "suspensionId": question.suspensionId,
-            "decision": answer,
-        }
-        names = self._list_arguments(agent, settings.resume_tool)
-        if "waitSeconds" in names:
-            arguments["waitSeconds"] = 0
-        if approved and "digest" in names:
-            arguments["digest"] = question.digest
+        agent = self._find_agent(child.agent)
+        answer: JsonValue = {key: decision[key] for key in ("approved", "reason", "content") if key in decision}
+        more: dict[str, JsonValue] = {"waitSeconds": 0, **({"digest": question.digest} if approved else {})}
+        names = self._servers.list_arguments(agent.name, agent.settings.resume_tool)
         try:
             await agent.call(
-                settings.resume_tool,
-                arguments,
+                agent.settings.resume_tool,
+                {
+                    "threadId": child.thread_id,
+                    "suspensionId": question.suspensionId,
+                    "decision": answer,
+                    **{name: value for name, value in more.items() if name in names},
+                },
                 context.execution_id,
                 check=context.confirm_lease,
-                answer_elicitation=_answer_with(answer),
+                answer_elicitation=partial(_answer_elicitation, answer),
             )
         except AgentRefused as error:
             # Somebody else decided first, or the agent does not accept the answer. Its next view shows which.
@@ -251,23 +243,20 @@ class DelegationTool:
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     async def _cancel_goal(self, child: DelegatedGoal, execution_id: str) -> None:
-        agent, settings = self._agent(child.agent)
-        await agent.call(settings.cancel_tool, {"threadId": child.thread_id}, execution_id)
+        agent = self._find_agent(child.agent)
+        await agent.call(agent.settings.cancel_tool, {"threadId": child.thread_id}, execution_id)
 
-    def _agent(self, name: str) -> tuple[RemoteAgent, ServerSettings]:
-        settings = self._settings.get(name)
-        if settings is None or self.servers is None:
+    def _find_agent(self, name: str) -> RemoteAgent:
+        if name not in self._agents:
             raise AgentNotAsked(f"there is no longer an agent {name!r}; nothing was sent")
-        return RemoteAgent(self.servers.connection(name)), settings
+        return RemoteAgent(self._servers.connection(name))
 
-    def _build_arguments(
-        self, agent: RemoteAgent, settings: ServerSettings, goal: str, context: CallContext
-    ) -> dict[str, JsonValue]:
+    def _build_arguments(self, agent: RemoteAgent, goal: str, context: CallContext) -> dict[str, JsonValue]:
         """Return the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
 
         A planwarden also gets the call's key, so that the same call sent again finds what it started there.
         """
-        names, left = self._list_arguments(agent, settings.run_tool), context.left
+        names, left = self._servers.list_arguments(agent.name, agent.settings.run_tool), context.left
         arguments: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in names), "goal"): goal}
         if names >= _PLANWARDENS_KEYS and context.idempotency_key.isprintable():
             arguments["key"] = context.idempotency_key
@@ -278,25 +267,17 @@ class DelegationTool:
             arguments["options"] = {"waitSeconds": 0, **({"budgets": budgets} if left else {})}
         return arguments
 
-    def _list_arguments(self, agent: RemoteAgent, tool: str) -> frozenset[str]:
-        return frozenset() if self.servers is None else self.servers.list_arguments(agent.name, tool)
-
 
 def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
     facts: dict[str, JsonValue] = {"agent": child.agent, "threadId": child.thread_id, "status": "completed"}
     return {**facts, "output": view.output, "usage": {**view.usage}}
 
 
-def _answer_with(decision: Mapping[str, JsonValue]) -> AnswerElicitation:
-    """Return a function that answers a form with a `decision` field, in which an agent asks its caller's person."""
-
-    def answer(elicitation: ServerElicitation) -> Answer:
-        properties = (elicitation.form or {}).get("properties")
-        if not isinstance(properties, dict) or "decision" not in properties:
-            return CANCEL
-        content = decision.get("content")
-        filled = content if isinstance(content, dict) else {}
-        verdict = "approve" if decision.get("approved") is True else "reject"
-        return {"action": "accept", "content": {**filled, "decision": verdict}}
-
-    return answer
+def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:
+    """Answer a form with a `decision` field, in which an agent asks its caller's person."""
+    properties = (elicitation.form or {}).get("properties")
+    if not isinstance(properties, dict) or "decision" not in properties:
+        return CANCEL
+    content = decision.get("content")
+    verdict = "approve" if decision.get("approved") is True else "reject"
+    return {"action": "accept", "content": {**(content if isinstance(content, dict) else {}), "decision": verdict}}

@@ -66,7 +66,7 @@ OnListing = Callable[["ServerConnection", list[JsonValue], str | None], Awaitabl
 
 @cache
 def _call_result_adapter() -> TypeAdapter[Any]:
-    """Validates the answer to a call. Built once, because building it costs more than a call."""
+    """Validate the answer to a call. Built once, because building it costs more than a call."""
     return TypeAdapter(mcp.types.CallToolResult | mcp.types.InputRequiredResult)
 
 

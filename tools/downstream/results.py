@@ -68,7 +68,7 @@ def _read_blocks(content: Sequence[Mapping[str, JsonValue]]) -> list[dict[str, J
 
 
 def _limit_blob(holder: dict[str, JsonValue], key: str, left: int) -> int:
-    """Replaces a blob beyond the limit by its size and hash, in place. Returns what is left of the limit."""
+    """Replace a blob beyond the limit by its size and hash, in place. Returns what is left of the limit."""
     data = holder.get(key)
     if not isinstance(data, str):
         return left
@@ -84,7 +84,7 @@ def _limit_blob(holder: dict[str, JsonValue], key: str, left: int) -> int:
 
 
 def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
-    """True for the text in which servers repeat structured content, for clients that do not know it."""
+    """Return True for the text in which servers repeat structured content, for clients that do not know it."""
     text = block.get("text")
     if block["type"] != "text" or not isinstance(text, str):
         return False

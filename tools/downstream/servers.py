@@ -202,7 +202,7 @@ class DownstreamServers:
         return frozenset(properties) if is_own and isinstance(properties, dict) else frozenset()
 
     def owns(self, name: str) -> bool:
-        """True when a tool of that name could only come from one of the servers."""
+        """Return whether a tool of that name could only come from one of the servers."""
         return self._server_of(name) is not None
 
     def unavailable_reason(self, name: str) -> str | None:
@@ -220,12 +220,12 @@ class DownstreamServers:
         return f"server {server!r} is starting" if server in self.never_listed_servers else None
 
     def is_unlisted(self, name: str) -> bool:
-        """True if a tool of that name can only come from a server that may still list it."""
+        """Return whether a tool of that name can only come from a server that may still list it."""
         server = self._server_of(name)
         return server is not None and self._may_list(self._connections[server])
 
     def _may_list(self, connection: ServerConnection) -> bool:
-        """True when the server can run, has not been listed by this process, and is not down."""
+        """Return whether the server can run, has not been listed by this process, and is not down."""
         is_waiting = connection.state in ("idle", "starting")
         return is_waiting and connection.config.can_start and connection.config.name not in self._listed_here
 

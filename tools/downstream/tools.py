@@ -46,8 +46,6 @@ class _Hints(BaseModel):
 
 
 class _ListedTool(BaseModel):
-    """One entry of `tools/list`."""
-
     model_config = ConfigDict(extra="ignore", defer_build=True)
     name: str = Field(min_length=1, max_length=MAX_REMOTE_NAME_CHARS)
     title: str | None = None
@@ -153,7 +151,7 @@ def find_possible_names(slug: str, name: str) -> tuple[str, ...]:
 
 
 def says_it_only_reads(definition: ToolDefinition) -> bool:
-    """Whether the server's hints, which are a claim, say that the tool changes nothing."""
+    """Return whether the server's hints, which are a claim, say that the tool changes nothing."""
     hints = definition.annotations
     return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 

@@ -175,7 +175,6 @@ class InnerCommands:
             self._unwrap(name, words[1:], depth + 1)
 
     def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int) -> None:
-        """Read the commands that begin at these words."""
         for place in starts:
             if self._is_too_much(depth + 1):
                 return

@@ -137,7 +137,7 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
 
 
 def _check_page(response: "httpx2.Response") -> None:
-    """Raises `ToolError` for a response that holds no page to read."""
+    """Raise `ToolError` for a response that holds no page to read."""
     if response.status_code != 200:
         hint = "try again later" if response.status_code in (429, 502, 503, 504) else "use another URL"
         raise ToolError(f"the page could not be read: the host answered with HTTP {response.status_code}; {hint}")
@@ -191,7 +191,6 @@ def _decode(reply: WebReply) -> str:
 
 
 def _find_codec(charset: str | None) -> str:
-    """Return Python's name for a charset of the web; UTF-8 for any other."""
     try:
         codec = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):

@@ -135,7 +135,7 @@ async def _read_reply(url: httpx2.URL, response: httpx2.Response, limits: WebLim
 
 @contextmanager
 def _translate_errors(url: httpx2.URL) -> Generator[None]:
-    """Translates errors of the HTTP library, whose own messages may repeat what was sent."""
+    """Translate errors of the HTTP library, whose own messages may repeat what was sent."""
     host = f"the host {_quote_host(url)}"
     try:
         yield

@@ -232,7 +232,7 @@ async def _search(endpoint: SearchEndpoint, query: str, max_results: int, access
 
 
 def _check_status(provider: Provider, response: "httpx2.Response") -> None:
-    """Raises `ToolError` unless the search succeeded."""
+    """Raise `ToolError` unless the search succeeded."""
     status = response.status_code
     service = f"the search service {provider!r}"
     match status:

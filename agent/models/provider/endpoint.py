@@ -138,7 +138,6 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
 
 
 def _list_known_models() -> str:
-    """Return the possible values of the setting, for messages."""
     named = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
     return f"'caller', 'scripted:FILE', or one of {named}"
 

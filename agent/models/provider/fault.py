@@ -51,7 +51,7 @@ class CannotForce(Exception):
 
 
 def is_refusal_to_force(error: Exception) -> bool:
-    """Whether the model, or its provider, refuses to be forced to call a tool."""
+    """Return whether the model, or its provider, refuses to be forced to call a tool."""
     if isinstance(error, UserError):
         return "tool_choice" in str(error)
     return (
@@ -137,7 +137,7 @@ def _find_message(error: Exception) -> str:
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields the exception and its causes, at most ten."""
+    """Yield the exception and its causes, at most ten."""
     current: BaseException | None = error
     for _ in range(10):
         if current is None:

@@ -39,7 +39,7 @@ class ProviderModel:
     """Answers prompts from an endpoint. Keeps neither a connection nor anything of a prompt."""
 
     def __init__(self, endpoint: Endpoint, *, retries: Retries | None = None) -> None:
-        """Raises `ImportError` if the provider's extra is not installed."""
+        """Raise `ImportError` if the provider's extra is not installed."""
         self._endpoint = endpoint
         self._client: Client = build_client(endpoint)
         self._retries = retries or Retries(RetryLimits())
@@ -98,7 +98,7 @@ class ProviderModel:
     async def _attempt(
         self, request: ProviderRequest, on_text: OnText, timeout_s: float, *, force: bool
     ) -> ModelAnswer:
-        """Sends one request. Raises `AttemptFailed`, or `CannotForce` if a request without force may succeed."""
+        """Send one request. Raises `AttemptFailed`, or `CannotForce` if a request without force may succeed."""
         settings = request.build_settings(self._endpoint, force=force, timeout_s=timeout_s)
         parameters = request.build_parameters(force=force)
         try:

@@ -97,7 +97,6 @@ class Retries:
         return max(own_s, fault.retry_after_s or 0.0)
 
     def _find_refusal(self, fault: AttemptFailed, number: int, wait_s: float, remaining_s: float) -> str | None:
-        """Return why there is no further attempt, or None."""
         times = f" ({number} attempts)" if number > 1 else ""
         if not fault.is_transient or number >= self._limits.attempts:
             return f"{fault.sentence}{times}"

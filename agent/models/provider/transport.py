@@ -59,7 +59,7 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def close_connections() -> AsyncGenerator[None]:
-    """Closes on exit every connection that was opened inside."""
+    """Close on exit every connection that was opened inside."""
     opened: list[_BoundedBody] = []
     token = _open_bodies.set(opened)
     try:

@@ -30,7 +30,6 @@ from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.web_server import until_cancelled
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.facts import escape_text
-from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.authorization import log_in
 from planwarden.tools.downstream.login.issuer import is_private
 from planwarden.tools.downstream.login.tokens import HOST, PATH, ServerLogin, redirect_port
@@ -86,7 +85,7 @@ def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: 
             # A person who has come back from the browser should not learn only then that nothing can be stored.
             await secrets.check()
             context.downstream.secrets = secrets
-            return await log_in_with_browser(*find_login(context.downstream, name), show)
+            return await log_in_with_browser(find_login(context.downstream, name), show)
 
     return anyio.run(work)
 
@@ -98,7 +97,7 @@ def forget(context: CliContext, name: str) -> bool:
         UsageError: there is no such server.
         StoreError: the login cannot be deleted now.
     """
-    kept = find_login(context.downstream, name)[1]
+    kept = find_login(context.downstream, name)
 
     async def work() -> bool:
         async with open_secrets(context.settings) as context.downstream.secrets:
@@ -107,8 +106,8 @@ def forget(context: CliContext, name: str) -> bool:
     return anyio.run(work)
 
 
-def find_login(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, ServerLogin]:
-    """Returns the named server and its login.
+def find_login(downstream: DownstreamServers, name: str) -> ServerLogin:
+    """Return the login to the named server.
 
     Raises:
         InvalidArguments: there is no such server, or it takes no logins.
@@ -123,15 +122,16 @@ def find_login(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, 
         raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
         raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")
-    return config, ServerLogin(place, config)
+    return ServerLogin(place, config)
 
 
-async def log_in_with_browser(config: ServerConfig, kept: ServerLogin, open_url: OpenUrl) -> bool:
+async def log_in_with_browser(kept: ServerLogin, open_url: OpenUrl) -> bool:
     """Logs in with the browser that `open_url` opens. Returns False when the server asks for no login.
 
     Raises:
         ToolError: the login failed, or the person did not finish it within `WAIT_S`.
     """
+    config = kept.config
     with _create_listener(config.settings.login.redirect_port, redirect_port(await kept.load())) as listener:
         failure = ToolError(
             f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
@@ -141,7 +141,7 @@ async def log_in_with_browser(config: ServerConfig, kept: ServerLogin, open_url:
             # Raise outside of the block: its task group would wrap the error in an exception group.
             try:
                 with anyio.move_on_after(WAIT_S):
-                    return await log_in(config, kept, browser)
+                    return await log_in(kept, browser)
             except ToolError as error:
                 failure = error
         raise failure

@@ -198,7 +198,7 @@ async def server(one: Machine, other: Machine) -> AsyncGenerator[LoginServer]:
 async def _log_in(machine: Machine, server: LoginServer) -> None:
     context = CliContext.load(machine.home, None, environment=machine.environment)
     async with open_secrets(context.settings) as context.downstream.secrets:
-        assert await log_in_with_browser(*find_login(context.downstream, "d"), server.visit)
+        assert await log_in_with_browser(find_login(context.downstream, "d"), server.visit)
 
 
 @requirement("downstream:login")

@@ -37,13 +37,12 @@ def load_home(place: Place) -> CliContext:
 
 
 def find_stored(place: Place) -> ServerLogin:
-    return find_login(load_home(place).downstream, "d")[1]
+    return find_login(load_home(place).downstream, "d")
 
 
 async def log_in(place: Place, opens: OpenUrl) -> bool:
-    config, stored = find_login(load_home(place).downstream, "d")
     with anyio.fail_after(60):
-        return await log_in_with_browser(config, stored, opens)
+        return await log_in_with_browser(find_stored(place), opens)
 
 
 async def expire(place: Place) -> None:

@@ -240,7 +240,7 @@ async def test_storing_wanted_rights_keeps_the_token_of_another_process_and_retu
 ) -> None:
     await log_in(place, server.visit)
     stored = find_stored(place)
-    one = LoginTokenStorage(stored, await stored.load(), read_config(place))
+    one = LoginTokenStorage(stored, await stored.load())
     renewed = OAuthToken(access_token="renewed", refresh_token="renewed too")
     await stored.save((await stored.load()).model_copy(update={"tokens": renewed}))
     await one.save_challenge("Bearer")
@@ -275,7 +275,7 @@ async def test_a_redirect_to_another_address_gets_no_token(place: Place, server:
         seen.append(request)
         return httpx2.Response(200, request=request)
 
-    transport = LoginTransport(httpx2.MockTransport(answer), read_config(place), find_stored(place))
+    transport = LoginTransport(httpx2.MockTransport(answer), find_stored(place))
     for url in (server.url, "http://127.0.0.1:9/mcp", server.url.replace("http://", "https://")):
         await transport.handle_async_request(httpx2.Request("POST", url))
     await transport.aclose()
@@ -329,7 +329,7 @@ async def test_a_login_that_cannot_be_stored_or_read_says_so_and_opens_no_browse
     downstream = load_home(place).downstream
     downstream.secrets = FullDisk(place.home)
     with pytest.raises(ToolError, match="the login to server 'd' failed: cannot write: No space left"):
-        await log_in_with_browser(*find_login(downstream, "d"), server.visit)
+        await log_in_with_browser(find_login(downstream, "d"), server.visit)
     server.request_counts.clear()
     shutil.rmtree(place.home / "downstream", ignore_errors=True)
     (place.home / "downstream").write_text("in the way", encoding="utf-8")

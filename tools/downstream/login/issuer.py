@@ -107,7 +107,7 @@ async def _read(response: httpx2.Response, request: httpx2.Request) -> httpx2.Re
 
 
 def check_address(url: str, server_url: str) -> None:
-    """Raises `AccessError` unless `url` may be an authorization server of the server at `server_url`.
+    """Raise `AccessError` unless `url` may be an authorization server of the server at `server_url`.
 
     Secrets never travel unencrypted, and only a server on this machine can have its authorization server here.
     """
@@ -122,12 +122,12 @@ def check_address(url: str, server_url: str) -> None:
 
 
 def is_private(url: str) -> bool:
-    """True when nobody else can read what is sent to the address."""
+    """Return whether nobody else can read what is sent to the address."""
     return urlsplit(url).scheme == "https" or is_local(url)
 
 
 def is_local(url: str) -> bool:
-    """True when the URL names this machine."""
+    """Return whether the URL names this machine."""
     host = (urlsplit(url).hostname or "").rstrip(".").lower()
     literal = _parse_address(host)
     if literal is None:
@@ -138,7 +138,6 @@ def is_local(url: str) -> bool:
 
 
 def _parse_address(host: str) -> IPAddress | None:
-    """Return the address if the host is one, None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -52,7 +52,8 @@ class ServerLogin:
 
     def __init__(self, location: LoginLocation, config: ServerConfig) -> None:
         self._location = location
-        self._url = config.url or ""
+        self.config = config
+        self.url = config.url or ""
         self.command = location.command
         """The command that a person runs to log in."""
 
@@ -72,9 +73,9 @@ class ServerLogin:
         data = await self._location.secrets.read(self._location.name)
         with suppress(ValidationError):
             login = StoredLogin.model_validate_json(data or b"")
-            if login.server_url == self._url:
+            if login.server_url == self.url:
                 return login
-        return StoredLogin(server_url=self._url)
+        return StoredLogin(server_url=self.url)
 
     async def save(self, login: StoredLogin) -> None:
         """Replace the login as a whole."""
@@ -93,7 +94,6 @@ class LoginTokenStorage:
         self,
         kept: ServerLogin,
         login: StoredLogin,
-        config: ServerConfig,
         *,
         ignore_tokens: bool = False,
         redirect_uri: str | None = None,
@@ -104,7 +104,6 @@ class LoginTokenStorage:
         that was registered with another `redirect_uri` is not used again.
         """
         self._kept = kept
-        self._config = config
         self._ignore_tokens = ignore_tokens
         self._redirect_uri = redirect_uri
         self.login = login
@@ -122,11 +121,11 @@ class LoginTokenStorage:
         context.protected_resource_metadata = login.resource
 
     def check_issuer(self) -> None:
-        """Raises `ToolError` when the operator's client would be sent to another authorization server than its own.
+        """Raise `ToolError` when the operator's client would be sent to another authorization server than its own.
 
         A compromised server could otherwise send a person and the client's secret anywhere.
         """
-        settings = self._config.settings.login
+        settings = self._kept.config.settings.login
         expected = settings.issuer or self._stored_issuer
         if settings.client_id is None or self._provider is None or expected is None:
             return
@@ -141,7 +140,7 @@ class LoginTokenStorage:
             )
 
     def check_pkce(self) -> None:
-        """Raises `ToolError` unless the authorization server says that it has PKCE with S256.
+        """Raise `ToolError` unless the authorization server says that it has PKCE with S256.
 
         https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: clients refuse to go on without.
         Servers of revision 2025-03-26 may publish neither document; that revision requires PKCE of them all the same.
@@ -161,14 +160,14 @@ class LoginTokenStorage:
         return None if self._ignore_tokens else self.login.tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        settings = self._config.settings.login
+        settings = self._kept.config.settings.login
         if settings.client_id is None:
             return self._find_registered_client()
         stored = self._stored_issuer
         is_issued_by_other = stored is None or not issuers_match(settings.issuer or stored, stored)
         if settings.issuer is not None and self._redirect_uri is None and is_issued_by_other:
             return None
-        secret = self._config.client_secret
+        secret = self._kept.config.client_secret
         return OAuthClientInformationFull(
             client_id=settings.client_id,
             client_secret=secret,

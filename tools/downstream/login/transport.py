@@ -17,7 +17,6 @@ from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.authorization import build_provider
 from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, describe_refusal
 from planwarden.tools.downstream.login.tokens import LoginTokenStorage, ServerLogin, StoredLogin
@@ -31,13 +30,12 @@ REFRESH_S = 30.0
 class LoginTransport(httpx2.AsyncBaseTransport):
     """Sends requests with the stored token, if there is one."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, config: ServerConfig, kept: ServerLogin) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, kept: ServerLogin) -> None:
         self._inner = inner
-        self._issuer = IssuerRequests(inner, config.url or "").client()
-        self._config = config
+        self._issuer = IssuerRequests(inner, kept.url).client()
         self._kept = kept
         self._version: str | None = None
-        self._use(StoredLogin(server_url=config.url or ""))
+        self._use(StoredLogin(server_url=kept.url))
         self._lock = anyio.Lock()
         self._is_known = False
         """The server has answered a request without asking for a login."""
@@ -51,14 +49,14 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         self._version = version
 
     def _use(self, login: StoredLogin) -> None:
-        self._storage = LoginTokenStorage(self._kept, login, self._config)
-        self._provider = build_provider(self._config, self._storage)
+        self._storage = LoginTokenStorage(self._kept, login)
+        self._provider = build_provider(self._kept, self._storage)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `AccessError` when the server wants a login and there is none."""
+        """Raise `AccessError` when the server wants a login and there is none."""
         if self._refusal is not None:
             raise AccessError(self._refusal)
-        if _origin(str(request.url)) != _origin(self._config.url or ""):
+        if _origin(str(request.url)) != _origin(self._kept.url):
             # A redirect to an address that no person has logged in to.
             return await self._inner.handle_async_request(request)
         sent_with = await self._authorize(request)
@@ -98,7 +96,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             await self._load()
 
     def _needs_refresh(self, refused: str | None) -> bool:
-        """True when the token can be refreshed and was refused or has expired by this machine's clock."""
+        """Return whether the token can be refreshed and was refused or has expired by this machine's clock."""
         login = self._storage.login
         if login.tokens is None or login.tokens.refresh_token is None:
             return False
@@ -119,7 +117,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             why = "its authorization server did not answer in time"
         except PlanwardenError as error:
             # The new token is in memory, so this process can use it until it ends.
-            logger.warning("the login to server %r cannot be stored: %s", self._config.name, error.message)
+            logger.warning("the login to server %r cannot be stored: %s", self._kept.config.name, error.message)
         except (OAuthFlowError, httpx2.HTTPError, ValidationError, ArithmeticError) as error:
             why = type(error).__name__
         self._version = await self._kept.version()

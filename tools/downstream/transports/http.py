@@ -113,7 +113,7 @@ async def http_transport(config: ServerConfig, login: LoginLocation | None) -> A
     async with httpx2.AsyncHTTPTransport() as inner:
         # An Authorization header of the operator takes precedence over a login.
         has_header = any(name.lower() == "authorization" for name in config.headers)
-        outer = inner if login is None or has_header else LoginTransport(inner, config, ServerLogin(login, config))
+        outer = inner if login is None or has_header else LoginTransport(inner, ServerLogin(login, config))
         # Reading has no limit of its own: calls have theirs, and the message stream is silent most of the time.
         async with connect_streams(config, BoundedTransport(outer), MAX_BODY_BYTES, read_s=None) as streams:
             yield streams

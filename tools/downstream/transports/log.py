@@ -28,7 +28,7 @@ _WITHOUT_TRACEBACK = WithoutTraceback()
 
 
 def shorten_sdk_log() -> None:
-    """Keeps what a server sends out of the tracebacks that the SDK logs; calling it again changes nothing."""
+    """Keep what a server sends out of the tracebacks that the SDK logs; calling it again changes nothing."""
     for name in _SDK_LOGGERS:
         logging.getLogger(name).addFilter(_WITHOUT_TRACEBACK)
 

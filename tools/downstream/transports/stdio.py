@@ -16,13 +16,12 @@ import subprocess
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -37,7 +36,7 @@ from mcp_types import (
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.in_flight_calls import NOT_SENT, TOO_LARGE, SendCheck, send_check
+from planwarden.tools.downstream.in_flight_calls import NOT_SENT, TOO_LARGE, send_check
 from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, ValueCounter
 
@@ -61,7 +60,6 @@ _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
 Item = SessionMessage | Exception
-Outgoing = tuple[JSONRPCMessage, SendCheck | None]
 OnLost = Callable[[str], None]
 """Takes why the connection cannot continue."""
 
@@ -112,7 +110,7 @@ class LineReader:
 
 
 class _Child(msgspec.Struct):
-    """One running child and its pipes."""
+    """One running child and its pipes. The SDK writes to it."""
 
     name: str
     process: Process
@@ -121,13 +119,13 @@ class _Child(msgspec.Struct):
     on_lost: OnLost
     on_tools_changed: Callable[[], None]
     inbox: MemoryObjectSendStream[Item]
-    outbox: MemoryObjectReceiveStream[Outgoing]
     unsolicited: int = 0
     is_malformed: bool = False
     server_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of its requests that wait for our answer."""
     our_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of our requests that wait for its answer."""
+    write_lock: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
 
     async def read(self) -> None:
         """Pass the server's messages on until its output ends or contains an oversized line that answers no request."""
@@ -168,7 +166,7 @@ class _Child(msgspec.Struct):
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """True for answers, for notifications that we use, and for a limited number of requests."""
+        """Return True for answers, for notifications that we use, and for a limited number of requests."""
         match message:
             case JSONRPCNotification(method=method):
                 if method == _TOOLS_CHANGED:
@@ -192,41 +190,46 @@ class _Child(msgspec.Struct):
             self.on_lost(f"it wrote a line of more than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values")
             return False
         what = f"the answer is larger than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values"
-        error = ErrorData(code=TOO_LARGE, message=what)
-        await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+        await self._fail_request(request_id, TOO_LARGE, what)
         return True
 
-    async def write(self) -> None:
+    async def _fail_request(self, request_id: int | str, code: int, message: str) -> None:
+        error = ErrorData(code=code, message=message)
+        await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message, in the task that sends it, whose check is called immediately before."""
         assert self.process.stdin is not None
-        async with self.outbox:
-            try:
-                async for message, check in self.outbox:
-                    if isinstance(message, JSONRPCRequest):
-                        if check is not None and not await self._may_send(message, check):
-                            continue
-                        self.our_requests.add(message.id)
-                    elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-                        self.server_requests.discard(message.id)
-                    data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-                    self.process.stdin.write(data)
-                    await self.process.stdin.drain()
-            except OSError:
-                await self._report_loss("it closed its input")
-                await self.inbox.aclose()
+        message, check = item.message, send_check.get()
+        try:
+            async with self.write_lock:
+                # Waits until the child has read most of what was written before.
+                await self.process.stdin.drain()
+                if isinstance(message, JSONRPCRequest):
+                    if check is not None:
+                        await check()
+                    self.our_requests.add(message.id)
+                elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+                    self.server_requests.discard(message.id)
+                text = message.model_dump_json(by_alias=True, exclude_unset=True)
+                self.process.stdin.write(text.encode() + b"\n")
+        except PlanwardenError as error:
+            assert isinstance(message, JSONRPCRequest)
+            await self._fail_request(message.id, NOT_SENT, error.message)
+        except OSError:
+            await self._report_loss("it closed its input")
+            await self.inbox.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Do nothing: the transport ends the child."""
 
     async def _report_loss(self, why: str) -> None:
-        """Says why the connection is lost, before the session sees it; that the process has ended explains more."""
+        """Say why the connection is lost, before the session sees it; that the process has ended explains more."""
         is_over = await self._ends_within(END_S)
         self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
-
-    async def _may_send(self, request: JSONRPCRequest, check: SendCheck) -> bool:
-        try:
-            await check()
-        except PlanwardenError as error:
-            refusal = ErrorData(code=NOT_SENT, message=error.message)
-            await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=refusal)))
-            return False
-        return True
 
     async def keep_log(self) -> None:
         assert self.process.stderr is not None
@@ -261,7 +264,7 @@ class _Child(msgspec.Struct):
             self.transport.close()
 
     async def _ends_within(self, seconds: float, every_s: float = 0.01) -> bool:
-        """Polls, because `wait()` also waits for the pipes, which a grandchild may hold open."""
+        """Poll, because `wait()` also waits for the pipes, which a grandchild may hold open."""
         deadline = anyio.current_time() + seconds
         while True:
             if self.process.returncode is not None:
@@ -276,7 +279,7 @@ class _Child(msgspec.Struct):
 
 
 async def _has_too_many_values(line: bytes) -> bool:
-    """Whether parsing the line would take the event loop for too long. Pauses while it counts a long one."""
+    """Return whether parsing the line would take the event loop for too long. Pauses while it counts a long one."""
     if len(line) <= MAX_VALUES:
         return False
     counter = ValueCounter()
@@ -285,27 +288,6 @@ async def _has_too_many_values(line: bytes) -> bool:
             return True
         await anyio.lowlevel.checkpoint()
     return False
-
-
-class _Outbox:
-    """What the SDK writes to: it keeps with each message the check that the sending task has set."""
-
-    def __init__(self, stream: MemoryObjectSendStream[Outgoing]) -> None:
-        self._stream = stream
-
-    async def send(self, item: SessionMessage, /) -> None:
-        await self._stream.send((item.message, send_check.get()))
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        await self.aclose()
 
 
 @asynccontextmanager
@@ -318,23 +300,20 @@ async def stdio_transport(
     with anyio.CancelScope(shield=True) as scope:
         process, transport = await _spawn(config)
         inbox, received = anyio.create_memory_object_stream[Item](0)
-        sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
-        child = _Child(config.name, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
+        child = _Child(config.name, process, transport, log, on_lost, on_tools_changed, inbox)
         async with anyio.create_task_group() as tasks:
-            for task in (child.read, child.write, child.keep_log, child.watch):
+            for task in (child.read, child.keep_log, child.watch):
                 tasks.start_soon(task)
             try:
                 scope.shield = False
-                yield received, _Outbox(sent)
+                yield received, child
             finally:
                 scope.shield = True
                 received.close()
-                sent.close()
                 await child.stop()
                 log.close()
                 tasks.cancel_scope.cancel()
-        for stream in (inbox, received, sent, outbox):
-            stream.close()
+        inbox.close()
 
 
 async def _spawn(config: ServerConfig) -> tuple[Process, asyncio.SubprocessTransport]:
