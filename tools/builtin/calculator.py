@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import cast
+from typing import Any, cast
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.struct import JsonValue
@@ -237,22 +237,6 @@ def _power(base: Number, exponent: Number) -> Number:
     return _check_size(base**exponent)
 
 
-def _divide(left: Number, right: Number) -> Number:
-    return left / right
-
-
-def _divide_whole(left: Number, right: Number) -> Number:
-    return left // right
-
-
-def _shift_left(value: Number, places: Number) -> int:
-    return _read_whole(value) << _read_whole(places, MAX_MAGNITUDE_BITS)
-
-
-def _shift_right(value: Number, places: Number) -> int:
-    return _read_whole(value) >> _read_whole(places, MAX_MAGNITUDE_BITS)
-
-
 def _round(number: Number, digits: Number = 0, /) -> Number:
     # Rounding an integer to -n digits computes 10 ** n first.
     places = _read_whole(digits, 308)
@@ -274,19 +258,16 @@ def _limit_arguments(compute: Compute) -> Compute:
 
 
 CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e, "tau": math.tau}
-OPERATORS: dict[type[ast.AST], Compute] = {
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.Div: lambda left, right: left / right,
+    ast.FloorDiv: lambda left, right: left // right,
     ast.Mod: operator.mod,
-    ast.Div: _divide,
-    ast.FloorDiv: _divide_whole,
     ast.Pow: _power,
-    ast.LShift: _shift_left,
-    ast.RShift: _shift_right,
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Not: operator.not_,
+    ast.LShift: lambda value, places: _read_whole(value) << _read_whole(places, MAX_MAGNITUDE_BITS),
+    ast.RShift: lambda value, places: _read_whole(value) >> _read_whole(places, MAX_MAGNITUDE_BITS),
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -294,6 +275,8 @@ OPERATORS: dict[type[ast.AST], Compute] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_UNARY: dict[type[ast.AST], Compute] = {ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Not: operator.not_}
+OPERATORS: dict[type[ast.AST], Compute] = {**_BINARY, **_UNARY}
 LIST_FUNCTIONS: dict[str, Callable[[Sequence[Number]], object]] = {
     "gcd": lambda values: math.gcd(*map(_read_whole, values)),
     "lcm": _lcm,
