@@ -34,8 +34,8 @@ def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonVal
     """Return the result of a call that succeeded. `content` are its blocks as on the wire."""
     blocks = _read_blocks(content)
     if structured is not None:
-        said = [block for block in blocks if not _repeats(block, structured)]
-        return ResultWithArtifacts(value=structured, artifacts=(), beside=list[JsonValue](said)) if said else structured
+        more: list[JsonValue] = [block for block in blocks if not _repeats(block, structured)]
+        return ResultWithArtifacts(value=structured, artifacts=(), beside=more) if more else structured
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return blocks[0]["text"]
     return {"content": list[JsonValue](blocks)}

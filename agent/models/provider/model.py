@@ -24,7 +24,7 @@ from planwarden.agent.models.provider.answer import ModelAnswer, read_answer
 from planwarden.agent.models.provider.endpoint import Endpoint
 from planwarden.agent.models.provider.fault import CannotForce, describe_failure, is_refusal_to_force
 from planwarden.agent.models.provider.request import ProviderRequest, build_request
-from planwarden.agent.models.provider.retry import Retries, RetryLimits
+from planwarden.agent.models.provider.retry import Retries
 from planwarden.agent.models.provider.sdk import build_client
 from planwarden.agent.models.provider.transport import close_connections
 
@@ -42,7 +42,7 @@ class ProviderModel:
         """Raise `ImportError` if the provider's extra is not installed."""
         self._endpoint = endpoint
         self._client: Client = build_client(endpoint)
-        self._retries = retries or Retries(RetryLimits())
+        self._retries = retries or Retries()
         self._can_force = True
         """Whether requests force the model to call a tool; False once it has refused that."""
 

@@ -11,6 +11,7 @@ Source: https://httpwg.org/specs/rfc9110.html#field.retry-after.
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
@@ -25,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class AttemptFailed(Exception):
-    """One attempt failed. Internal to this package, which raises `ModelError` to its callers."""
+    """One attempt failure. Internal to this package, which raises `ModelError` to its callers."""
 
     def __init__(
         self,
@@ -57,51 +58,44 @@ class RetryLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Also the longest wait that a provider may ask for."""
 
 
+@dataclass(frozen=True)
 class Retries:
     """Runs attempts; callers may pass clock, sleep and random numbers, so that tests need not wait."""
 
-    def __init__(
-        self,
-        limits: RetryLimits,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-        clock: Callable[[], float] | None = None,
-        random_fraction: Callable[[], float] = random.random,
-    ) -> None:
-        self._limits = limits
-        self._sleep = sleep
-        self._clock = clock or anyio.current_time
-        self._random_fraction = random_fraction
+    limits: RetryLimits = field(default_factory=RetryLimits)
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    clock: Callable[[], float] = anyio.current_time
+    random_fraction: Callable[[], float] = random.random
 
     async def run(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
         """Return the first result. `attempt` takes the remaining seconds. Raises `ModelError` with one sentence."""
-        began = self._clock()
+        began = self.clock()
         number = 0
         while True:
             number += 1
             try:
-                return await attempt(max(0.001, self._limits.total_s - (self._clock() - began)))
+                return await attempt(max(0.001, self.limits.total_s - (self.clock() - began)))
             except AttemptFailed as error:
-                failed = error
-            remaining_s = self._limits.total_s - (self._clock() - began)
-            wait_s = self._choose_wait_s(failed, number)
-            refusal = self._find_refusal(failed, number, wait_s, remaining_s)
+                failure = error
+            remaining_s = self.limits.total_s - (self.clock() - began)
+            wait_s = self._choose_wait_s(failure, number)
+            refusal = self._find_refusal(failure, number, wait_s, remaining_s)
             if refusal is not None:
-                raise ModelError(refusal, retryable=failed.is_outage, asked_s=failed.retry_after_s)
-            logger.info("%s; trying again in %.1f s", failed.sentence, wait_s)
-            await self._sleep(wait_s)
+                raise ModelError(refusal, retryable=failure.is_outage, asked_s=failure.retry_after_s)
+            logger.info("%s; trying again in %.1f s", failure.sentence, wait_s)
+            await self.sleep(wait_s)
 
     def _choose_wait_s(self, fault: AttemptFailed, number: int) -> float:
-        own_s = min(self._limits.first_wait_s * 2 ** (number - 1), self._limits.longest_wait_s)
-        own_s *= 0.5 + self._random_fraction() / 2
+        own_s = min(self.limits.first_wait_s * 2 ** (number - 1), self.limits.longest_wait_s)
+        own_s *= 0.5 + self.random_fraction() / 2
         return max(own_s, fault.retry_after_s or 0.0)
 
     def _find_refusal(self, fault: AttemptFailed, number: int, wait_s: float, remaining_s: float) -> str | None:
         times = f" ({number} attempts)" if number > 1 else ""
-        if not fault.is_transient or number >= self._limits.attempts:
+        if not fault.is_transient or number >= self.limits.attempts:
             return f"{fault.sentence}{times}"
-        if wait_s > self._limits.longest_wait_s:
+        if wait_s > self.limits.longest_wait_s:
             return f"{fault.sentence}{times}; it asks to wait {wait_s:.0f} s; try again then"
         if wait_s >= remaining_s:
-            return f"{fault.sentence}{times}; {self._limits.total_s:g} s for one request are used up"
+            return f"{fault.sentence}{times}; {self.limits.total_s:g} s for one request are used up"
         return None

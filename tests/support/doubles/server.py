@@ -173,7 +173,7 @@ def build_provider_model(
     timeout_s: float = 30.0,
     patience: RetryLimits = RETRY_LIMITS,
     waits_s: list[float] | None = None,
-    clock: Callable[[], float] | None = None,
+    clock: Callable[[], float] = anyio.current_time,
 ) -> ProviderModel:
     """Returns the model. It appends waits to `waits_s` instead of waiting."""
 

@@ -38,6 +38,8 @@ MAX_ADDRESS_CHARS = 8_192
 """Length of the address that the browser visits."""
 MAX_LISTING_BYTES = 8 * 1024 * 1024
 
+_HTTP_ERRORS = (httpx2.HTTPError, httpx2.StreamError)
+
 # The SDK quotes answers of token endpoints in this log.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
@@ -107,38 +109,23 @@ class _LimitedBrowser:
         await self.browser.visit(url)
 
 
+@dataclass(eq=False)
 class _LoginFlowTransport(httpx2.AsyncBaseTransport):
     """Sends requests, and runs the login when the server wants one."""
 
-    def __init__(
-        self,
-        inner: httpx2.AsyncBaseTransport,
-        issuer: httpx2.AsyncClient,
-        provider: OAuthClientProvider,
-        storage: LoginTokenStorage,
-        challenge: str | None,
-    ) -> None:
-        self._inner = inner
-        self._issuer = issuer
-        self._provider = provider
-        self._storage = storage
-        self._challenge = challenge
-        self.error: Exception | None = None
-        self.refusal: str | None = None
-        """The last refusal of an authorization server."""
+    inner: httpx2.AsyncBaseTransport
+    issuer: httpx2.AsyncClient
+    provider: OAuthClientProvider
+    storage: LoginTokenStorage
+    challenge: str | None
+    error: Exception | None = None
+    refusal: str | None = None
+    """The last refusal of an authorization server."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             return await self._run_flow(request)
-        except (
-            OAuthFlowError,
-            PlanwardenError,
-            httpx2.HTTPError,
-            httpx2.StreamError,
-            ValueError,
-            ArithmeticError,
-            OSError,
-        ) as error:
+        except (OAuthFlowError, PlanwardenError, *_HTTP_ERRORS, ValueError, ArithmeticError, OSError) as error:
             # The SDK's connection would report another error, and log it with what was sent.
             self.error = self.error or error
             raise httpx2.ConnectError("the login failed") from None
@@ -146,7 +133,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
     async def _run_flow(self, request: httpx2.Request) -> httpx2.Response:
         if self.error is not None:
             raise self.error
-        async with aclosing(self._provider.async_auth_flow(request)) as flow:
+        async with aclosing(self.provider.async_auth_flow(request)) as flow:
             outgoing = await anext(flow)
             while True:
                 response = await self._send(outgoing, to_issuer=outgoing is not request)
@@ -160,19 +147,19 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
         if to_issuer:
             if request.headers.get("content-type") == "application/json":
                 # Only a registration is JSON.
-                self._storage.check_pkce()
-            answer = await self._issuer.send(request)
+                self.storage.check_pkce()
+            answer = await self.issuer.send(request)
             self.refusal = describe_refusal(answer) if answer.status_code >= 400 else None
             return answer
         if request.method == "GET":
             # This would open a stream of messages, whose answer may not begin before the first one.
             return httpx2.Response(405, request=request)
-        if self._challenge is not None:
+        if self.challenge is not None:
             # The refusal of an earlier request stands in for one that the server would have to repeat.
-            challenge, self._challenge = self._challenge, None
+            challenge, self.challenge = self.challenge, None
             return httpx2.Response(403, headers={"www-authenticate": challenge}, request=request)
         request.headers["accept-encoding"] = ENCODINGS
-        response = await self._inner.handle_async_request(request)
+        response = await self.inner.handle_async_request(request)
         bound_body(response, MAX_LISTING_BYTES)
         response.request = request
         return response

@@ -12,6 +12,7 @@ import ipaddress
 import json
 import re
 import ssl
+from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -45,18 +46,18 @@ class AccessError(httpx2.TransportError):
     """The request was not sent, or refused unread, because a login is missing; the message says what to do."""
 
 
+@dataclass(eq=False)
 class IssuerRequests(httpx2.AsyncBaseTransport):
     """Sends requests to an authorization server. Raises `AccessError` with the reason for every failure."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, server_url: str, *, resolve: Resolver = resolve_host) -> None:
-        """`server_url` is the address of the downstream server, which names the authorization server."""
-        self._inner = inner
-        self._server_url = server_url
-        self._resolve = resolve
-        self._tls: ssl.SSLContext | None = None
+    inner: httpx2.AsyncBaseTransport
+    server_url: str
+    """The address of the downstream server, which names the authorization server."""
+    resolve: Resolver = resolve_host
+    _tls: ssl.SSLContext | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        check_address(str(request.url), self._server_url)
+        check_address(str(request.url), self.server_url)
         request.headers["accept-encoding"] = ENCODINGS
         try:
             # A limit per read would restart with every byte of a slow drip.
@@ -76,8 +77,8 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, timeout=TIMEOUT_S)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        if is_local(self._server_url):
-            return await _read(await self._inner.handle_async_request(request), request)
+        if is_local(self.server_url):
+            return await _read(await self.inner.handle_async_request(request), request)
         if self._tls is None:
             self._tls = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
         async with GuardedTransport(await self.build_access(request.url), self._tls) as guarded:
@@ -85,14 +86,14 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
 
     async def build_access(self, url: httpx2.URL) -> WebAccess:
         """Allow the URL's port, and private networks only if the downstream server is in one itself."""
-        server = urlsplit(self._server_url)
+        server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
-        found = [literal] if literal is not None else await self._resolve(server.hostname or "", server.port or 443)
+        found = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)
         addresses = [ipaddress.ip_network(address) for address in found]
         is_private_server = any(special_range(address.network_address) for address in addresses)
         networks = (*_PRIVATE_NETWORKS, *addresses) if is_private_server else ()
         ports = frozenset({url.port or 443})
-        return WebAccess(policy=AddressPolicy(allowed_networks=networks, ports=ports), resolve=self._resolve)
+        return WebAccess(policy=AddressPolicy(allowed_networks=networks, ports=ports), resolve=self.resolve)
 
 
 async def _read(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:

@@ -9,6 +9,7 @@ process locks the login before it replaces the tokens, because a refresh token t
 import re
 import time
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -87,32 +88,23 @@ class ServerLogin:
             return await self._location.secrets.delete(self._location.name)
 
 
+@dataclass(eq=False, repr=False)
 class LoginTokenStorage:
     """The SDK's token storage over one login, from which a provider continues after a restart."""
 
-    def __init__(
-        self,
-        kept: ServerLogin,
-        login: StoredLogin,
-        *,
-        ignore_tokens: bool = False,
-        redirect_uri: str | None = None,
-    ) -> None:
-        """`login` is what `kept` holds now.
-
-        With `ignore_tokens` the stored tokens are not used; they stay stored until new ones replace them. A client
-        that was registered with another `redirect_uri` is not used again.
-        """
-        self._kept = kept
-        self._ignore_tokens = ignore_tokens
-        self._redirect_uri = redirect_uri
-        self.login = login
-        self._provider: OAuthClientProvider | None = None
+    kept: ServerLogin
+    login: StoredLogin
+    """What `kept` holds now."""
+    ignore_tokens: bool = False
+    """The stored tokens are not used; they stay stored until new ones replace them."""
+    redirect_uri: str | None = None
+    """A client that was registered with another one is not used again."""
+    provider: OAuthClientProvider | None = None
 
     def configure(self, provider: OAuthClientProvider) -> None:
         """Set what the SDK does not store: when the token expires, and where to get a new one."""
-        self._provider = provider
-        if self._ignore_tokens:
+        self.provider = provider
+        if self.ignore_tokens:
             return
         context, login = provider.context, self.login
         context.token_expiry_time = login.expires_at
@@ -125,18 +117,18 @@ class LoginTokenStorage:
 
         A compromised server could otherwise send a person and the client's secret anywhere.
         """
-        settings = self._kept.config.settings.login
+        settings = self.kept.config.settings.login
         expected = settings.issuer or self._stored_issuer
-        if settings.client_id is None or self._provider is None or expected is None:
+        if settings.client_id is None or self.provider is None or expected is None:
             return
-        context = self._provider.context
+        context = self.provider.context
         issuer = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else context.auth_server_url
         issuer = issuer or context.get_authorization_base_url(context.server_url)
         if not issuers_match(expected, issuer):
             raise ToolError(
                 f"its authorization server is {one_line(issuer, 200)}, but the client under [servers.NAME.login] "
                 f"belongs to {one_line(expected, 200)}; if that has changed, set issuer there, "
-                f"or run `{self._kept.command} --forget`"
+                f"or run `{self.kept.command} --forget`"
             )
 
     def check_pkce(self) -> None:
@@ -145,8 +137,8 @@ class LoginTokenStorage:
         https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: clients refuse to go on without.
         Servers of revision 2025-03-26 may publish neither document; that revision requires PKCE of them all the same.
         """
-        assert self._provider is not None
-        context = self._provider.context
+        assert self.provider is not None
+        context = self.provider.context
         metadata = context.oauth_metadata
         if metadata is None and context.protected_resource_metadata is None:
             return
@@ -157,21 +149,21 @@ class LoginTokenStorage:
             )
 
     async def get_tokens(self) -> OAuthToken | None:
-        return None if self._ignore_tokens else self.login.tokens
+        return None if self.ignore_tokens else self.login.tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        settings = self._kept.config.settings.login
+        settings = self.kept.config.settings.login
         if settings.client_id is None:
             return self._find_registered_client()
         stored = self._stored_issuer
         is_issued_by_other = stored is None or not issuers_match(settings.issuer or stored, stored)
-        if settings.issuer is not None and self._redirect_uri is None and is_issued_by_other:
+        if settings.issuer is not None and self.redirect_uri is None and is_issued_by_other:
             return None
-        secret = self._kept.config.client_secret
+        secret = self.kept.config.client_secret
         return OAuthClientInformationFull(
             client_id=settings.client_id,
             client_secret=secret,
-            redirect_uris=None if self._redirect_uri is None else [AnyUrl(self._redirect_uri)],
+            redirect_uris=None if self.redirect_uri is None else [AnyUrl(self.redirect_uri)],
             token_endpoint_auth_method="none" if secret is None else settings.client_auth,
         )
 
@@ -183,31 +175,31 @@ class LoginTokenStorage:
     def _find_registered_client(self) -> OAuthClientInformationFull | None:
         """Return the client that we registered, if it has not expired and fits the redirect address."""
         client = self.login.client
-        if client is None or self._redirect_uri is None:
+        if client is None or self.redirect_uri is None:
             return client
         # https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1: 0 means never.
         has_expired = 0 < (client.client_secret_expires_at or 0) < time.time()
-        is_ours = self._redirect_uri in map(str, client.redirect_uris or ())
+        is_ours = self.redirect_uri in map(str, client.redirect_uris or ())
         return client if is_ours and not has_expired else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store the tokens. A login takes the lock; a refresh already holds it."""
         if not _TOKEN.fullmatch(tokens.access_token):
             raise OAuthTokenError("the access token cannot be sent in a header")
-        self._ignore_tokens = False
+        self.ignore_tokens = False
         # A token without a lifetime would be refreshed before every request.
         lifetime_s = tokens.expires_in or 0
         expires_at = time.time() + lifetime_s if lifetime_s > 0 else None
         update: dict[str, object] = {"tokens": tokens, "challenge": None, "expires_at": expires_at}
-        if self._provider is not None:
-            context = self._provider.context
+        if self.provider is not None:
+            context = self.provider.context
             context.token_expiry_time = expires_at
             update["authorization_server"] = context.auth_server_url
             update["metadata"] = context.oauth_metadata
             update["resource"] = context.protected_resource_metadata
         self.login = self.login.model_copy(update=update)
-        async with self._kept.lock() if self._redirect_uri is not None else nullcontext():
-            await self._kept.save(self.login)
+        async with self.kept.lock() if self.redirect_uri is not None else nullcontext():
+            await self.kept.save(self.login)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         # Stored together with its tokens; until then the old login stays valid.
@@ -215,12 +207,12 @@ class LoginTokenStorage:
 
     async def save_challenge(self, challenge: str) -> None:
         """Store which further rights the server asks for, if there still is a login. Raises `PlanwardenError`."""
-        async with self._kept.lock():
+        async with self.kept.lock():
             # Another process may have refreshed or forgotten what was loaded here.
-            self.login = await self._kept.load()
+            self.login = await self.kept.load()
             if self.login.tokens is not None:
                 self.login = self.login.model_copy(update={"challenge": challenge})
-                await self._kept.save(self.login)
+                await self.kept.save(self.login)
 
 
 def redirect_port(login: StoredLogin) -> int | None:

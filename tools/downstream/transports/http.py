@@ -5,7 +5,6 @@ request. Here an answer has a limit, and a failure becomes an error of its own r
 have carried out the request. The SDK follows redirects within the same origin only.
 """
 
-import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,7 +23,6 @@ from planwarden.tools.downstream.streams import connect_streams
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
-_EVENTS = "text/event-stream"
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
@@ -57,11 +55,17 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         is_protocol = kind.startswith("application/json") and status != 401
         if is_post and status >= 400 and status not in (404, 405) and not is_protocol:
             await response.aclose()
+            advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
             code = LOST if status >= 500 else NOT_SENT
-            return _error_response(code, f"it answered with HTTP status {status}{_advice(status)}")
-        if not kind.startswith(_EVENTS):
-            return await _limit_body(response)
-        bound_events(response)
+            return _error_response(code, f"it answered with HTTP status {status}{advice}")
+        try:
+            if kind.startswith("text/event-stream"):
+                bound_events(response)
+            else:
+                bound_body(response, MAX_BODY_BYTES)
+        except httpx2.StreamError as error:
+            await response.aclose()
+            return _error_response(LOST, str(error))
         return response
 
     async def aclose(self) -> None:
@@ -78,15 +82,6 @@ def _check_at_headers(check: SendCheck) -> Callable[[str, Mapping[str, object]],
     return trace
 
 
-async def _limit_body(response: httpx2.Response) -> httpx2.Response:
-    try:
-        bound_body(response, MAX_BODY_BYTES)
-    except httpx2.StreamError as error:
-        await response.aclose()
-        return _error_response(LOST, str(error))
-    return response
-
-
 def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
     match error:
         case AccessError():
@@ -97,13 +92,8 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
             return _error_response(LOST, f"the connection broke ({type(error).__name__})")
 
 
-def _advice(status: int) -> str:
-    return "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
-
-
 def _error_response(code: int, message: str) -> httpx2.Response:
-    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-    return httpx2.Response(503, headers={"content-type": "application/json"}, content=json.dumps(body).encode())
+    return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
 
 
 @asynccontextmanager

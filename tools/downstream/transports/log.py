@@ -7,6 +7,7 @@ contain anything.
 import logging
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 MAX_LOG_BYTES = 512 * 1024
@@ -33,31 +34,27 @@ def shorten_sdk_log() -> None:
         logging.getLogger(name).addFilter(_WITHOUT_TRACEBACK)
 
 
+@dataclass
 class ServerLog:
     """The log of one server; without a path, lines are dropped."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-        self._size = 0
-
-    @property
-    def path(self) -> Path | None:
-        return self._path
+    path: Path | None
+    _descriptor: int | None = None
+    _size: int = 0
 
     def write(self, line: bytes) -> None:
         """Append one line, given without its end. Stops logging when the disk cannot be written to."""
-        if self._path is None:
+        if self.path is None:
             return
         data = f"{_escape(line[: MAX_LINE_CHARS * 4])}\n".encode()
         try:
             if self._descriptor is None or self._size + len(data) > MAX_LOG_BYTES:
-                self._open(self._path)
+                self._open(self.path)
             assert self._descriptor is not None
             self._size += os.write(self._descriptor, data)
         except OSError:
             self.close()
-            self._path = None
+            self.path = None
 
     def close(self) -> None:
         if self._descriptor is not None:
