@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import anyio
 import anyio.lowlevel
-import msgspec
 from anyio.abc import TaskGroup
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -36,30 +35,19 @@ else:
 
 logger = logging.getLogger(__name__)
 
-
-class ConnectionTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a connection waits for what, in seconds."""
-
-    debounce_s: float = 0.2
-    """After a change of the tools, before listing them."""
-    relist_s: float = 0.6
-    """Between listings, however often the server says that its tools changed."""
-    stable_s: float = 30.0
-    """A connection that lasted this long was a good one."""
-    first_pause_s: float = 0.5
-    longest_pause_s: float = 60.0
-    resubscribe_s: float = 5.0
-    login_poll_s: float = 1.0
-    """Between checks for a new login, while the server is down."""
-
-    def pause_s(self, failures: int) -> float:
-        """Seconds to wait before the next start, after so many failures in a row."""
-        return min(self.first_pause_s * 2 ** min(failures - 1, 20), self.longest_pause_s)
-
-
 ConnectionState = Literal["idle", "starting", "ready", "down", "closed"]
 
-
+DEBOUNCE_S = 0.2
+"""After a change of the tools, before listing them."""
+RELIST_S = 0.6
+"""Between listings, however often the server says that its tools changed."""
+STABLE_S = 30.0
+"""A connection that lasted this long was a good one."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
+"""Before a start after a failure, and after many failures in a row."""
+RESUBSCRIBE_S = 5.0
+LOGIN_POLL_S = 1.0
+"""Between checks for a new login, while the server is down."""
 OnListing = Callable[["ServerConnection", list[JsonValue], str | None], Awaitable[None]]
 """Takes the tools as the server lists them now, and a note about what was left out."""
 
@@ -79,7 +67,6 @@ class ServerConnection:
         on_listing: OnListing,
         on_state_change: Callable[["ServerConnection"], None],
         log: ServerLog,
-        timing: ConnectionTiming,
         login: LoginLocation | None,
     ) -> None:
         """`login` is where a person's login to the server is kept."""
@@ -92,7 +79,6 @@ class ServerConnection:
         self.log = log
         self._on_listing = on_listing
         self._on_state_change = on_state_change
-        self._timing = timing
         self._start_requested = anyio.Event()
         self._state_changed = anyio.Event()
         """Set and replaced at every change of the state."""
@@ -207,14 +193,14 @@ class ServerConnection:
                     logger.debug("server %r", self.config.name, exc_info=True)
                 was_ready = self._client is not None
                 self._client = None
-                is_stable = was_ready and time.monotonic() - began > self._timing.stable_s
+                is_stable = was_ready and time.monotonic() - began > STABLE_S
                 failures = 1 if is_stable else failures + 1
                 self.reason = self.lost_reason or "it ended"
                 logger.warning("server %r is lost: %s", self.config.name, self.reason)
                 # One loss of a good connection is no reason to refuse calls.
                 is_first = was_ready and failures == 1
                 self._set_state("starting" if is_first else "down")
-                await self._wait_before_restart(0 if is_first else self._timing.pause_s(failures))
+                await self._wait_before_restart(0 if is_first else choose_pause_s(failures))
         finally:
             self._client = None
             self._set_state("closed")
@@ -223,8 +209,8 @@ class ServerConnection:
         """Wait, but no longer than until a person has logged in."""
         login = await self._find_login_version()
         while seconds > 0 and await self._find_login_version() == login:
-            await anyio.sleep(min(seconds, self._timing.login_poll_s))
-            seconds -= self._timing.login_poll_s
+            await anyio.sleep(min(seconds, LOGIN_POLL_S))
+            seconds -= LOGIN_POLL_S
 
     async def _find_login_version(self) -> str | None:
         """Differs after every login; None where there is none."""
@@ -279,7 +265,7 @@ class ServerConnection:
         offered = client.server_capabilities.tools
         if offered is None or not offered.list_changed:
             return
-        pause_s = self._timing.resubscribe_s
+        pause_s = RESUBSCRIBE_S
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as subscription:
@@ -292,14 +278,14 @@ class ServerConnection:
             except (mcp.MCPError, mcp.client.subscriptions.SubscriptionLost, TimeoutError) as error:
                 logger.debug("server %r: %s", self.config.name, error)
             await anyio.sleep(pause_s)
-            pause_s = min(pause_s * 2, self._timing.longest_pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     async def _relist_on_changes(self, client: "mcp.Client") -> None:
         """List the tools again whenever they changed, until the connection is lost."""
         while True:
             await self._wake.wait()
             # A burst of changes counts as one; a change during the listing leads to another one.
-            if await self._is_lost_within(self._timing.debounce_s):
+            if await self._is_lost_within(DEBOUNCE_S):
                 return
             self._wake = anyio.Event()
             try:
@@ -310,7 +296,7 @@ class ServerConnection:
                 logger.warning("server %r could not be listed again: %s", self.config.name, _describe(error))
             else:
                 await self._on_listing(self, tools, note)
-            if await self._is_lost_within(self._timing.relist_s):
+            if await self._is_lost_within(RELIST_S):
                 return
 
     async def _is_lost_within(self, seconds: float) -> bool:
@@ -331,6 +317,11 @@ class ServerConnection:
         self.state = state
         changed.set()
         self._on_state_change(self)
+
+
+def choose_pause_s(failures: int) -> float:
+    """Return the seconds to wait before the next start, after so many failures in a row."""
+    return min(FIRST_PAUSE_S * 2 ** min(failures - 1, 20), LONGEST_PAUSE_S)
 
 
 def _describe(error: BaseException) -> str:

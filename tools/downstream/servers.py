@@ -29,7 +29,7 @@ from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
-from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
+from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.listing_cache import file_stem, load_listing, save_listing
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.downstream.transports.log import ServerLog
@@ -97,7 +97,6 @@ class DownstreamServers:
         *,
         home: Path | None = None,
         apply_settings: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
-        timing: ConnectionTiming | None = None,
         program: Callable[[], tuple[str, ...]] = lambda: ("planwarden",),
     ) -> None:
         """`home` keeps listings and logs; `apply_settings` adds the operator's settings to a definition.
@@ -110,7 +109,6 @@ class DownstreamServers:
         """Keeps logins; set before the servers start."""
         self.agents: Agents | None = None
         """Set where a server is an agent."""
-        self._timing = timing
         self._program = program
         self._folder = None if home is None else home / FOLDER
         self._other_tools = frozenset(definition.name for definition in registry.definitions())
@@ -124,7 +122,7 @@ class DownstreamServers:
         self._state_changed = anyio.Event()
         """Set and replaced whenever the state of a connection changes."""
         self._tasks: TaskGroup | None = None
-        self._agent_watch = anyio.CancelScope()
+        self._agent_watch: anyio.CancelScope | None = None
         for config in self.configs:
             listing = None if config.is_disabled else load_listing(self._folder, config)
             if listing is not None:
@@ -181,13 +179,14 @@ class DownstreamServers:
     def watch_agents(self, executions: DelegatingEngine) -> None:
         """Watch the suspensions of agents in these executions, and in no others, until `stop_watching_agents`."""
         self.stop_watching_agents()
-        self._agent_watch = anyio.CancelScope()
         if self._tasks is not None:
+            self._agent_watch = anyio.CancelScope()
             self._tasks.start_soon(self._watch_agents, self._agent_watch, executions)
 
     def stop_watching_agents(self) -> None:
         """Stop the watch, because the engine of the executions is about to close."""
-        self._agent_watch.cancel()
+        if self._agent_watch is not None:
+            self._agent_watch.cancel()
 
     async def _watch_agents(self, scope: anyio.CancelScope, executions: DelegatingEngine) -> None:
         with scope:
@@ -351,7 +350,6 @@ class DownstreamServers:
             self._handle_listing,
             self._handle_state_change,
             ServerLog(path),
-            self._timing or ConnectionTiming(),
             self.login_location(config),
         )
 

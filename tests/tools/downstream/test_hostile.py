@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.tools.downstream.connection import ConnectionTiming
+from planwarden.tools.downstream.connection import choose_pause_s
 from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
 from tests.requirements import requirement
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
@@ -112,7 +112,7 @@ async def test_the_error_output_of_a_server_that_ends_is_kept_and_it_starts_agai
         [found] = warden.downstream.health()
         assert found.log is not None and "no such key" not in str(found.reason)
         assert await anyio.Path(found.log).read_text(encoding="utf-8") == "no such key\n"
-    assert [ConnectionTiming().pause_s(failures) for failures in (1, 2, 3, 4, 100)] == [0.5, 1.0, 2.0, 4.0, 60.0]
+    assert [choose_pause_s(failures) for failures in (1, 2, 3, 4, 100)] == [0.5, 1.0, 2.0, 4.0, 60.0]
 
 
 @requirement("downstream:words")

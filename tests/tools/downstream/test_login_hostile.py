@@ -20,8 +20,8 @@ from starlette.responses import JSONResponse, Response
 from planwarden.agent.common.errors import StoreError, ToolError, UsageError
 from planwarden.server.cli.commands.login import find_login, log_in_with_browser
 from planwarden.storage.secret_files import SecretFiles
+from planwarden.tools.downstream import connection
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.connection import ConnectionTiming
 from planwarden.tools.downstream.login import issuer
 from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, check_address, is_local
 from planwarden.tools.downstream.login.tokens import LoginTokenStorage, redirect_port
@@ -282,11 +282,14 @@ async def test_a_redirect_to_another_address_gets_no_token(place: Place, server:
     assert ["authorization" in request.headers for request in seen] == [True, False, False]
 
 
-async def test_a_running_process_notices_a_new_login(place: Place, server: LoginServer) -> None:
+async def test_a_running_process_notices_a_new_login(
+    place: Place, server: LoginServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Without the login the next start would come after a minute.
-    patient = ConnectionTiming(first_pause_s=60.0, login_poll_s=0.01)
+    monkeypatch.setattr(connection, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(connection, "LOGIN_POLL_S", 0.01)
     with anyio.fail_after(60):
-        downstream = DownstreamServers([read_config(place)], Registry(()), home=place.home, timing=patient)
+        downstream = DownstreamServers([read_config(place)], Registry(()), home=place.home)
         downstream.secrets = SecretFiles(place.home)
         async with downstream:
             await downstream.start_all()
