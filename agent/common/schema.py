@@ -14,8 +14,6 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.common.schema_cost import SchemaCost, ValueSize, measure_value
 from planwarden.agent.common.struct import JsonValue
@@ -54,7 +52,6 @@ TOO_MUCH_WORK = (
     "the value, or the text under a pattern, is too large for its schema"
 )
 
-_ENCODER = msgspec.json.Encoder()
 _ATOM = r"(?:\\u\{[0-9a-f]+\}|\\.|\[(?:\\.|[^\]\\])*\]|[^]\\[(){}*+?|^$])"
 _ONE_STATE = re.compile(
     rf"\^(?:{_ATOM}(?:\{{\d+\}})?)*(?:{_ATOM}(?:[*+?]|\{{\d+,\d*\}}))?\$?|\^\(\?:{_ATOM}*(?:\|{_ATOM}*){{,20}}\)",
@@ -251,14 +248,10 @@ def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def _measure(value: JsonValue) -> ValueSize | str:
     """Return the size of the value; as text, why the library cannot check it."""
     try:
-        size = measure_value(value)
-        _ENCODER.encode(value)
-        return size
+        return measure_value(value)
     except UnicodeEncodeError:
         # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
         return "the value contains text that is not Unicode: half of a surrogate pair"
-    except (TypeError, RecursionError):
-        return "it is not JSON, or is nested too deeply"
     except ValueError as error:
         return str(error)
 

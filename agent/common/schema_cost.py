@@ -279,7 +279,10 @@ def find_target(root: JsonValue, reference: str) -> JsonValue:
 
 
 def measure_value(value: JsonValue) -> ValueSize:
-    """Return the size of a value. Raises `ValueError`, with a sentence, for one that is too large to be checked."""
+    """Return the size of a value. Raises `ValueError`, with a sentence, for one that is too large to be checked.
+
+    Half of a surrogate pair, which has no UTF-8, raises `UnicodeEncodeError`.
+    """
     values = numbers = text = depth = 0
     level = [value]
     while level:
@@ -290,10 +293,10 @@ def measure_value(value: JsonValue) -> ValueSize:
             if values + len(below) > MAX_VALUES or depth > MAX_DEPTH:
                 raise ValueError(f"it has more than {MAX_VALUES} values, or more than {MAX_DEPTH} levels")
             if isinstance(node, str):
-                text += len(node) if node.isascii() else 4 * len(node)
+                text += len(node.encode())
             elif isinstance(node, dict):
                 values += len(node)
-                text += 4 * sum(map(len, node))
+                text += sum(len(name.encode()) for name in node)
                 below += node.values()
             elif isinstance(node, list):
                 below += node

@@ -114,7 +114,7 @@ def _read_document(
             f"{where}.{key} is not read" + (f": {_NOTES[key]}" if key in _NOTES else "")
             for key in sorted(entry.model_extra or {})
         ]
-        config = _build_config(name, entry, where, folder, environment, settings.get(name, ServerSettings()))
+        config = _build_config(name, entry, folder, environment, settings.get(name, ServerSettings()))
         other = configs.setdefault(config.slug.casefold(), config)
         if other is not config:
             raise InvalidArguments(
@@ -157,23 +157,11 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 
 
 def _build_config(
-    name: str,
-    entry: ServerEntry,
-    where: str,
-    folder: Path,
-    environment: Mapping[str, str],
-    settings: ServerSettings,
+    name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
     """Return the server, with references replaced by their values, or without its values and with a problem."""
-    facts: JsonValue = {
-        "name": name,
-        "command": entry.command,
-        "args": list[JsonValue](entry.args),
-        "cwd": entry.cwd,
-        "url": entry.url,
-        "env": list[JsonValue](sorted(entry.env)),
-        "headers": list[JsonValue](sorted(entry.headers)),
-    }
+    facts = entry.model_dump(include={"command", "args", "cwd", "url"})
+    facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(
         name=name,
         slug=build_slug(name),
@@ -200,7 +188,7 @@ def _build_config(
             client_secret=None if secret is None else expand("login.client_secret_env", f"${{{secret}}}"),
         )
     except _UnsetVariable as error:
-        return replace(plain, problem=f"{where}.{error}")
+        return replace(plain, problem=f"mcpServers.{name[:64]}.{error}")
     problem = _find_self_reference(config)
     return replace(config, problem=problem, is_disabled=config.is_disabled or problem is not None)
 
