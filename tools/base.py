@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
@@ -11,6 +11,8 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
+_NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavailable", "digest"})
+"""What of a definition its digest does not cover: how long one waits, and whether it can be called now."""
 MARK = "__planwarden_tool__"
 """The attribute in which a function has the tool that was made of it."""
 
@@ -31,20 +33,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 def define(definition: ToolDefinition) -> ToolDefinition:
     """Return the definition with its digest, which covers everything that a caller or a person may rely on."""
-    facts: dict[str, JsonValue] = {
-        "name": definition.name,
-        "description": definition.description,
-        "inputSchema": definition.input_schema,
-        "outputSchema": definition.output_schema,
-        "capabilities": list(definition.capabilities),
-        "risk": definition.risk,
-        "effect": definition.effect,
-        "executionMode": definition.execution_mode,
-        "source": definition.source,
-        "annotations": definition.annotations,
-    }
-    if definition.origin:
-        facts["origin"] = definition.origin
+    facts = {name: value for name, value in asdict(definition).items() if name not in _NOT_COVERED}
     return replace(definition, digest=digest(facts, context="definition/v1"))
 
 
