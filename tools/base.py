@@ -62,5 +62,5 @@ def as_tool(candidate: object) -> Tool:
 
 def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
     """Return every tool among the values of a module's namespace, once each, in the order of definition."""
-    found = (getattr(value, MARK, None) for value in namespace.values())
-    return list({id(marked): marked for marked in found if isinstance(marked, Tool)}.values())
+    marks = (getattr(value, MARK, None) for value in namespace.values())
+    return list({id(marked): marked for marked in marks if isinstance(marked, Tool)}.values())

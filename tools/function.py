@@ -154,8 +154,8 @@ def _make_call(
     run = _make_runner(target)
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-        given = {} if context_parameter is None else {context_parameter: context}
-        return await run(accepted.read(arguments) | given, context)
+        extra = {} if context_parameter is None else {context_parameter: context}
+        return await run(accepted.read(arguments) | extra, context)
 
     return call
 

@@ -73,13 +73,13 @@ def _store(value: object, max_bytes: int) -> ResultWithArtifacts:
 
 def _refuse(value: object, max_bytes: int) -> LimitExceeded:
     """Return the error for a value that is too large, with the beginning of its JSON, which is encoded in parts."""
-    shown = value[:_SHOWN_CHARS] if isinstance(value, str) else ""
-    for part in () if shown else _ENCODER.iterencode(value):
-        shown += part
-        if len(shown) > _SHOWN_CHARS:
+    beginning = value[:_SHOWN_CHARS] if isinstance(value, str) else ""
+    for part in () if beginning else _ENCODER.iterencode(value):
+        beginning += part
+        if len(beginning) > _SHOWN_CHARS:
             break
     limit = f"{max_bytes} bytes or {MAX_ARTIFACT_VALUES} values"
-    return LimitExceeded(f"it has more than {limit}; it begins with {shown[:_SHOWN_CHARS]!r}")
+    return LimitExceeded(f"it has more than {limit}; it begins with {beginning[:_SHOWN_CHARS]!r}")
 
 
 def encode(value: object) -> bytes:

@@ -117,12 +117,12 @@ def _read_text(text: str, opening: str) -> JsonValue:
     if not inner.lstrip().startswith(opening):
         return text
     try:
-        found = read_json(inner)
+        value = read_json(inner)
     except InvalidArguments:
         return text
-    if exceeds(found, MAX_TEXT_VALUES, MAX_TEXT_CHARS):
+    if exceeds(value, MAX_TEXT_VALUES, MAX_TEXT_CHARS):
         raise LimitExceeded(f"JSON sent as text has more than {MAX_TEXT_VALUES} values")
-    return found
+    return value
 
 
 def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterator[str]:
@@ -234,6 +234,6 @@ def _has_kind(value: JsonValue, wanted: str) -> bool:
 
 
 def _suggest(key: str, where: str) -> str:
-    found = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
-    found = _OF_PLANS.get(where, found)
-    return f"; send {found}" if found is not None else ""
+    example = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
+    example = _OF_PLANS.get(where, example)
+    return f"; send {example}" if example is not None else ""

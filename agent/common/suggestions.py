@@ -36,8 +36,8 @@ def closest_word(word: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'NAME'?)` for a message, or nothing."""
-    found = closest_word(word, known)
-    return "" if found is None else f" (did you mean {found!r}?)"
+    closest = closest_word(word, known)
+    return "" if closest is None else f" (did you mean {closest!r}?)"
 
 
 def _is_end(one: str, other: str) -> bool:

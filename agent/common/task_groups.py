@@ -10,8 +10,8 @@ async def cancel_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
     outside has to be known to the task group: anyio would chain a second one to it, in a circle without end.
     """
     tasks.cancel_scope.cancel()
-    known = None if isinstance(error, Exception) else error
-    if known is None:
+    cancellation = None if isinstance(error, Exception) else error
+    if cancellation is None:
         await tasks.__aexit__(None, None, None)
     else:
-        await tasks.__aexit__(type(known), known, known.__traceback__)
+        await tasks.__aexit__(type(cancellation), cancellation, cancellation.__traceback__)

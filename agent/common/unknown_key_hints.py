@@ -128,19 +128,19 @@ def describe_foreign_call(where: str, written: Mapping[str, JsonValue]) -> str |
     if not name or "toolName" in written or (inner is written and not _CALL_MARKS & written.keys()):
         return None
     key = next((key for key in _ARGUMENTS if key in inner), "")
-    given = inner.get(key, {})
-    if isinstance(given, str):
+    arguments = inner.get(key, {})
+    if isinstance(arguments, str):
         try:
-            given = read_json(given)
+            arguments = read_json(arguments)
         except PlanwardenError:
             return None
-    right = json.dumps({"toolName": name.removeprefix("functions."), "arguments": given}, ensure_ascii=False)
-    shown = (
+    right = json.dumps({"toolName": name.removeprefix("functions."), "arguments": arguments}, ensure_ascii=False)
+    example = (
         right
         if len(right) <= MAX_SHOWN_CHARS
         else f'{{"toolName": {json.dumps(name[:MAX_NAME_CHARS])}, "arguments": ...}}'
     )
-    return f"{where} is a call in the form of another API; write {shown}"
+    return f"{where} is a call in the form of another API; write {example}"
 
 
 def _find_place(wrong: str, known: Collection[str]) -> str | None:

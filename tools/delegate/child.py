@@ -113,11 +113,11 @@ class ChildQuestion(BaseModel):
             form = None if self.answerSchema is None else read_form(self.answerSchema)
         except (_NotShown, BadElicitation) as error:
             calls, undecidable = (), " ".join(filter(None, (f"{error}.", self._describe_other_channels())))
-        shown = {"suspension_id": self.suspensionId, "digest": self.fingerprint, "is_whole": not undecidable}
+        question = {"suspension_id": self.suspensionId, "digest": self.fingerprint, "is_whole": not undecidable}
         return Suspend(
             message=one_line(self._words, MAX_MESSAGE_CHARS),
             form=form,
-            resume_payload=child.model_copy(update=shown).model_dump(mode="json"),
+            resume_payload=child.model_copy(update=question).model_dump(mode="json"),
             asker=f"agent {one_line(child.agent, 64)!r}",
             is_delegated=True,
             risk=_KNOWN_RISKS.get(self.risk, "dangerous"),
@@ -129,8 +129,8 @@ class ChildQuestion(BaseModel):
     @property
     def _words(self) -> str:
         """Everything that the agent says in words: it vouches for what its own planwarden found."""
-        found = self.found if isinstance(self.found, list) else []
-        return " ".join(text for text in (*found, self.message) if isinstance(text, str) and text)
+        texts = self.found if isinstance(self.found, list) else []
+        return " ".join(text for text in (*texts, self.message) if isinstance(text, str) and text)
 
     def _check_decidable(self) -> None:
         if self.undecidable is not None:

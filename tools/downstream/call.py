@@ -115,14 +115,14 @@ class DownstreamCall(msgspec.Struct, frozen=True):
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:
         """Continue after the decision on the server's question. Return and raise as `__call__`."""
-        held = payload.get("held") if isinstance(payload, dict) else None
-        if not isinstance(held, str):
+        hold_id = payload.get("held") if isinstance(payload, dict) else None
+        if not isinstance(hold_id, str):
             call_round = CallRound.model_validate(payload)
             if (question := call_round.open_question()) is not None:
                 answers = {**call_round.answers, question[0]: question[1].answer(decision)}
                 call_round = call_round.model_copy(update={"answers": answers})
             return await self._ask_or_send(call_round, context)
-        call = self.connection.calls.take(held)
+        call = self.connection.calls.take(hold_id)
         if call is None:
             raise self._unknown_outcome(
                 "asked a question and waited; the process that held the call ended, or is another one"
@@ -166,9 +166,9 @@ class DownstreamCall(msgspec.Struct, frozen=True):
     async def _wait_for_outcome(self, call: InFlightCall, call_round: CallRound, context: CallContext) -> Outcome:
         """Return the result of the call, or a question; then the call is held open or can be made again."""
         while (question := await call.next_elicitation()) is not None:
-            held = token_hex(16)
-            if self.connection.calls.hold(held, call):
-                return question.suspend(self.connection.config.name, {"held": held})
+            hold_id = token_hex(16)
+            if self.connection.calls.hold(hold_id, call):
+                return question.suspend(self.connection.config.name, {"held": hold_id})
             call.reply(CANCEL)
         if call.error is not None:
             raise self._translate_error(call.error)

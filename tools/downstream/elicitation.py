@@ -59,8 +59,8 @@ class ServerElicitation(msgspec.Struct, frozen=True):
         asker = f"server {one_line(server, 64)!r}"
         if self.url is None:
             return Suspend(message=self.message, form=self.form, resume_payload=payload, asker=asker)
-        found = (f"It asks you to open {self.url}", "Approve to tell it that you opened this address.")
-        return Suspend(message=self.message, resume_payload=payload, asker=asker, found=found)
+        facts = (f"It asks you to open {self.url}", "Approve to tell it that you opened this address.")
+        return Suspend(message=self.message, resume_payload=payload, asker=asker, found=facts)
 
     def answer(self, decision: JsonValue) -> dict[str, JsonValue]:
         """Return the `ElicitResult` for the engine's decision. Anything but an approval declines."""

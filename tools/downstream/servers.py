@@ -207,8 +207,8 @@ class DownstreamServers:
     def unavailable_reason(self, name: str) -> str | None:
         """Why the tool of that name, known or not, cannot be called now; None when no server is the reason."""
         server = self._server_of(name)
-        known = self._registry.get(name)
-        if server is None or (known is not None and (known.source != server or not known.unavailable)):
+        definition = self._registry.get(name)
+        if server is None or (definition is not None and (definition.source != server or not definition.unavailable)):
             return None
         connection = self._connections[server]
         config = connection.config

@@ -94,7 +94,7 @@ def search_endpoint_from_environment(env: Mapping[str, str]) -> SearchEndpoint |
     if not configured:
         return None
     name, _, base_url = configured.partition(":")
-    provider = next((known for known in get_args(Provider) if known == name), None)
+    provider = next((choice for choice in get_args(Provider) if choice == name), None)
     if provider is None:
         raise UsageError(f"PLANWARDEN_SEARCH names the unknown search service {name[:40]!r}; {HOW_TO_CONFIGURE}")
     base_url = base_url or _DEFAULT_BASE_URLS.get(provider, "")

@@ -86,21 +86,21 @@ def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:
-        given = _read_arguments(part.args).get("operations")
-        if not isinstance(given, list):
+        listed = _read_arguments(part.args).get("operations")
+        if not isinstance(listed, list):
             raise InvalidArguments("'operations' is not a list")
-        operations.extend(given)
+        operations.extend(listed)
     return operations or None
 
 
 def _read_plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> ModelAnswer:
-    given = next((part.args for part in parts if part.tool_name == PLAN_TOOL), None)
-    if given is None:
-        given = find_json(text, *STEPS_KEYS)
-        if given is None or not given.keys() & set(STEPS_KEYS):
+    arguments = next((part.args for part in parts if part.tool_name == PLAN_TOOL), None)
+    if arguments is None:
+        arguments = find_json(text, *STEPS_KEYS)
+        if arguments is None or not arguments.keys() & set(STEPS_KEYS):
             return ModelAnswer(reply=reply, fault=_find_fault(text, damage, *STEPS_KEYS))
     try:
-        return ModelAnswer(reply=replace(reply, plan=_read_arguments(given)))
+        return ModelAnswer(reply=replace(reply, plan=_read_arguments(arguments)))
     except PlanwardenError as error:
         return ModelAnswer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
 

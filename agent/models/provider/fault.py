@@ -125,15 +125,15 @@ def remove_keys(text: str, endpoint: Endpoint) -> str:
 
 def _find_message(error: Exception) -> str:
     """Return the message in an error's body; providers send it bare, in an object, or in a list of one object."""
-    found: object = error.body if isinstance(error, ModelAPIError) else None
+    part: object = error.body if isinstance(error, ModelAPIError) else None
     for _ in range(3):
-        if isinstance(found, list):
-            found = next(iter(cast("list[object]", found)), None)
-        if not isinstance(found, dict):
+        if isinstance(part, list):
+            part = next(iter(cast("list[object]", part)), None)
+        if not isinstance(part, dict):
             break
-        body = cast("dict[str, object]", found)
-        found = body.get("message") or body.get("error")
-    return found[:2000] if isinstance(found, str) else ""
+        body = cast("dict[str, object]", part)
+        part = body.get("message") or body.get("error")
+    return part[:2000] if isinstance(part, str) else ""
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:

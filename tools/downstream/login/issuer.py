@@ -88,8 +88,8 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
         """Allow the URL's port, and private networks only if the downstream server is in one itself."""
         server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
-        found = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)
-        addresses = [ipaddress.ip_network(address) for address in found]
+        names = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)
+        addresses = [ipaddress.ip_network(address) for address in names]
         is_private_server = any(special_range(address.network_address) for address in addresses)
         networks = (*_PRIVATE_NETWORKS, *addresses) if is_private_server else ()
         ports = frozenset({url.port or 443})
