@@ -114,7 +114,7 @@ def test_the_option_wins_over_the_environment_and_that_over_the_file(
         file.write(f'\n[store]\nurl = "sqlite://{named}"\n')
     assert cli.main("token", "add", "ann").code == 0
     with closing(sqlite3.connect(named)) as connection:
-        assert connection.execute("SELECT principal FROM tokens").fetchall() == [("ann",)]
+        assert connection.execute("SELECT owner FROM records").fetchall() == [("ann",)]
     monkeypatch.setenv("PLANWARDEN_STORE", url)
     assert cli.main("token", "list", "--json").json == {"tokens": []}
     assert len(cli.main("--store", f"sqlite://{named}", "token", "list", "--json").json["tokens"]) == 1
