@@ -34,5 +34,5 @@ MERGED = ("audit_unsealed", "audit_state")
 """Tables of PostgreSQL whose rows go into `audit`, and its end."""
 OWNED = ("executions.owner", "executions.leased_until")
 """Nobody owns what arrives, and the fence says that its earlier owner does not own it any more."""
-FIXED: dict[str, Value] = {"executions.leased_until": 0.0, "events.token": ""}
+FIXED: dict[str, Value] = {"executions.leased_until": 0.0}
 """What columns of the target get that have no default, if nothing moves into them."""

@@ -92,7 +92,7 @@ async def test_the_same_decision_is_accepted_after_the_answer_to_the_first_was_l
     is_losing = False
 
     def loses(data: bytes) -> bool:
-        if is_losing and b"append_all" in data and b'"decided"' in data:
+        if is_losing and b"COMMIT" in data and b'"decided"' in data:
             # The commit takes place, its answer is lost, and nobody can ask for it.
             with suppress(FileNotFoundError):
                 proxy.close()
