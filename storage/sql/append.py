@@ -50,7 +50,7 @@ from planwarden.storage.projection import (
     project,
 )
 from planwarden.storage.sql.budgets_and_keys import ask_holdings, write_holdings
-from planwarden.storage.sql.database import Condition, Cursor, SqlTransaction
+from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.grants import read_grant
 from planwarden.storage.sql.notifications import add_notifications
 from planwarden.storage.sql.rows import checksum_of
@@ -184,23 +184,26 @@ class _Inquiry:
         self._conditions = _ask(transaction, prepared, now)
 
     def conclude(
-        self, transaction: SqlTransaction, rows: Mapping[str, _Row], now: float, leased_until: float
+        self, transaction: SqlTransaction, executions: Mapping[str, _Row], now: float, leased_until: float
     ) -> Outcome:
         """Check everything, then write everything."""
         append = self.prepared.append
-        row = rows.get(append.execution.execution_id)
+        row = executions.get(append.execution.execution_id)
         if row is not None and self._stored is not None and self._stored.fetchone() is not None:
             lease = Lease(row.execution_id, append.owner, row.fence) if append.acquire else None
             return None if append.release else append.lease or lease
+        # All of them, because a cursor of SQLite that has rows left keeps the transaction's view of the file.
+        answers = [cursor.fetchall() for cursor, _ in self._conditions]
+        number = None if self._number is None else self._number.fetchall()[0][0]
         try:
-            for check in self._conditions:
-                check(now)
+            for rows, (_, check) in zip(answers, self._conditions, strict=True):
+                check(rows, now)
             check_version(append, row)
         except PlanwardenError as refusal:
             return refusal
         if row is None:
-            assert self._number is not None
-            row = _Row(append.execution.execution_id, self._number.fetchall()[0][0])
+            assert number is not None
+            row = _Row(append.execution.execution_id, number)
         return _write(transaction, self.prepared, row, now, leased_until)
 
 
@@ -209,64 +212,59 @@ def _ask(transaction: SqlTransaction, prepared: PreparedAppend, now: float | Non
     append, execute = prepared.append, transaction.execute
     execution, start, changes = append.execution, append.start, prepared.projected.changes
     conditions: list[Condition] = [
-        partial(_check_guard, guard, execute("read_guarded", (guard.suspension_id,))) for guard in append.guards
+        (execute("read_guarded", (guard.suspension_id,)), partial(_check_guard, guard)) for guard in append.guards
     ]
     if start is not None and start.key is not None:
-        conditions.append(partial(_check_key, execute("find_start", (execution.principal, start.key))))
+        conditions.append((execute("find_start", (execution.principal, start.key)), _check_key))
     if start is not None and start.after is not None:
-        conditions.append(partial(_check_thread_end, start, execute("thread_end", (execution.thread_id,))))
+        conditions.append((execute("thread_end", (execution.thread_id,)), partial(_check_thread_end, start)))
     if start is not None and start.plan is not None and start.is_only:
         cursor = execute("unfinished_plan", (start.plan, execution.principal))
-        conditions.append(partial(_check_plan, start.plan, cursor))
+        conditions.append((cursor, partial(_check_plan, start.plan)))
     if changes and (uses := count_grant_uses(changes)):
         for grant_id, count in sorted(uses.items()):
-            conditions.append(partial(_check_grant, grant_id, count, execute("find_grant", (grant_id,))))
+            conditions.append((execute("find_grant", (grant_id,)), partial(_check_grant, grant_id, count)))
     if prepared.holdings is not None:
         conditions += ask_holdings(transaction, prepared.holdings, now)
     goes_on = changes and isinstance(changes[-1], ExecutionEnded) and changes[-1].goes_on
     if goes_on or not append.expected_version:
-        conditions.append(partial(_check_thread, append, execute("unfinished_of_thread", (execution.thread_id,))))
+        conditions.append((execute("unfinished_of_thread", (execution.thread_id,)), partial(_check_thread, append)))
     return conditions
 
 
-def _check_guard(guard: Guard, cursor: Cursor, now: float) -> None:
-    row = cursor.fetchone()
-    if row is None or row[0] != "pending" or row[1] != guard.digest:
+def _check_guard(guard: Guard, rows: Rows, now: float) -> None:
+    if not rows or rows[0][0] != "pending" or rows[0][1] != guard.digest:
         raise GuardFailed(f"suspension {guard.suspension_id!r} is no longer pending in that revision")
-    passed = row[2] is not None and row[2] <= now
+    expires_at = rows[0][2]
+    passed = expires_at is not None and expires_at <= now
     if guard.deadline != "any" and passed != (guard.deadline == "passed"):
         raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
 
 
-def _check_key(cursor: Cursor, now: float) -> None:
-    if cursor.fetchone() is not None:
+def _check_key(rows: Rows, now: float) -> None:
+    if rows:
         raise KeyUsed
 
 
-def _check_thread_end(start: StartRequest, cursor: Cursor, now: float) -> None:
-    newest = cursor.fetchone()
-    if newest is None or tuple(newest) != (start.after, start.after_version):
+def _check_thread_end(start: StartRequest, rows: Rows, now: float) -> None:
+    if not rows or tuple(rows[0]) != (start.after, start.after_version):
         raise ThreadMovedOn
 
 
-def _check_plan(plan: str, cursor: Cursor, now: float) -> None:
-    unfinished = cursor.fetchone()
-    if unfinished is not None:
-        execution_id, thread_id, key = unfinished
+def _check_plan(plan: str, rows: Rows, now: float) -> None:
+    for execution_id, thread_id, key in rows:
         raise PlanUnfinished(execution_id, thread_id, key, plan)
 
 
-def _check_grant(grant_id: str, count: int, cursor: Cursor, now: float) -> None:
-    row = cursor.fetchone()
-    grant = None if row is None else read_grant(row)
+def _check_grant(grant_id: str, count: int, rows: Rows, now: float) -> None:
+    grant = read_grant(rows[0]) if rows else None
     if grant is None or not is_open(grant, now) or count_uses_left(grant, now) < count:
         raise GrantUsedUp(grant_id)
 
 
-def _check_thread(append: Append, cursor: Cursor, now: float) -> None:
+def _check_thread(append: Append, rows: Rows, now: float) -> None:
     """A thread has at most one unfinished execution."""
-    unfinished = cursor.fetchone()
-    if unfinished is not None and unfinished[0] != append.execution.execution_id:
+    if rows and rows[0][0] != append.execution.execution_id:
         raise ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
 
 

@@ -9,7 +9,7 @@ from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
 from planwarden.storage.budgets_and_keys import Holdings, WantedKey, WantedShares
-from planwarden.storage.sql.database import Condition, Cursor, SqlTransaction
+from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_key
 
 
@@ -18,26 +18,26 @@ def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | N
     conditions: list[Condition] = []
     for wanted in holdings.wanted:
         cursor = transaction.execute("spent_shares", (wanted.budget, now, json.dumps(wanted.free)))
-        conditions.append(partial(_check_budget, transaction, wanted, cursor))
+        conditions.append((cursor, partial(_check_budget, transaction, wanted)))
     if holdings.keys:
         names = json.dumps([key.held.key for key in holdings.keys])
-        conditions.append(partial(_check_keys, holdings.keys, transaction.execute("find_once_keys", (names, now))))
+        conditions.append((transaction.execute("find_once_keys", (names, now)), partial(_check_keys, holdings.keys)))
     return conditions
 
 
-def _check_budget(transaction: SqlTransaction, wanted: WantedShares, cursor: Cursor, now: float) -> None:
-    row = cursor.fetchone()
-    spent, count = (float(row[0]), int(row[1])) if row is not None else (0.0, 0)
+def _check_budget(transaction: SqlTransaction, wanted: WantedShares, rows: Rows, now: float) -> None:
+    spent, count = float(rows[0][0]), int(rows[0][1])
     if spent + wanted.amount <= wanted.limit * ROUNDING and count + wanted.count <= MAX_SHARES:
         return
     too_much = spent + wanted.amount - wanted.limit * ROUNDING, count + wanted.count - MAX_SHARES
-    room = transaction.execute("shares_room_at", (wanted.budget, now, json.dumps(wanted.free), *too_much)).fetchone()
+    values = wanted.budget, now, json.dumps(wanted.free), *too_much
+    [(room_at,)] = transaction.execute("shares_room_at", values).fetchall()
     left = max(wanted.limit - spent, 0.0) if count + wanted.count <= MAX_SHARES else 0.0
-    raise BudgetSpent(wanted.budget, left, None if room is None or room[0] is None else float(room[0]))
+    raise BudgetSpent(wanted.budget, left, room_at)
 
 
-def _check_keys(keys: Sequence[WantedKey], cursor: Cursor, now: float) -> None:
-    others = {other.key: other for other in map(read_key, cursor.fetchall())}
+def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
+    others = {other.key: other for other in map(read_key, rows)}
     for key in keys:
         other = others.get(key.held.key)
         if other is not None and other.holder not in key.free:

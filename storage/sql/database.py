@@ -41,8 +41,8 @@ class SqlTransaction(Protocol):
         ...
 
 
-Condition = Callable[[float], None]
-"""Reads the answer to a question that was sent before, and raises the refusal; called with the time."""
+Condition = tuple[Cursor, Callable[[Rows, float], None]]
+"""A lookup that was sent, and what raises the refusal, given its rows and the time."""
 
 
 class Liveness(Protocol):
