@@ -65,8 +65,10 @@ class Recording:
 
     def renamed(self, row: int) -> list[Transaction]:
         """Returns the same statements for another new execution."""
+        execution_id = uuid4().hex
         names: dict[Any, Any] = {
-            self.execution_id: uuid4().hex,
+            self.execution_id: execution_id,
+            json.dumps([self.execution_id]): json.dumps([execution_id]),
             self.thread_id: uuid4().hex,
             self.suspension_id: uuid4().hex,
             self.row: row,
@@ -120,17 +122,8 @@ async def record(folder: Path) -> Recording:
         if statement.sql.startswith("BEGIN"):
             transactions.append([])
         elif not statement.sql.startswith(("COMMIT", "PRAGMA")):
-            transactions[-1].append(_with_row(statement, ROW + 1))
+            transactions[-1].append(statement)
     return Recording(transactions, execution_id, thread_id, suspension_id, ROW + 1)
-
-
-def _with_row(statement: Statement, row: int) -> Statement:
-    """The same, except that a new execution has this row number, which later statements name."""
-    columns, values = "INSERT INTO executions (", "VALUES ("
-    if columns not in statement.sql:
-        return statement
-    sql = statement.sql.replace(columns, f"{columns}number, ", 1).replace(values, f"{values}?, ", 1)
-    return Statement(sql, (row, *statement.parameters), statement.gives_rows)
 
 
 @asynccontextmanager

@@ -10,14 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
-
 from benchmarks.scale.measure import Child
 from benchmarks.scale.recording import Recording
 from benchmarks.scale.server import read_cpu
+from planwarden.agent.common.errors import PlanwardenError
 from planwarden.storage.postgres.audit import seal
-from planwarden.storage.postgres.connection import connect, run
+from planwarden.storage.postgres.connection import Connection, connect
 from planwarden.storage.postgres.control import send_hint
+from planwarden.storage.postgres.writer import PostgresTransaction
+from planwarden.storage.sql.append import write_appends
 
 REPEATS = 40
 GROUP = 16
@@ -56,7 +57,7 @@ class Costs:
 
 def record_costs(url: str, folder: Path, recording: Recording, process_cpu: float) -> Costs:
     """`url` has planwarden's tables, and `folder` the data of its server; `process_cpu` was measured before."""
-    with connect(url) as connection:
+    with connect(url, prepares=True) as connection:
         one, _ = _append(connection, folder, recording, 1)
         many, rows = _append(connection, folder, recording, GROUP)
         append_cpu = max(0.0, (many - one) / (GROUP - 1))
@@ -73,7 +74,7 @@ def record_costs(url: str, folder: Path, recording: Recording, process_cpu: floa
         look_cpu, look_database_cpu = _look(connection, folder, url)
     return Costs(
         process_cpu=process_cpu,
-        appends=len(recording.texts),
+        appends=len(recording.appends),
         group_cpu=max(0.0, one - append_cpu),
         append_cpu=append_cpu,
         flush=max(0.0, flush),
@@ -86,26 +87,29 @@ def record_costs(url: str, folder: Path, recording: Recording, process_cpu: floa
     )
 
 
-def _append(
-    connection: psycopg.Connection[tuple[object, ...]], folder: Path, recording: Recording, size: int
-) -> tuple[float, float]:
+def _append(connection: Connection, folder: Path, recording: Recording, size: int) -> tuple[float, float]:
     """Seconds of CPU of a group, and rows of the audit of an execution."""
+    transaction = PostgresTransaction(connection)
     connection.execute("SET synchronous_commit = off")
     executions = REPEATS if size > 1 else REPEATS * 4
     planned = [[recording.rename() for _ in range(size)] for _ in range(executions)]
     before = connection.execute("SELECT coalesce(max(number), 0) FROM audit_unsealed").fetchone()
     began = read_cpu(folder)
     for together in planned:
-        for place in range(len(recording.texts)):
-            text = f"[{','.join(texts[place] for texts in together)}]"
-            run(connection, "append", (text, None, None, 15.0)).fetchall()
-    cpu = (read_cpu(folder) - began) / (executions * len(recording.texts))
+        for place in range(len(recording.appends)):
+            with connection.pipeline():
+                connection.execute("BEGIN")
+                outcomes = write_appends(transaction, [appends[place] for appends in together], (None, None), 15.0)
+                connection.execute("COMMIT")
+            if any(isinstance(outcome, PlanwardenError) for outcome in outcomes):
+                raise RuntimeError("an append was refused; the recording does not fit")
+    cpu = (read_cpu(folder) - began) / (executions * len(recording.appends))
     after = connection.execute("SELECT coalesce(max(number), 0) FROM audit_unsealed").fetchone()
     assert before is not None and after is not None
     return cpu, (int(str(after[0])) - int(str(before[0]))) / (executions * size)
 
 
-def _time_commit(connection: psycopg.Connection[tuple[object, ...]], synchronous: str) -> float:
+def _time_commit(connection: Connection, synchronous: str) -> float:
     connection.execute(f"SET synchronous_commit = {synchronous}".encode())
     taken: list[float] = []
     for number in range(REPEATS):
@@ -122,7 +126,7 @@ def _cost(folder: Path, times: int, action: Callable[[], None]) -> float:
     return (read_cpu(folder) - began) / times
 
 
-def _look(connection: psycopg.Connection[tuple[object, ...]], folder: Path, url: str) -> tuple[float, float]:
+def _look(connection: Connection, folder: Path, url: str) -> tuple[float, float]:
     """Seconds of CPU of a process, and of the database, for a hint about somebody else's execution."""
     with Child("planwarden", url) as child:
         time.sleep(1.0)

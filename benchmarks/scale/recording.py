@@ -1,48 +1,47 @@
-"""The appends that `PostgresStore` sends for one execution of the job, to be sent again for other new executions."""
+"""The appends that `PostgresStore` writes for one execution of the job, to be written again for other executions."""
 
-import json
+import pickle
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from random import getrandbits
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 import planwarden
 from benchmarks.planwarden_side import resume_one, suspend_one
 from benchmarks.workload import FUNCTIONS
 from planwarden import Warden
 from planwarden.agent.ports.store import Append, Lease
-from planwarden.storage.postgres.append import encode_append
 from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.sql.append import PreparedAppend, prepare
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The text of each append of one execution, in order, and the ids in them that belong to it alone."""
+    """Each append of one execution, in order, and the ids in them that belong to it alone."""
 
-    texts: list[str]
+    appends: list[PreparedAppend]
     names: list[str]
 
-    def rename(self) -> list[str]:
+    def rename(self) -> list[PreparedAppend]:
         """The same appends for another new execution."""
-        renamed: list[str] = []
-        ids = {name: uuid4().hex[: len(name)] for name in self.names}
-        for number, text in enumerate(self.texts):
-            for name, new in ids.items():
-                text = text.replace(name, new)
-            # The token names the append.
-            begin = text.index('"token":"') + len('"token":"')
-            renamed.append(f"{text[:begin]}{uuid4().hex[:14]}{number:02}{text[begin + 16 :]}")
-        return renamed
+        data = pickle.dumps(self.appends)
+        for name in self.names:
+            data = data.replace(name.encode(), uuid4().hex[: len(name)].encode())
+        # The token names the append.
+        return [replace(append, token=getrandbits(63)) for append in pickle.loads(data)]
 
 
 async def record(url: str) -> Recording:
     """Runs the job once and records its appends."""
     store = PostgresStore.open(url)
-    texts: list[str] = []
+    appends: list[PreparedAppend] = []
     original = store.append
 
     async def write(append: Append) -> Lease | None:
-        texts.append(encode_append(append))
+        appends.append(prepare(append))
         return await original(append)
 
     store.append = write
@@ -55,5 +54,6 @@ async def record(url: str) -> Recording:
                 await resume_one(warden, thread_id, suspension_id)
         finally:
             await store.close()
-    plan = json.loads(texts[0])["start"]["plan"]
-    return Recording(texts, [execution_id, thread_id, suspension_id, plan])
+    start = appends[0].append.start
+    plan = [] if start is None or start.plan is None else [start.plan]
+    return Recording(appends, [execution_id, thread_id, suspension_id, *plan])

@@ -27,8 +27,6 @@ happens; between a front and a worker, the worker takes the execution first. **T
 process (kill -9, or stopped and still connected) to the new start of the call in another. DBOS leaves that to a
 restart or its hosted service; in LangGraph no process knows of another's threads.
 
-**Drivers** send the same statement with a group of appends; commits do not wait for the disk here.
-
 **The simulation** (`simulation.py`) has a core for each worker and the costs recorded in the same run. *Busy* is
 the share of the database's cores; *hints* the part of its work that tells processes of others' commits, and answers
 what they look up then."""
@@ -74,7 +72,6 @@ def _tables(found: dict[str, Any]) -> Iterable[list[tuple[str, ...]]]:
     yield [_rate_headings(), *_rate_rows(found["rates"])]
     yield [("", "decision to effect, p50 / p99", "takeover, killed", "takeover, stopped"), *_response_rows(found)]
     yield [("", "measured", "to reach", ""), *_target_rows(found)]
-    yield [("one group of appends, us", *_driver_headings(found["drivers"])), *_driver_rows(found["drivers"])]
     yield [("simulated, executions a second", *_simulation_headings(found)), *_simulation_rows(found["simulation"])]
 
 
@@ -119,16 +116,6 @@ def _target_rows(found: dict[str, Any]) -> Iterable[tuple[str, ...]]:
 def _target(title: str, value: float, limit: float, *, at_least: bool = False) -> tuple[str, ...]:
     met = value >= limit if at_least else value <= limit
     return title, f"{value:.2f}", f"{'>=' if at_least else '<='} {limit:g}", "yes" if met else "NO"
-
-
-def _driver_headings(drivers: dict[str, Any]) -> Iterable[str]:
-    for size in next(iter(drivers.values())):
-        yield from (f"of {size}: time", f"of {size}: CPU")
-
-
-def _driver_rows(drivers: dict[str, Any]) -> Iterable[tuple[str, ...]]:
-    for name, sizes in drivers.items():
-        yield name, *(f"{kinds[kind]:.0f}" for kinds in sizes.values() for kind in ("wall", "cpu"))
 
 
 def _simulation_headings(found: dict[str, Any]) -> Iterable[str]:

@@ -20,7 +20,7 @@ import psycopg
 from tests.support.postgres import Server
 
 from benchmarks.report import about
-from benchmarks.scale import drivers, report
+from benchmarks.scale import report
 from benchmarks.scale.costs import Costs, record_costs
 from benchmarks.scale.measure import (
     FRONT,
@@ -49,7 +49,7 @@ TURNS = 2
 KILLS = 3
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 100)
 CORES = (4, 16)
-LIBRARIES = ("planwarden", "psycopg", "asyncpg", "dbos", "langgraph", "langgraph-checkpoint-postgres", "procrastinate")
+LIBRARIES = ("planwarden", "psycopg", "dbos", "langgraph", "langgraph-checkpoint-postgres", "procrastinate")
 
 
 def main() -> None:
@@ -88,11 +88,10 @@ def _measure(rounds: int) -> dict[str, Any]:
         found["decisions"] = _measure_decisions(server)
         say("takeovers")
         found["takeovers"] = _measure_takeovers(server)
-        say("drivers and costs")
+        say("costs")
         url = server.make_database()
         recording = asyncio.run(record(url))
         _wait_for_disk(url, "off")
-        found["drivers"] = drivers.medians(asyncio.run(drivers.compare(url, recording, rounds)))
         _wait_for_disk(url, "on")
         process_cpu = found["rates"][PLANWARDEN.name]["cpu"]["1"]["median"]
         costs = record_costs(url, server.folder, recording, process_cpu)

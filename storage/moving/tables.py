@@ -31,5 +31,5 @@ MERGED = ("audit_unsealed", "audit_state")
 OWNED = ("executions.owner", "executions.leased_until", "records.number")
 """Nobody owns what arrives, and the fence says that its earlier owner does not own it any more. Records are numbered
 anew, in their order, because the target may have some of its own."""
-FIXED: dict[str, Value] = {"executions.leased_until": 0.0, "events.token": ""}
+FIXED: dict[str, Value] = {"executions.leased_until": 0.0}
 """What columns of the target get that have no default, if nothing moves into them."""

@@ -43,8 +43,8 @@ SILENT_S = 30.0
 """Seconds without a byte after which a server that was asked for something counts as gone."""
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """The connection broke, or there is none; whether the last statement was committed is unknown."""
-AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
-"""Nothing was done, and the same transaction may succeed now."""
+AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
+"""Nothing was done, and the same transaction may succeed now, or see the row of a rival that stood in its way."""
 MIGRATING = 7_811_887_001
 """The advisory lock of whoever changes the schema."""
 IN_USE = 7_811_887_002
@@ -74,9 +74,9 @@ class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
             return end.value
 
 
-def connect(url: str) -> Connection:
+def connect(url: str, *, prepares: bool = False) -> Connection:
     """A connection on which every statement is a transaction of its own, unless one was begun. Where the URL names
-    several servers, it leads to the one that writes.
+    several servers, it leads to the one that writes. With `prepares` the server keeps the plans of frequent statements.
 
     Raises:
         psycopg.OperationalError: the server cannot be reached or refuses.
@@ -88,7 +88,7 @@ def connect(url: str) -> Connection:
         url,
         autocommit=True,
         # A pooler hands the next transaction to a server that knows no statement prepared before.
-        prepare_threshold=None,
+        prepare_threshold=5 if prepares else None,
         cursor_factory=psycopg.RawCursor,
         connect_timeout=max(2, CONNECT_S // len(hosts)),
         application_name="planwarden",

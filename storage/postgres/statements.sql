@@ -1,8 +1,8 @@
 -- The statements that only PostgreSQL runs.
 
--- name: append
--- Appends of one group: what became of each.
-SELECT place, outcome, fence, detail FROM append_all($1::jsonb, $2, $3, $4);
+-- name: next_number
+-- The number of a new execution.
+SELECT nextval(pg_get_serial_sequence('executions', 'number'));
 
 -- name: claim_many
 -- Take over running executions that nobody owns, except those in the list, and those that somebody else takes now.

@@ -1,7 +1,6 @@
 """The store on PostgreSQL.
 
-An append is the function `append_all` of `migrations/`. Times in conditions are the database's, so that the clocks of
-machines do not matter.
+Times in conditions are the database's, so that the clocks of machines do not matter.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +18,6 @@ from planwarden.agent.ports.store import (
     Lease,
 )
 from planwarden.storage.clock import LEASE_S
-from planwarden.storage.postgres.append import encode_append, read_outcome
 from planwarden.storage.postgres.audit import seal
 from planwarden.storage.postgres.connection import (
     Connection,
@@ -34,9 +32,9 @@ from planwarden.storage.postgres.control import CHANNEL, Control, send_hint
 from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
 from planwarden.storage.postgres.processes import GONE_S, LockLiveness, PostgresProcesses
 from planwarden.storage.postgres.reader import PostgresReader
-from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
+from planwarden.storage.postgres.writer import Operation, PostgresWriter, Result
+from planwarden.storage.sql.append import prepare
 from planwarden.storage.sql.database import Rows, SqlTransaction
-from planwarden.storage.sql.notifications import limit_notifications
 from planwarden.storage.sql.store import SqlStore
 
 
@@ -74,7 +72,15 @@ class PostgresStore(SqlStore):
     """Open with `PostgresStore.open`, close when done."""
 
     def __init__(
-        self, url: str, control: Control, hints: Hints, clock: Clock | None, lease_s: float, gone_s: float
+        self,
+        url: str,
+        control: Control,
+        hints: Hints,
+        clock: Clock | None,
+        lease_s: float,
+        gone_s: float,
+        *,
+        is_pooled: bool,
     ) -> None:
         """`control` has started, and adds to `hints`."""
         self.url = url
@@ -84,10 +90,10 @@ class PostgresStore(SqlStore):
         self._reader = PostgresReader(url)
         self._writer = PostgresWriter(
             url,
-            clock=self._find_times,
+            times=self._find_times,
             lease_s=lease_s,
-            limit_notifications=lambda transaction: limit_notifications(transaction, self._clock.now()),
             committed=lambda connection, executions: send_hint(connection, self._control.name, executions),
+            prepares=not is_pooled,
         )
         liveness = LockLiveness(control, self._reader, gone_s)
         database = PostgresDatabase(self._writer, self._reader)
@@ -132,21 +138,16 @@ class PostgresStore(SqlStore):
             if isinstance(error, psycopg.Error):
                 raise store_error(error, url) from error
             raise
-        return cls(url, control, hints, clock, lease_s, gone_s)
+        return cls(url, control, hints, clock, lease_s, gone_s, is_pooled=bool(control_url))
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
             await self._liveness.announce(append.owner)
-        try:
-            text = encode_append(append)
-        except UnicodeEncodeError as error:
-            raise store_error(error, self.url) from error
         # What still runs is for others to take when the writer gives it up, or never had it.
         has_lease = append.lease is not None or append.acquire
         is_unowned = append.execution.status == "running" and (append.release or not has_lease)
         hint = write_hint(append.execution.execution_id, is_unowned=is_unowned)
-        request = AppendRequest(text, hint, is_notifying=bool(append.notifications))
-        return read_outcome(append, *await self._writer.append(request))
+        return await self._writer.append(prepare(append), hint)
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         await self._liveness.announce(owner)

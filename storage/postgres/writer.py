@@ -1,8 +1,8 @@
 """The connection that writes, on a thread: what is asked for while it commits is committed together next.
 
-All appends of a group are one statement. A broken connection is opened again, and the group is sent again: appends have
-tokens, so one that was committed although its answer was lost is known. An operation whose commit has no answer is not
-repeated, because it has no token.
+The appends of a group are sent together, and the server is waited for only where an answer is read (pipeline mode). A
+broken connection is opened again, and the group is sent again: appends have tokens, so one that was committed although
+its answer was lost is known. An operation whose commit has no answer is not repeated, because it has no token.
 """
 
 import asyncio
@@ -14,11 +14,14 @@ from time import monotonic, sleep
 from typing import Any, Generic, TypeVar
 
 import psycopg
+from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import CommitUnknown, PlanwardenError, StoreError
 from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.ports.store import Lease
 from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, store_error
+from planwarden.storage.sql.append import PreparedAppend, Times, write_appends
 
 
 class PostgresTransaction:
@@ -35,11 +38,11 @@ class PostgresTransaction:
     def lock(self, name: str) -> None:
         self.execute("lock", (name,))
 
-    def add_audit(self, entries: Iterable[AuditEntry], at: float) -> None:
-        """The rows get their places in the chain when they are sealed."""
+    def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
+        """Add rows that get their places in the chain when they are sealed."""
         for entry in entries:
             facts = canonical_json(entry.facts)
-            self.execute("add_unsealed", (at, entry.kind, entry.execution_id, entry.suspension_id, facts, ""))
+            self.execute("add_unsealed", (at, entry.kind, entry.execution_id, entry.suspension_id, facts, policy))
 
 
 Result = TypeVar("Result")
@@ -50,38 +53,31 @@ MAX_GROUP_CHARS = 4 * 1024 * 1024
 """Of the appends of a group, beyond which no more are added."""
 PATIENCE_S = 20.0
 """Seconds from a request on for which it is sent again while the database cannot be reached."""
+TRIES = 5
+"""How often a group is tried that others stood in the way of, before each request of it is tried alone."""
 PAUSE_S = 0.25
 HINTS_S = 0.02
 """The longest time for which a hint waits for others."""
 
 
-class AppendRequest:
-    """What `append_all` is given for one append, and what it returned."""
-
-    __slots__ = ("asked_at", "error", "future", "hint", "is_notifying", "is_sent", "loop", "text", "value")
-
-    def __init__(self, text: str, hint: str, *, is_notifying: bool) -> None:
-        self.text = text
-        self.hint = hint
-        """What other processes are told of the commit."""
-        self.is_notifying = is_notifying
-        """It stores notifications, so their number must be looked at."""
-        self.is_sent = False
-        """The server may have committed it."""
-        self.asked_at = monotonic()
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[tuple[str, int | None, Any]] = self.loop.create_future()
-        self.value: tuple[str, int | None, Any] = ("", None, None)
-        self.error: BaseException | None = None
-
-
 class _Request(Generic[Result]):
-    __slots__ = ("asked_at", "error", "future", "is_statement", "loop", "operation", "value")
+    __slots__ = ("append", "asked_at", "error", "future", "hint", "is_statement", "loop", "operation", "value")
 
-    def __init__(self, operation: Operation[Result], *, is_statement: bool = False) -> None:
+    def __init__(
+        self,
+        operation: Operation[Result] | None = None,
+        *,
+        is_statement: bool = False,
+        append: PreparedAppend | None = None,
+        hint: str = "",
+    ) -> None:
         self.operation = operation
         self.is_statement = is_statement
-        """It is one statement, which needs no transaction around it when it is alone."""
+        """The operation is one statement, which needs no transaction around it when it is alone."""
+        self.append = append
+        """Instead of an operation."""
+        self.hint = hint
+        """What other processes are told of the append."""
         self.asked_at = monotonic()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Result] = self.loop.create_future()
@@ -89,26 +85,26 @@ class _Request(Generic[Result]):
         self.error: BaseException | None = None
 
 
-AnyRequest = AppendRequest | _Request[Any]
+AnyRequest = _Request[Any]
 
 
 class PostgresWriter:
-    """`clock` gives the parameters `now_s` and `steady_s` of `append_all`."""
+    """Commits groups of appends and operations."""
 
     def __init__(
         self,
         url: str,
         *,
-        clock: Callable[[], tuple[float | None, float | None]],
+        times: Callable[[], Times],
         lease_s: float,
-        limit_notifications: Callable[[PostgresTransaction], None],
         committed: Callable[[Connection, list[str]], None],
+        prepares: bool,
     ) -> None:
-        """`limit_notifications` is called in a transaction that added notifications, `committed` with hints."""
+        """`committed` is called with hints; `prepares` as in `connect`."""
         self._url = url
-        self._clock = clock
+        self._prepares = prepares
+        self._times = times
         self._lease_s = lease_s
-        self._limit_notifications = limit_notifications
         self._committed = committed
         self._connection: Connection | None = None
         self._failure: Exception | None = None
@@ -121,8 +117,9 @@ class PostgresWriter:
         self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
         self._thread.start()
 
-    async def append(self, request: AppendRequest) -> tuple[str, int | None, Any]:
-        """Outcome, fence and detail, as `append_all` returns them. Raises `StoreError` when the medium fails."""
+    async def append(self, append: PreparedAppend, hint: str) -> Lease | None:
+        """Return the lease that the writer holds once the append is committed. Raises as `Store.append`."""
+        request = _Request[Lease | None](append=append, hint=hint)
         self._put(request)
         return await request.future
 
@@ -167,29 +164,28 @@ class PostgresWriter:
         """What waits, as much as is committed together; True when it is the last."""
         group, chars = [first], 0
         while len(group) < MAX_GROUP and chars < MAX_GROUP_CHARS and not self._requests.empty():
-            found = self._requests.get()
-            if found is None:
+            request = self._requests.get()
+            if request is None:
                 return group, True
-            group.append(found)
-            chars += len(found.text) if isinstance(found, AppendRequest) else 0
+            group.append(request)
+            if request.append is not None:
+                chars += len(request.append.body) + sum(len(found.data) for found in request.append.append.artifacts)
         return group, False
 
     def _perform(self, group: list[AnyRequest]) -> None:
         """Commits the group, each request with its value or error."""
+        tries = 0
         while group := self._dismiss_late(group):
             try:
                 self._commit(group)
             # Whatever an operation raises belongs to the caller that awaits it.
             except Exception as error:  # noqa: BLE001
-                if isinstance(error, AGAIN):
+                tries += 1
+                if isinstance(error, AGAIN) and tries < TRIES:
                     self._roll_back()
                     continue
                 if not self._is_lost(error):
                     self._failure = None
-                    for request in group:
-                        # The server answered, so nothing of the group is stored.
-                        if isinstance(request, AppendRequest):
-                            request.is_sent = False
                     self._perform_singly(group, error)
                     return
                 self._drop_connection()
@@ -229,48 +225,72 @@ class PostgresWriter:
 
     def _keep_repeatable(self, group: list[AnyRequest], error: Exception) -> list[AnyRequest]:
         """Fails the operations that may have been committed without an answer, and returns the others."""
-        unknown: list[AnyRequest] = [
-            request for request in group if isinstance(request, _Request) and self._is_committing
-        ]
-        self._fail(unknown, error)
-        return [request for request in group if request not in unknown]
+        if not self._is_committing:
+            return group
+        appends: list[AnyRequest] = []
+        for request in group:
+            if request.append is not None:
+                request.append = replace(request.append, is_repeated=True)
+                appends.append(request)
+        self._fail([request for request in group if request.append is None], error)
+        return appends
 
     def _fail(self, group: list[AnyRequest], error: Exception) -> None:
         for request in group:
-            known = error if not isinstance(error, psycopg.Error) else store_error(error, self._url)
-            if isinstance(request, AppendRequest) and request.is_sent and isinstance(known, StoreError):
-                known = CommitUnknown(f"{known.message}; whether it was stored is not known yet")
-            request.error = known
+            told = store_error(error, self._url) if isinstance(error, (psycopg.Error, UnicodeError)) else error
+            if request.append is not None and request.append.is_repeated and isinstance(told, StoreError):
+                told = CommitUnknown(f"{told.message}; whether it was stored is not known yet")
+            request.error = told
         _deliver(group)
 
     def _commit(self, group: list[AnyRequest]) -> None:
         self._is_committing = False
         connection = self._open()
-        appends = [request for request in group if isinstance(request, AppendRequest)]
-        operations = [request for request in group if isinstance(request, _Request)]
-        is_single = not operations and not any(request.is_notifying for request in appends)
-        if len(group) == 1 and operations and operations[0].is_statement:
-            is_single = self._is_committing = True
-        if not is_single:
-            connection.execute("BEGIN")
-        if appends:
-            self._append(connection, appends)
-            if any(request.is_notifying for request in appends):
-                self._limit_notifications(PostgresTransaction(connection))
-        for request in operations:
-            # What an attempt before refused may hold now.
-            request.error = None
-            try:
-                request.value = request.operation(PostgresTransaction(connection))
-            except PlanwardenError as refusal:
-                request.error = refusal
-        if not is_single:
+        transaction = PostgresTransaction(connection)
+        appends = [request for request in group if request.append is not None]
+        operations = [request for request in group if request.append is None]
+        if len(group) == 1 and group[0].is_statement:
             self._is_committing = True
-            connection.execute("COMMIT")
+            self._operate(transaction, operations)
+        else:
+            with connection.pipeline():
+                connection.execute("BEGIN")
+                is_written = self._append(transaction, appends) or bool(operations)
+                if not operations:
+                    self._end(connection, is_written=is_written)
+            if operations:
+                self._operate(transaction, operations)
+                self._end(connection, is_written=is_written)
         _deliver(group)
-        self._hints += [request.hint for request in appends if request.value[0] == "stored"]
+        self._hints += [request.hint for request in appends if request.error is None]
         if self._requests.empty() or monotonic() - self._hinted_at >= HINTS_S:
             self._send_hints(connection)
+
+    def _append(self, transaction: PostgresTransaction, requests: list[AnyRequest]) -> bool:
+        """Returns whether any was written."""
+        appends = [request.append for request in requests if request.append is not None]
+        if not appends:
+            return False
+        outcomes = write_appends(transaction, appends, self._times(), self._lease_s)
+        for request, outcome in zip(requests, outcomes, strict=True):
+            is_refused = isinstance(outcome, PlanwardenError)
+            request.value, request.error = (None, outcome) if is_refused else (outcome, None)
+        return any(request.error is None for request in requests)
+
+    def _operate(self, transaction: PostgresTransaction, requests: list[AnyRequest]) -> None:
+        for request in requests:
+            # What an attempt before refused may hold now.
+            request.error = None
+            assert request.operation is not None
+            try:
+                request.value = request.operation(transaction)
+            except PlanwardenError as refusal:
+                request.error = refusal
+
+    def _end(self, connection: Connection, *, is_written: bool) -> None:
+        """A transaction that wrote nothing gives its locks back without waiting for the disk."""
+        self._is_committing = True
+        connection.execute("COMMIT" if is_written else "ROLLBACK")
 
     def _send_hints(self, connection: Connection) -> None:
         """Hints of several groups go together while the next group waits: each wakes every process."""
@@ -279,16 +299,9 @@ class PostgresWriter:
         with suppress(psycopg.Error):
             self._committed(connection, hints)
 
-    def _append(self, connection: Connection, appends: list[AppendRequest]) -> None:
-        text = f"[{','.join(request.text for request in appends)}]"
-        for request in appends:
-            request.is_sent = True
-        for place, outcome, fence, detail in run(connection, "append", (text, *self._clock(), self._lease_s)):
-            appends[place - 1].value = (outcome, fence, detail)
-
     def _open(self) -> Connection:
         if self._connection is None:
-            self._connection = connect(self._url)
+            self._connection = connect(self._url, prepares=self._prepares)
         return self._connection
 
     def _roll_back(self) -> None:

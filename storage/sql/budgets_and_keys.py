@@ -1,34 +1,47 @@
 """Business keys and shares of budgets in a SQL database: checked, then written, in the transaction of the intent."""
 
+import json
+from collections.abc import Sequence
+from functools import partial
+
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
-from planwarden.storage.budgets_and_keys import Holdings, WantedShares
-from planwarden.storage.sql.database import SqlTransaction
+from planwarden.storage.budgets_and_keys import Holdings, WantedKey, WantedShares
+from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_key
 
 
-def check_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) -> None:
-    """Raises `BudgetSpent` or `DuplicateEffect`. To be called before the first write."""
+def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
+    """Return conditions that raise `BudgetSpent` or `DuplicateEffect`."""
+    conditions: list[Condition] = []
     for wanted in holdings.wanted:
-        _check_budget(transaction, wanted, now)
-    for key in holdings.keys:
-        row = transaction.execute("find_once_key", (key.held.key, now)).fetchone()
-        if row is not None and (other := read_key(row)).holder not in key.free:
-            raise other.as_refusal()
+        cursor = transaction.execute("spent_shares", (wanted.budget, now, json.dumps(wanted.free)))
+        conditions.append((cursor, partial(_check_budget, transaction, wanted)))
+    if holdings.keys:
+        names = json.dumps([key.held.key for key in holdings.keys])
+        conditions.append((transaction.execute("find_once_keys", (names, now)), partial(_check_keys, holdings.keys)))
+    return conditions
 
 
-def _check_budget(transaction: SqlTransaction, wanted: WantedShares, now: float) -> None:
-    free = canonical_json(list(wanted.free))
-    row = transaction.execute("spent_shares", (wanted.budget, now, free)).fetchone()
-    spent, count = (float(row[0]), int(row[1])) if row is not None else (0.0, 0)
+def _check_budget(transaction: SqlTransaction, wanted: WantedShares, rows: Rows, now: float) -> None:
+    spent, count = float(rows[0][0]), int(rows[0][1])
     if spent + wanted.amount <= wanted.limit * ROUNDING and count + wanted.count <= MAX_SHARES:
         return
     too_much = spent + wanted.amount - wanted.limit * ROUNDING, count + wanted.count - MAX_SHARES
-    found = transaction.execute("shares_room_at", (wanted.budget, now, free, *too_much)).fetchone()
+    values = wanted.budget, now, json.dumps(wanted.free), *too_much
+    [(room_at,)] = transaction.execute("shares_room_at", values).fetchall()
     left = max(wanted.limit - spent, 0.0) if count + wanted.count <= MAX_SHARES else 0.0
-    raise BudgetSpent(wanted.budget, left, None if found is None or found[0] is None else float(found[0]))
+    raise BudgetSpent(wanted.budget, left, room_at)
+
+
+def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
+    others = {other.key: other for other in map(read_key, rows)}
+    for key in keys:
+        other = others.get(key.held.key)
+        if other is not None and other.holder not in key.free:
+            raise other.as_refusal()
 
 
 def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) -> None:

@@ -23,7 +23,10 @@ class Cursor(Protocol):
 
 
 class SqlTransaction(Protocol):
-    """An open transaction. It may be shared with other operations, so a refused operation must have written nothing."""
+    """An open transaction. It may be shared with other operations, so a refused operation must have written nothing.
+
+    In an append, statements are sent without waiting for what those before them did, until an answer is read.
+    """
 
     def execute(self, name: str, parameters: Sequence[object] = ()) -> Cursor:
         """Run the statement `name`."""
@@ -33,9 +36,13 @@ class SqlTransaction(Protocol):
         """Wait for other transactions that locked the same name; needed where a condition counts rows."""
         ...
 
-    def add_audit(self, entries: Iterable[AuditEntry], at: float) -> None:
-        """Append rows to the audit."""
+    def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
+        """Append rows to the audit, with the digest of the policy that they were decided under, if any."""
         ...
+
+
+Condition = tuple[Cursor, Callable[[Rows, float], None]]
+"""A lookup that was sent, and what raises the refusal, given its rows and the time."""
 
 
 class Liveness(Protocol):

@@ -1,14 +1,13 @@
 """Standing grants in a SQL database; a use is counted in the transaction of the call's intent."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from planwarden.agent.common.canonical import canonical_json, read_json
-from planwarden.agent.common.errors import GrantUsedUp, StoreError
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.ports.grant import Grant, day_of
+from planwarden.agent.ports.grant import Grant
 from planwarden.storage.sql.database import SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
@@ -40,19 +39,6 @@ def add_grant(transaction: SqlTransaction, grant: Grant) -> None:
     if grant.step is not None:
         values["step"] = canonical_json(msgspec.to_builtins(grant.step))
     transaction.execute("add_grant", [*values.values()])
-
-
-def check_uses(transaction: SqlTransaction, uses: Mapping[str, int], now: float) -> None:
-    """Raises `GrantUsedUp` when a grant does not have so many uses left. To be called before the first write."""
-    for grant_id, wanted in uses.items():
-        found = transaction.execute("uses_left", (grant_id, now, day_of(now))).fetchone()
-        if found is None or int(found[0]) < wanted:
-            raise GrantUsedUp(grant_id)
-
-
-def use_grant(transaction: SqlTransaction, grant_id: str, now: float) -> None:
-    """Count one use that was checked in the same transaction."""
-    transaction.execute("use_grant", (grant_id, day_of(now)))
 
 
 def revoke_grant(transaction: SqlTransaction, grant_id: str, now: float) -> bool:

@@ -5,6 +5,144 @@
 SELECT x.execution_id, x.thread_id, s.request FROM starts AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.principal = $1 AND s.key = $2;
 
+-- name: times
+-- Now, and the seconds that leases run by.
+SELECT clock($1), clock($2);
+
+-- name: lock_executions
+-- What appends compare with, of the executions in a JSON list. Others that write to them wait for the commit.
+SELECT execution_id, number, status, version, owner, fence, leased_until FROM executions
+WHERE execution_id IN (SELECT json_array_elements_text($1::json)) ORDER BY execution_id FOR UPDATE;
+
+-- name: find_append
+-- Whether an append that begins with the event $2 is stored.
+SELECT 1 FROM executions AS x JOIN events AS e ON e.execution = x.number
+WHERE x.execution_id = $1 AND e.first = $2 AND e.token = $3;
+
+-- name: create_execution
+-- A new execution; fails on a unique index when it exists, or its thread has an unfinished one.
+INSERT INTO executions (number, execution_id, thread_id, principal, plan_digest, status, ended_at, version, created_at,
+                        updated_at, step_count, steps_done, owner, fence, leased_until)
+OVERRIDING SYSTEM VALUE VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, $13, $14);
+
+-- name: change_status
+-- The status where it is another one, and $3, when the execution was finished, which ends the use of its plan. It is not
+-- part of `extend_execution`, because SQLite writes an index anew wherever one of its columns is set, changed or not.
+UPDATE executions SET status = $2, ended_at = $3, plan_digest = CASE WHEN $3::float8 IS NULL THEN plan_digest END
+WHERE number = $1;
+
+-- name: extend_execution
+-- The next version, with who owns it from now on.
+UPDATE executions SET version = $2, updated_at = $3, step_count = coalesce($4, step_count),
+    steps_done = coalesce($5, steps_done), owner = $6, fence = $7, leased_until = $8
+WHERE number = $1;
+
+-- name: add_events
+-- One transaction's events. The token says of an append whose commit had no answer that it is stored.
+INSERT INTO events (execution, first, at, body, checksum, token) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: thread_end
+-- The newest execution of a thread.
+SELECT execution_id, version FROM executions WHERE thread_id = $1 ORDER BY number DESC LIMIT 1;
+
+-- name: unfinished_plan
+-- The oldest unfinished execution of a plan, and a key that started it. `|| ''` and `+ 0` keep the planners from walking
+-- all executions of the principal.
+SELECT x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
+FROM executions AS x WHERE x.plan_digest = $1 AND x.principal || '' = $2 ORDER BY x.number + 0 LIMIT 1;
+
+-- name: add_start
+-- The key that started an execution.
+INSERT INTO starts (principal, key, execution, request) VALUES ($1, $2, $3, $4);
+
+-- name: unfinished_of_thread
+-- The unfinished execution of a thread.
+SELECT execution_id FROM executions WHERE thread_id = $1 AND ended_at IS NULL;
+
+-- name: write_synopsis
+-- What a list shows of an execution, from its creation on, and again when its plan changes.
+INSERT INTO synopses (execution, title, is_goal, host, saved_plan, tools, fault, search) VALUES ($1, $2, $3, $4, $5, $6, '', $7)
+ON CONFLICT (execution) DO UPDATE
+SET title = excluded.title, is_goal = excluded.is_goal, host = excluded.host, saved_plan = excluded.saved_plan,
+    tools = excluded.tools, search = excluded.search;
+
+-- name: write_fault
+-- Why an execution was finished without success; nothing when it goes on.
+UPDATE synopses SET fault = $1 WHERE execution = $2 AND fault <> $1;
+
+-- name: add_artifact
+-- Content beside the log; the same content of an execution is stored once.
+INSERT INTO artifacts (execution, artifact_id, media_type, data) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
+
+-- name: read_guarded
+-- The columns that a guard compares.
+SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = $1;
+
+-- name: open_suspension
+-- A new suspension.
+INSERT INTO suspensions (suspension_id, execution, addressee, risk_rank, status, digest, created_at, expires_at, alarm_at)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8);
+
+-- name: revise_suspension
+-- A suspension was revised before it was answered.
+UPDATE suspensions SET digest = $1, risk_rank = $2, expires_at = $3, alarm_at = $4 WHERE suspension_id = $5 AND status = 'pending';
+
+-- name: remind_suspension
+-- An alarm fired: when the next one is due.
+UPDATE suspensions SET alarm_at = $1 WHERE suspension_id = $2 AND status = 'pending';
+
+-- name: answer_suspension
+-- The answer. Updates nothing if the suspension has one already.
+UPDATE suspensions SET status = $1, closed_at = $2 WHERE suspension_id = $3 AND status = 'pending';
+
+-- name: withdraw_suspensions
+-- The pending suspensions of an execution that ended.
+UPDATE suspensions SET status = 'withdrawn', closed_at = $1 WHERE execution = $2 AND status = 'pending';
+
+-- name: find_grant
+-- A grant, which nobody uses or revokes until the commit.
+SELECT grant_id, tool_name, definition_digest, arguments, free, step, uses, used, used_on, used_before, expires_at,
+       owner, created_by, assurance, channel, created_at, revoked_at FROM grants
+WHERE grant_id = $1 FOR UPDATE;
+
+-- name: use_grant
+-- One use on the day $2. All expressions see the row as it was.
+UPDATE grants SET used = used + 1, used_before = CASE WHEN used_on < $2 THEN used ELSE used_before END,
+                  used_on = greatest(used_on, $2)
+WHERE grant_id = $1;
+
+-- name: free_once_keys
+-- What a call gives back.
+DELETE FROM once_keys WHERE holder = $1;
+
+-- name: spent_shares
+-- What others took of a budget, and how many, now; $3 lists holders that do not count.
+SELECT coalesce(sum(amount), 0), count(*) FROM budget_shares
+WHERE budget = $1 AND ends_at > clock($2) AND holder NOT IN (SELECT json_array_elements_text($3::json));
+
+-- name: shares_room_at
+-- When a budget has as much room as it lacks: $4 in sum, $5 in number; NULL if never.
+SELECT min(e.ends_at) FROM (
+    SELECT ends_at, sum(amount) OVER ended AS amount, count(*) OVER ended AS count FROM budget_shares
+    WHERE budget = $1 AND ends_at > clock($2) AND holder NOT IN (SELECT json_array_elements_text($3::json))
+    WINDOW ended AS (ORDER BY ends_at, number)
+) AS e WHERE e.amount >= $4 AND e.count >= $5;
+
+-- name: take_share
+-- A call's share of a budget; the same call again has it once.
+INSERT INTO budget_shares (budget, holder, amount, ends_at) VALUES ($1, $2, $3, $4)
+ON CONFLICT (holder, budget) DO UPDATE
+SET amount = excluded.amount, ends_at = greatest(budget_shares.ends_at, excluded.ends_at);
+
+-- name: free_shares
+-- What a call gives back.
+DELETE FROM budget_shares WHERE holder = $1;
+
+-- name: add_notification
+-- A message to one channel, due at once.
+INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts, next_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $7);
+
 -- name: find_artifact
 -- Content by its id, from any execution of the thread.
 SELECT a.media_type, a.data FROM executions AS x JOIN artifacts AS a ON a.execution = x.number
@@ -324,7 +462,7 @@ ORDER BY number DESC LIMIT $2;
 -- name: find_once_keys
 -- Those of a JSON list that are held at that time.
 SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
-WHERE key IN (SELECT json_array_elements_text($1::json)) AND ends_at > $2 ORDER BY number;
+WHERE key IN (SELECT json_array_elements_text($1::json)) AND ends_at > clock($2) ORDER BY number;
 
 -- name: once_keys
 -- Those of calls that are held at the time $1, of one tool or all, newest first.

@@ -10,6 +10,7 @@ DIALECT = (
     (r' COLLATE "C"', ""),
     # Nobody else writes while a transaction writes.
     (r"\s+FOR UPDATE( SKIP LOCKED)?", ""),
+    (r"OVERRIDING SYSTEM VALUE ", ""),
     (r"\bclock\((\?\d+)\)", r"\1"),
     (r"\bjson_array_elements_text\((\?\d+)\)", r"value FROM json_each(\1)"),
     # `min` of several values is NULL where one of them is.

@@ -7,24 +7,18 @@ import json
 import sqlite3
 from collections.abc import Collection
 from pathlib import Path
-from types import CoroutineType
-from typing import Any
 
 import anyio
 
-from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import build_audit_entries
+from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Changes, Lease
-from planwarden.storage.budgets_and_keys import project_holdings
 from planwarden.storage.clock import LEASE_S, SystemClock
-from planwarden.storage.codec import encode_events
 from planwarden.storage.locks import LivenessFile, WriteLock
-from planwarden.storage.projection import project
+from planwarden.storage.sql.append import prepare, write_appends
 from planwarden.storage.sql.database import SqlTransaction
 from planwarden.storage.sql.store import SqlStore
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.append import PreparedAppend
 from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.transaction import (
     OwnerLiveness,
@@ -88,21 +82,19 @@ class SqliteStore(SqlStore):
         owners = LivenessFile(path.parent / "owners")
         return cls(path, writer, reader, owners, clock or SystemClock(), lease_s, lock=lock)
 
-    def append(self, append: Append) -> "CoroutineType[Any, Any, Lease | None]":
-        # Not a coroutine of its own, which would be one more object for as long as the commit takes.
+    async def append(self, append: Append) -> Lease | None:
         if append.acquire:
             self._owners.announce(append.owner)
-        body = encode_events([recorded.event for recorded in append.recorded])
-        prepared = PreparedAppend(
-            append,
-            body,
-            project(append),
-            build_audit_entries(append.recorded, append.execution, append.policy),
-            project_holdings(append),
-            self._clock,
-            self._lease_s,
-        )
-        return self._writer.run(prepared.write, is_large=bool(append.artifacts) or len(body) > LARGE_CHARS)
+        prepared = prepare(append)
+
+        def write(transaction: SqlTransaction) -> Lease | None:
+            [outcome] = write_appends(transaction, [prepared], self._find_times(), self._lease_s)
+            if isinstance(outcome, PlanwardenError):
+                raise outcome
+            return outcome
+
+        is_large = bool(append.artifacts) or len(prepared.body) > LARGE_CHARS
+        return await self._database.write(write, is_large=is_large)
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         self._owners.announce(owner)

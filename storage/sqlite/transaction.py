@@ -13,19 +13,6 @@ from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.writer import Operation
 
 
-def add_entries(connection: sqlite3.Connection, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
-    """Append to the chain inside the caller's transaction; a policy that is not yet in it goes first."""
-    found = connection.execute(SQL["last_audit"]).fetchone()
-    sequence, before, known = (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
-    rows: list[tuple[Any, ...]] = []
-    for entry in (*_policy_entries(known, policy), *entries):
-        sequence += 1
-        facts = canonical_json(entry.facts)
-        before = hash_row(before, sequence, at, entry, facts)
-        rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
-    connection.executemany(SQL["add_audit"], rows)
-
-
 def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
     """The row that names the policy, unless the facts of the newest such row are `known` to be the same.
 
@@ -97,8 +84,19 @@ class SqliteTransaction:
     def lock(self, name: str) -> None:
         """Nobody else writes while this transaction is open."""
 
-    def add_audit(self, entries: Iterable[AuditEntry], at: float) -> None:
-        add_entries(self._connection, entries, at)
+    def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
+        """Append to the chain; a policy that is not yet in it goes first."""
+        found = self.execute("last_audit").fetchone()
+        sequence, before, known = (
+            (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
+        )
+        rows: list[tuple[Any, ...]] = []
+        for entry in (*_policy_entries(known, policy), *entries):
+            sequence += 1
+            facts = canonical_json(entry.facts)
+            before = hash_row(before, sequence, at, entry, facts)
+            rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
+        self._connection.executemany(SQL["add_audit"], rows)
 
 
 class SqliteDatabase:

@@ -6,6 +6,7 @@ them proves nothing.
 """
 
 import os
+import re
 import signal
 import sqlite3
 import time
@@ -27,6 +28,7 @@ from planwarden.storage.postgres.connection import SQL as SHARED_SQL
 from planwarden.storage.postgres.control import Control
 from planwarden.storage.postgres.processes import LockLiveness
 from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.sql import append
 from planwarden.storage.sqlite import pace, store
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.store import SqliteStore
@@ -150,16 +152,12 @@ async def _confirm_nothing(self: Run, key: str) -> None:
 
 def ignore_the_fence() -> None:
     """An owner never notices that another process took its execution over, neither when it writes nor when it sends."""
-    for name in {"extend_execution", "confirm"} & SQL.keys():
-        SQL[name] = SQL[name].replace("owner IS ? AND fence = ?", "(owner IS ? OR fence <> ?)")
-        SQL[name] = SQL[name].replace("owner = ? AND fence = ?", "(owner = ? OR fence <> ?)")
+    for statements in (SQL, SHARED_SQL):
+        statements["confirm"] = re.sub(
+            r"owner = (.4) AND fence = (.5)", r"(owner = \1 OR fence <> \2)", statements["confirm"]
+        )
+    replace(append, has_lease=_give(True))
     replace(Run, confirm_lease=_confirm_nothing, lose_ownership=_give(None))
-
-
-def ignore_the_shared_fence() -> None:
-    """As `ignore_the_fence`, on PostgreSQL."""
-    ignore_the_fence()
-    SHARED_SQL["confirm"] = SHARED_SQL["confirm"].replace("owner = $4 AND fence = $5", "(owner = $4 OR fence <> $5)")
 
 
 def count_no_uses() -> None:
@@ -171,7 +169,8 @@ def count_no_uses() -> None:
     def count_uses_left(grant: Grant, now: float) -> int:
         return grant.uses
 
-    replace(grants, is_open=is_open, count_uses_left=count_uses_left)
+    for module in (grants, append):
+        replace(module, is_open=is_open, count_uses_left=count_uses_left)
 
 
 def _count_as_dead(kind: Any, name: str, is_dead: Callable[[Any, str], bool]) -> Callable[[], None]:
@@ -189,7 +188,7 @@ PLANTS: dict[str, Callable[[], None]] = {
 SHARED_PLANTS: dict[str, Callable[[], None]] = {
     # A sign of life that never ends: what was killed is waited for as what is silent.
     "shared-no-death": _count_as_dead(LockLiveness, "_counts_as_dead", lambda self, owner: False),
-    "shared-no-fence": ignore_the_shared_fence,
+    "shared-no-fence": ignore_the_fence,
     # An owner on another machine counts as dead whether or not its lock is held.
     "shared-no-lock": _count_as_dead(
         LockLiveness, "_counts_as_dead", lambda self, owner: owner not in self._control._owners

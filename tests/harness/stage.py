@@ -51,14 +51,6 @@ WHEN (old.status = 'running' AND new.status = 'running'
       AND old.owner IS NOT NULL AND old.owner IS DISTINCT FROM new.owner)
 EXECUTE FUNCTION note_take();
 """
-FORGOTTEN: dict[str, tuple[str, str]] = {
-    "shared-no-fence": (
-        "held.owner IS DISTINCT FROM a->>'lease_owner' OR held.fence <> (a->>'lease_fence')::bigint",
-        "false",
-    ),
-    "shared-no-count": (">= (wanted->>1)::bigint", "IS NOT NULL"),
-}
-"""A condition in the database's own function `append_one`, and what is there with the planted bug."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +73,11 @@ class SharedDatabase:
         self._database = server.make_database()
         self.url = as_url(self._database)
 
-    async def prepare(self, plant: str | None = None) -> None:
-        """Like the operator's first start; with a planted bug the database forgets to refuse something."""
+    async def prepare(self) -> None:
+        """Like the operator's first start."""
         await PostgresStore.open(self.url).close()
         with connect(self.url) as connection:
             connection.execute(WATCH.encode())
-            if plant in FORGOTTEN:
-                row = connection.execute("SELECT pg_get_functiondef('append_one'::regproc)").fetchone()
-                assert row is not None and FORGOTTEN[plant][0] in row[0]
-                connection.execute(row[0].replace(*FORGOTTEN[plant]).encode())
 
     def fetch(self, name: str, parameters: Sequence[object]) -> list[Any]:
         """As `records.Fetch`."""
@@ -319,7 +307,7 @@ async def open_stage(
     Manner().write(folder)
     launcher = Launcher(folder, plant, cast.patience, "" if database is None else database.url)
     if database is not None:
-        await database.prepare(plant)
+        await database.prepare()
     async with httpx2.AsyncClient(timeout=8.0) as browser, anyio.create_task_group() as tasks:
         stage = Stage(folder, launcher, tasks, browser, SharedClock.of(folder), has_own_disk, database)
         try:

@@ -69,7 +69,7 @@ async def fails(call: Callable[[], Awaitable[object]], text: str) -> None:
 async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(url: str, tmp_path: Path) -> None:
     turns = iter(range(1_000_000))
     socket = shared_server().folder / ".s.PGSQL.5432"
-    proxy = Proxy(socket, tmp_path, lambda data: b"append_all" in data and next(turns) % 3 == 1)
+    proxy = Proxy(socket, tmp_path, lambda data: b"COMMIT" in data and next(turns) % 3 == 1)
     store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)))
     scribes = [Scribe.on(store, f"e{number}") for number in range(8)]
     for scribe in scribes:

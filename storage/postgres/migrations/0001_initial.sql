@@ -1,7 +1,5 @@
 -- What only PostgreSQL has, after the tables of storage/sql/migrations:
 --
--- events.token      Names the append that wrote the row. Whoever lost the answer to a commit sends the same append again
---                   and learns from the token that it is stored.
 -- audit_unsealed    Rows of the audit as their transactions wrote them. Any process moves them into `audit`, in order and
 --                   chained by hash. In the transaction, the chain would make all commits of all processes wait in a row.
 -- audit_state       One row: the highest number that a row of the audit ever had.
@@ -24,7 +22,7 @@ CREATE TABLE events (
     at         double precision NOT NULL,
     body       text NOT NULL,
     checksum   bigint NOT NULL,
-    token      text NOT NULL,
+    token      bigint NOT NULL,
     PRIMARY KEY (execution, first)
 );
 

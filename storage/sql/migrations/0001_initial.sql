@@ -10,7 +10,9 @@
 -- starts            One row per idempotency key of a principal: the execution that its first request started, and a digest of
 --                   that request. Inserted in the transaction that starts the execution, deleted with it.
 -- events            The log, one row per transaction, append-only: a JSON list of events starting at sequence `first`.
---                   `checksum` covers the execution's id and the other columns: SQLite does not detect flipped bits.
+--                   `checksum` covers the execution's id and the columns before it: SQLite does not detect flipped bits.
+--                   `token` names the append that wrote the row. After a commit without an answer, the same append is sent
+--                   again, and the token says that it is stored.
 -- artifacts         Content that events mention and that is too large for the log. Inserted in the transaction of the
 --                   event, never changed, deleted with its execution. `artifact_id` is a digest of type and data.
 -- suspensions       One row per suspension, derived from the log: who answers, until when. Inserted, then only updated.

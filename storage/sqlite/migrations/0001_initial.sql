@@ -17,7 +17,8 @@ CREATE TABLE events (
     first      INTEGER NOT NULL,
     at         REAL NOT NULL,
     body       TEXT NOT NULL,
-    checksum   INTEGER NOT NULL
+    checksum   INTEGER NOT NULL,
+    token      INTEGER NOT NULL
 ) STRICT;
 
 CREATE UNIQUE INDEX events_of_execution ON events (execution, first);

@@ -89,10 +89,13 @@ async def test_the_same_decision_is_accepted_after_the_answer_to_the_first_was_l
     folder = tmp_path / "proxy"
     folder.mkdir()
     socket = shared_server().folder / ".s.PGSQL.5432"
-    is_losing = False
+    is_losing = is_deciding = False
 
     def loses(data: bytes) -> bool:
-        if is_losing and b"append_all" in data and b'"decided"' in data:
+        nonlocal is_deciding
+        is_deciding = is_losing and (is_deciding or b'"decided"' in data)
+        # The message Sync is the end of a group of statements.
+        if is_deciding and b"S\0\0\0\4" in data:
             # The commit takes place, its answer is lost, and nobody can ask for it.
             with suppress(FileNotFoundError):
                 proxy.close()

@@ -1,0 +1,365 @@
+"""Appends to a SQL database: the conditions they depend on, their events, and the rows derived from them.
+
+Both databases run this over the statements of `statements.sql`. Appends of one group share a transaction, and what is
+refused has written nothing. PostgreSQL waits for an answer only when it is read, so everything that conditions depend
+on is asked for first, then all of it is read and checked, and then comes what is written. Appends that concern the same
+subject follow one after the other.
+
+On PostgreSQL other transactions write at the same time. What the conditions read stays true until the commit: the
+transaction has locked the executions, the grants and the names in `PreparedAppend.locks`, or a unique index refuses the
+row that a rival wrote first, and the whole group is tried again.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from random import getrandbits
+from typing import NamedTuple
+
+import msgspec
+
+from planwarden.agent.common.errors import (
+    GrantUsedUp,
+    GuardFailed,
+    KeyUsed,
+    LeaseLost,
+    PlanUnfinished,
+    PlanwardenError,
+    ThreadBusy,
+    ThreadMovedOn,
+    VersionConflict,
+)
+from planwarden.agent.core.audit import AuditEntry, build_audit_entries
+from planwarden.agent.ports.grant import count_uses_left, day_of, is_open
+from planwarden.agent.ports.store import Append, Guard, Lease, StartRequest
+from planwarden.storage.budgets_and_keys import Holdings, project_holdings
+from planwarden.storage.codec import encode_events
+from planwarden.storage.projection import (
+    RISKS,
+    ExecutionEnded,
+    GrantUsed,
+    PendingWithdrawn,
+    Projection,
+    RowChange,
+    SuspensionClosed,
+    SuspensionOpened,
+    SuspensionRowReminded,
+    SuspensionRowRevised,
+    SynopsisWritten,
+    count_grant_uses,
+    project,
+)
+from planwarden.storage.sql.budgets_and_keys import ask_holdings, write_holdings
+from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
+from planwarden.storage.sql.grants import read_grant
+from planwarden.storage.sql.notifications import add_notifications
+from planwarden.storage.sql.rows import checksum_of
+from planwarden.storage.sql.synopses import list_values
+
+Outcome = Lease | None | PlanwardenError
+"""The lease that the writer holds after the append, or why it was refused."""
+Times = tuple[float | None, float | None]
+"""Now and steady seconds; None where the database's own are used."""
+
+
+class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
+    """An append with everything that is derived from it before its transaction begins."""
+
+    append: Append
+    body: str
+    projected: Projection
+    entries: Sequence[AuditEntry]
+    holdings: Holdings | None
+    token: int
+    """Names the append, also when it is sent a second time."""
+    is_repeated: bool = False
+    """It may be stored: the answer to its commit was lost."""
+
+    @property
+    def locks(self) -> list[str]:
+        """The names that another append waits for which wants the same, where there is no row to lock."""
+        names = [f"holdings {number}" for number in self.holdings.locks] if self.holdings is not None else []
+        principal, start = self.append.execution.principal, self.append.start
+        if start is not None and start.key is not None:
+            names.append(f"key {principal}\n{start.key}")
+        if start is not None and start.plan is not None and start.is_only:
+            names.append(f"plan {principal}\n{start.plan}")
+        return names
+
+    @property
+    def subjects(self) -> set[str]:
+        """The names of what its conditions read and others may write."""
+        append = self.append
+        return {
+            f"execution {append.execution.execution_id}",
+            f"thread {append.execution.thread_id}",
+            *(f"suspension {guard.suspension_id}" for guard in append.guards),
+            *(f"grant {grant_id}" for grant_id in count_grant_uses(self.projected.changes)),
+            *self.locks,
+        }
+
+    @property
+    def execution_ids(self) -> list[str]:
+        """The executions that nobody else changes before the commit."""
+        start, execution_id = self.append.start, self.append.execution.execution_id
+        return [execution_id] if start is None or start.after is None else [execution_id, start.after]
+
+
+def prepare(append: Append) -> PreparedAppend:
+    """Return the append as `write_appends` takes it. Raises `NotStorable` for a value that cannot be read back."""
+    return PreparedAppend(
+        append,
+        encode_events([recorded.event for recorded in append.recorded]),
+        project(append),
+        build_audit_entries(append.recorded, append.execution, append.policy),
+        project_holdings(append),
+        getrandbits(63),
+    )
+
+
+def write_appends(
+    transaction: SqlTransaction, appends: Sequence[PreparedAppend], times: Times, lease_s: float
+) -> list[Outcome]:
+    """Write the appends inside the open transaction. Return what became of each.
+
+    Refusals are `VersionConflict`, `LeaseLost`, `GuardFailed`, `GrantUsedUp`, `BudgetSpent`, `DuplicateEffect`,
+    `StartRefused` and `ThreadBusy`.
+    """
+    # All processes lock names and executions in the same order, so that two of them do not wait for each other.
+    for name in sorted({name for prepared in appends for name in prepared.locks}):
+        transaction.lock(name)
+    outcomes: dict[int, Outcome] = {}
+    rest = [*appends]
+    while rest:
+        clock = transaction.execute("times", times)
+        execution_ids = {execution_id for prepared in rest for execution_id in prepared.execution_ids}
+        rows = transaction.execute("lock_executions", (json.dumps([*execution_ids]),))
+        wave, rest = _split(rest)
+        inquiries = [_Inquiry(transaction, prepared, times[0]) for prepared in wave]
+        now, steady = clock.fetchall()[0]
+        by_id = {row.execution_id: row for row in (_Row(*values) for values in rows.fetchall())}
+        for inquiry in inquiries:
+            outcomes[inquiry.prepared.token] = inquiry.conclude(transaction, by_id, now, steady + lease_s)
+    return [outcomes[prepared.token] for prepared in appends]
+
+
+def _split(appends: Sequence[PreparedAppend]) -> tuple[list[PreparedAppend], list[PreparedAppend]]:
+    """Split into those that concern nothing that one before them concerns, and the others."""
+    if len(appends) == 1:
+        return [*appends], []
+    wave: list[PreparedAppend] = []
+    rest: list[PreparedAppend] = []
+    subjects = set[str]()
+    for prepared in appends:
+        (wave if subjects.isdisjoint(prepared.subjects) else rest).append(prepared)
+        subjects |= prepared.subjects
+    return wave, rest
+
+
+class _Row(NamedTuple):
+    """The columns of an execution that an append compares or keeps."""
+
+    execution_id: str
+    number: int
+    status: str = "new"
+    version: int = 0
+    owner: str | None = None
+    fence: int = 0
+    leased_until: float = 0.0
+
+
+class _Inquiry:
+    """What an append asked the database, whose answers are read when all appends have asked."""
+
+    def __init__(self, transaction: SqlTransaction, prepared: PreparedAppend, now: float | None) -> None:
+        append, execute = prepared.append, transaction.execute
+        first = append.expected_version + 1
+        self.prepared = prepared
+        self._number = None if append.expected_version else execute("next_number")
+        self._stored = (
+            execute("find_append", (append.execution.execution_id, first, prepared.token))
+            if prepared.is_repeated
+            else None
+        )
+        self._conditions = _ask(transaction, prepared, now)
+
+    def conclude(
+        self, transaction: SqlTransaction, executions: Mapping[str, _Row], now: float, leased_until: float
+    ) -> Outcome:
+        """Check everything, then write everything."""
+        append = self.prepared.append
+        row = executions.get(append.execution.execution_id)
+        if row is not None and self._stored is not None and self._stored.fetchone() is not None:
+            lease = Lease(row.execution_id, append.owner, row.fence) if append.acquire else None
+            return None if append.release else append.lease or lease
+        # All of them, because a cursor of SQLite that has rows left keeps the transaction's view of the file.
+        answers = [cursor.fetchall() for cursor, _ in self._conditions]
+        number = None if self._number is None else self._number.fetchall()[0][0]
+        try:
+            for rows, (_, check) in zip(answers, self._conditions, strict=True):
+                check(rows, now)
+            check_version(append, row)
+        except PlanwardenError as refusal:
+            return refusal
+        if row is None:
+            assert number is not None
+            row = _Row(append.execution.execution_id, number)
+        return _write(transaction, self.prepared, row, now, leased_until)
+
+
+def _ask(transaction: SqlTransaction, prepared: PreparedAppend, now: float | None) -> list[Condition]:
+    """Return all conditions but those of the execution's own row, in the order in which they are checked."""
+    append, execute = prepared.append, transaction.execute
+    execution, start, changes = append.execution, append.start, prepared.projected.changes
+    conditions: list[Condition] = [
+        (execute("read_guarded", (guard.suspension_id,)), partial(_check_guard, guard)) for guard in append.guards
+    ]
+    if start is not None and start.key is not None:
+        conditions.append((execute("find_start", (execution.principal, start.key)), _check_key))
+    if start is not None and start.after is not None:
+        conditions.append((execute("thread_end", (execution.thread_id,)), partial(_check_thread_end, start)))
+    if start is not None and start.plan is not None and start.is_only:
+        cursor = execute("unfinished_plan", (start.plan, execution.principal))
+        conditions.append((cursor, partial(_check_plan, start.plan)))
+    if changes and (uses := count_grant_uses(changes)):
+        for grant_id, count in sorted(uses.items()):
+            conditions.append((execute("find_grant", (grant_id,)), partial(_check_grant, grant_id, count)))
+    if prepared.holdings is not None:
+        conditions += ask_holdings(transaction, prepared.holdings, now)
+    goes_on = changes and isinstance(changes[-1], ExecutionEnded) and changes[-1].goes_on
+    if goes_on or not append.expected_version:
+        conditions.append((execute("unfinished_of_thread", (execution.thread_id,)), partial(_check_thread, append)))
+    return conditions
+
+
+def _check_guard(guard: Guard, rows: Rows, now: float) -> None:
+    if not rows or rows[0][0] != "pending" or rows[0][1] != guard.digest:
+        raise GuardFailed(f"suspension {guard.suspension_id!r} is no longer pending in that revision")
+    expires_at = rows[0][2]
+    passed = expires_at is not None and expires_at <= now
+    if guard.deadline != "any" and passed != (guard.deadline == "passed"):
+        raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
+
+
+def _check_key(rows: Rows, now: float) -> None:
+    if rows:
+        raise KeyUsed
+
+
+def _check_thread_end(start: StartRequest, rows: Rows, now: float) -> None:
+    if not rows or tuple(rows[0]) != (start.after, start.after_version):
+        raise ThreadMovedOn
+
+
+def _check_plan(plan: str, rows: Rows, now: float) -> None:
+    for execution_id, thread_id, key in rows:
+        raise PlanUnfinished(execution_id, thread_id, key, plan)
+
+
+def _check_grant(grant_id: str, count: int, rows: Rows, now: float) -> None:
+    grant = read_grant(rows[0]) if rows else None
+    if grant is None or not is_open(grant, now) or count_uses_left(grant, now) < count:
+        raise GrantUsedUp(grant_id)
+
+
+def _check_thread(append: Append, rows: Rows, now: float) -> None:
+    """A thread has at most one unfinished execution."""
+    if rows and rows[0][0] != append.execution.execution_id:
+        raise ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
+
+
+def check_version(append: Append, row: _Row | None) -> None:
+    """Raise unless the writer knows the newest event and still has the lease, if it had one, or can have it."""
+    execution_id, lease = append.execution.execution_id, append.lease
+    if row is None:
+        if append.expected_version:
+            raise VersionConflict(f"execution {execution_id!r} does not exist")
+        return
+    if not append.expected_version:
+        raise VersionConflict(f"execution {execution_id!r} exists already")
+    if lease is not None and not has_lease(row, lease):
+        raise LeaseLost(f"execution {execution_id!r} is owned by another process")
+    if row.version != append.expected_version:
+        raise VersionConflict(f"execution {execution_id!r} has grown to version {row.version}")
+    if lease is None and append.acquire and row.owner is not None:
+        raise LeaseLost(f"execution {execution_id!r} is owned by another process")
+
+
+def has_lease(row: _Row, lease: Lease) -> bool:
+    """Return False when another process has taken the execution over, or the lease was given up."""
+    return row.owner == lease.owner and row.fence == lease.fence
+
+
+def _write(
+    transaction: SqlTransaction, prepared: PreparedAppend, row: _Row, now: float, leased_until: float
+) -> Lease | None:
+    append, execute, number = prepared.append, transaction.execute, row.number
+    first, at = append.expected_version + 1, append.recorded[0].at
+    lease = _write_row(transaction, prepared, row, now, leased_until)
+    checksum = checksum_of(row.execution_id, first, float(at), prepared.body)
+    execute("add_events", (number, first, at, prepared.body, checksum, prepared.token))
+    if append.start is not None and append.start.key is not None:
+        execute("add_start", (append.execution.principal, append.start.key, number, append.start.request))
+    for change in prepared.projected.changes:
+        _write_change(transaction, number, at, change, now)
+    if prepared.holdings is not None:
+        write_holdings(transaction, prepared.holdings, now)
+    if prepared.entries:
+        transaction.add_audit(prepared.entries, at, append.policy)
+    for artifact in append.artifacts:
+        execute("add_artifact", (number, artifact.artifact_id, artifact.media_type, artifact.data))
+    if append.notifications:
+        add_notifications(transaction, append.notifications, now)
+    return lease
+
+
+def _write_row(
+    transaction: SqlTransaction, prepared: PreparedAppend, row: _Row, now: float, leased_until: float
+) -> Lease | None:
+    """Create the execution or write its next version. Return the lease that the writer holds afterwards."""
+    append, execution = prepared.append, prepared.append.execution
+    lease = append.lease
+    if lease is None and append.acquire:
+        lease = Lease(row.execution_id, append.owner, row.fence + 1)
+    if lease is None:
+        ownership = row.owner, row.fence, row.leased_until
+    else:
+        ownership = (None, lease.fence, 0.0) if append.release else (lease.owner, lease.fence, leased_until)
+    progress = prepared.projected.progress
+    counts = (None, None) if progress is None else (progress.step_count, progress.steps_done)
+    values = execution.version, now, *counts, *ownership
+    ended_at = now if execution.is_finished else None
+    if not append.expected_version:
+        plan = None if append.start is None or execution.is_finished else append.start.plan
+        names = execution.execution_id, execution.thread_id, execution.principal, plan
+        transaction.execute("create_execution", (row.number, *names, execution.status, ended_at, *values))
+    else:
+        if execution.status != row.status or execution.is_finished:
+            transaction.execute("change_status", (row.number, execution.status, ended_at))
+        transaction.execute("extend_execution", (row.number, *values))
+    return None if append.release else lease
+
+
+def _write_change(transaction: SqlTransaction, number: int, at: float, change: RowChange, now: float) -> None:
+    execute = transaction.execute
+    match change:
+        case SuspensionOpened(question=question):
+            names = question.suspension_id, number, question.addressee
+            values = RISKS.index(question.risk), question.digest, at, question.expires_at, change.alarm_at
+            execute("open_suspension", (*names, *values))
+        case SuspensionRowRevised(question=question):
+            values = question.digest, RISKS.index(question.risk), question.expires_at, change.alarm_at
+            execute("revise_suspension", (*values, question.suspension_id))
+        case SuspensionRowReminded():
+            execute("remind_suspension", (change.alarm_at, change.suspension_id))
+        case SuspensionClosed():
+            execute("answer_suspension", (change.status, change.at, change.suspension_id))
+        case PendingWithdrawn():
+            execute("withdraw_suspensions", (change.at, number))
+        case GrantUsed():
+            execute("use_grant", (change.grant_id, day_of(now)))
+        case SynopsisWritten():
+            execute("write_synopsis", (number, *list_values(change.synopsis)))
+        case ExecutionEnded():
+            if change.goes_on or change.fault:
+                execute("write_fault", (change.fault, number))
