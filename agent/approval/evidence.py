@@ -90,8 +90,6 @@ def _was_named(asked: SuspensionState, call: Call, event: ev.ToolCallIntended) -
     if question.call_id == call.call_id:
         return canonical_json(question.arguments) == wanted
     return any(
-        (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
-        and covered.call_id in ("", call.call_id)
-        and canonical_json(covered.arguments) == wanted
+        covered.is_about(call.step_id, call.tool_name, call.call_id) and canonical_json(covered.arguments) == wanted
         for covered in asked.covered
     )

@@ -63,8 +63,6 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Why it would fail now: its tool is not available, does not take the arguments, or a rule denies it."""
     rule: ev.MatchedRule | None = None
     """The operator's rule that decides about it."""
-    is_for_all_rows: bool = False
-    """It stands for the calls of a loop, about which one question asks."""
 
 
 def forecast_calls(
@@ -261,12 +259,11 @@ def _find_question_for_rows(
     if is_confirmed or may_be_granted or definition.is_blocking or requirement.needs is None:
         return None
     return {
-        "asks": "approval",
+        "asks": "batch",
         "needs": requirement.needs,
         "quorum": requirement.quorum,
         "risk": requirement.risk,
         "has_changed": has_changed,
-        "is_for_all_rows": True,
     }
 
 

@@ -67,7 +67,6 @@ def ask_what_tool_asks(
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind=_kind_of(suspend),
-        addressee=suspend.addressee,
         message=suspend.message,
         step_id=call.step_id,
         call_id=call.call_id,
@@ -111,7 +110,6 @@ def ask_approval(
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="approval",
-        addressee="human",
         message=execution.steps[call.step_id].step.description[:MESSAGE_CHARS],
         step_id=call.step_id,
         call_id=call.call_id,
@@ -165,7 +163,6 @@ def ask_what_happened(
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="reconcile",
-        addressee="human",
         message=execution.steps[call.step_id].step.description[:MESSAGE_CHARS],
         step_id=call.step_id,
         call_id=call.call_id,
@@ -195,7 +192,6 @@ def ask_next_attempt(
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="wait",
-        addressee="clock",
         message=f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next",
         step_id=call.step_id,
         call_id=call.call_id,
@@ -223,7 +219,6 @@ def wait_for_model(
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="wait",
-        addressee="clock",
         message=f"waits for the provider before attempt {attempt}",
         step_id=step_id,
         expires_at=until,
@@ -356,7 +351,7 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
 
 def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
     """The decision as the result of the call that asked: the shape of `decision` on the wire, without empty fields."""
-    if question.kind == "wait":
+    if question.addressee == "clock":
         return {"waited": True}
     found: dict[str, JsonValue] = {"approved": decision.approved}
     if decision.reason is not None:

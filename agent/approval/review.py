@@ -37,7 +37,6 @@ def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspen
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="review",
-        addressee="human",
         message=_quote_agent(execution),
         risk="confirm",
         needs=context.policy.for_risk("confirm").needs,
@@ -84,7 +83,7 @@ def _describe(
 ) -> Iterator[str]:
     asking = [call for call in forecast if call.asks is not None and call.asks != "wait"]
     yield f"{len(execution.steps)} step(s); {len(asking)} call(s) will ask a person."
-    if rows := [call.step_id for call in asking if call.is_for_all_rows]:
+    if rows := [call.step_id for call in asking if call.asks == "batch"]:
         yield f"There will be one question for all rows of {_name(rows)}."
     for risk in ("dangerous", "critical"):
         if named := [call.tool_name for call in forecast if call.risk == risk]:

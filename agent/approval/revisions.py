@@ -28,8 +28,6 @@ from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of
 from planwarden.agent.ports.policy import Requirement, describe_denial
 
 MAX_PLACE_DIGITS = 5
-RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input", "reconcile")
-"""Questions whose answer may let a call run."""
 
 
 def revise_stale_question(
@@ -40,10 +38,10 @@ def revise_stale_question(
     None when the question still says what would run, and for questions that release no call.
     """
     tools, policy = context.tools, context.policy
-    if question.is_batch:
+    if question.kind == "batch":
         return _revise_stale_rows(context, execution, question)
     definition = tools.get(question.tool_name or "")
-    if definition is None or question.call_id is None or question.kind not in RELEASING:
+    if definition is None or question.call_id is None or question.traits.releases is None:
         return None
     covers = tuple(update_covered_call(context, covered) for covered in question.covers)
     covered_now = tuple(covered for covered, _ in covers)
@@ -60,7 +58,7 @@ def revise_stale_question(
     else:
         # Any other difference was made in the store: then the digest does not fit, and nothing will run.
         return None
-    least: tuple[Risk, ...] = () if question.kind == "approval" else ("confirm",)
+    least: tuple[Risk, ...] = () if question.traits.releases == "call" else ("confirm",)
     asked = context.find_requirement(definition, question.arguments or {})
     # No rule was written for a definition that changed.
     own: tuple[Risk, ...] = (definition.risk,) if definition.digest != question.definition_digest else ()
@@ -125,7 +123,7 @@ def revise_arguments(
     """
     if question.asker:
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
-    if question.is_batch:
+    if question.kind == "batch":
         return _revise_rows(context, execution, question, arguments, editor)
     if is_of_host(question.tool_name or ""):
         raise EditRefused("the host makes this call itself, as it is; reject it, with a reason that the model reads")

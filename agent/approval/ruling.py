@@ -129,8 +129,7 @@ def _build_caller_events(
     if answer.approved is False and answer.content is None:
         decision = ev.RecordedDecision(approved=False, reason=answer.reason)
         return (_build_decided(question, decision, authority),)
-    purposes: dict[str, ev.Purpose] = {"plan": "plan", "synthesis": "synthesize"}
-    purpose = purposes.get(question.kind, "step")
+    purpose = question.traits.purpose or "step"
     replied = build_reply_events(
         read_reply(purpose, answer.content),
         purpose=purpose,
@@ -230,7 +229,7 @@ def _check_approval(question: ev.Question, answer: Decision) -> None:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
         )
-    if question.is_batch:
+    if question.kind == "batch":
         check_chosen_rows(question, answer.content)
     if question.form is not None:
         check_form(question.form, answer.content)
@@ -254,7 +253,7 @@ def _edit(
 
 def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, JsonValue] | None:
     """The edited arguments as they run: of one call, or of the edited rows by their places."""
-    if not final.is_batch:
+    if final.kind != "batch":
         return final.arguments
     return {place: final.covers[int(place)].arguments for place in answer.modified_args or {}}
 

@@ -41,7 +41,7 @@ def describe_change(
         case ToolDefinition():
             when, before = "while it was called", since
         case ev.Question():
-            when = "after it was approved" if since.kind == "approval" else "since it was asked about"
+            when = "after it was approved" if since.traits.is_about_calls else "since it was asked about"
             before = context.tools.earlier(since.definition_digest)
         case None:
             when = "since the plan was accepted"
@@ -53,6 +53,6 @@ def _has_shown(approved: SuspensionState, definition: ToolDefinition) -> bool:
     """True when the question was about the tool as it is now, by itself or among the calls that it covers."""
     question = approved.question
     shown = [(covered.tool_name, covered.definition_digest) for covered in approved.covered]
-    if question.kind == "approval":
+    if question.traits.releases == "call":
         shown.append((question.tool_name or "", question.definition_digest))
     return (definition.name, definition.digest) in shown

@@ -464,16 +464,15 @@ class SuspensionState(FrozenStruct):
 
     @property
     def covered(self) -> tuple[ev.CoveredCall, ...]:
-        """The later calls that its approval lets through; of a review none, unless the answer says so."""
+        """The calls that its approval lets through besides its own: later ones, the chosen rows, and of a plan none
+        unless the answer says so."""
         if self.decision is None or not self.decision.approved:
             return ()
-        content = self.decision.content
+        question, content = self.question, self.decision.content
+        if question.rows:
+            return tuple(question.rows[place] for place in question.choose_rows(content))
         is_meant = isinstance(content, dict) and content.get("cover") is True
-        return self.question.covers if self.question.kind != "review" or is_meant else ()
-
-    @property
-    def awaits_review(self) -> bool:
-        return self.is_open and self.question.kind == "review"
+        return question.covers if question.kind != "review" or is_meant else ()
 
 
 class TokenUsage(FrozenStruct):
@@ -593,6 +592,10 @@ class ExecutionState(FrozenStruct):
             and not self.is_revised
             and not any(found.question.edits for found in self.suspensions.values())
         )
+
+    def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:
+        """Return those of one kind, oldest first."""
+        return [found for found in self.suspensions.values() if found.question.kind == kind]
 
     @property
     def open_suspensions(self) -> tuple[SuspensionState, ...]:

@@ -40,9 +40,6 @@ from planwarden.agent.core.tool import Effect, ToolDefinition, is_of_host
 from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.ports.toolbox import Toolbox
 
-ASKED_BY_TOOL: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "wait")
-"""Questions that a tool asked itself; a call that runs after one of these is resumed, not started."""
-
 
 class CallJob(msgspec.Struct, frozen=True, gc=False):
     """A call to perform once the events that announce it are committed."""
@@ -136,7 +133,7 @@ def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState
     for suspension_id in reversed(call.consumed):
         suspension = execution.suspensions[suspension_id]
         if suspension.question.kind != "reconcile":
-            is_own = suspension.question.call_id == call.call_id and suspension.question.kind in ASKED_BY_TOOL
+            is_own = suspension.question.call_id == call.call_id and suspension.question.traits.resumes_tool
             return suspension if is_own else None
     return None
 
