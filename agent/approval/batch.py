@@ -10,10 +10,11 @@ from itertools import chain, islice
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
 from planwarden.agent.approval.business_keys import find_duplicate, find_key, look_up
+from planwarden.agent.approval.calls import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.covering import name_call
 from planwarden.agent.approval.permits import list_confirmations
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
@@ -211,14 +212,7 @@ def _judge(
     requirement, now = verdict.requirement, context.clock.now()
     found = verdict.reason or requirement.found
     found = found or next(context.grants.explain_no_grant(execution, call, definition, now), None)
-    covered = ev.CoveredCall(
-        step_id=call.step_id,
-        tool_name=call.tool_name,
-        arguments=arguments,
-        definition_digest=definition.digest,
-        call_id=call.call_id,
-    )
-    return _Row(covered, definition, requirement, found)
+    return _Row(name_call(execution, call, definition, arguments), definition, requirement, found)
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:

@@ -30,7 +30,7 @@ from planwarden.agent.core.actions import (
 from planwarden.agent.core.decide import decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import FINISHED, TRANSITIONS, ExecutionState, ExecutionStatus, SuspensionState
+from planwarden.agent.core.state import FINISHED, TRANSITIONS, ExecutionState, ExecutionStatus
 from planwarden.agent.core.step_start import begin_step
 
 Key = tuple[Hashable, ...]
@@ -93,7 +93,8 @@ def _find_refusal(execution: ExecutionState, event: ev.Event, wanted: set[Key], 
         case ev.Suspended(question=question) if question.traits.purpose is not None:
             return _use_prompt(prompts, ("prompt", question.traits.purpose, question.step_id))
         case ev.ToolCallIntended(suspension_id=str(suspension_id)):
-            if not _releases(execution.suspensions.get(suspension_id), execution, event.call_id):
+            asked = execution.suspensions.get(suspension_id)
+            if asked is None or not asked.releases(execution.call(event.call_id)):
                 return f"call {event.call_id!r} consumes {suspension_id!r}, which is no answer that releases it"
         case _:
             pass
@@ -109,16 +110,6 @@ def _use_prompt(prompts: set[Key], key: Key) -> str | None:
         return "the installed planwarden would not have asked for this reply"
     prompts.discard(key)
     return None
-
-
-def _releases(found: SuspensionState | None, execution: ExecutionState, call_id: str) -> bool:
-    """Whether the answer lets the call run: an approval of it or of what covers it, or any answer for its asker."""
-    if found is None or found.decision is None:
-        return False
-    call, question = execution.call(call_id), found.question
-    if question.call_id == call_id:
-        return found.decision.approved or bool(question.asker)
-    return any(row.is_about(call.step_id, call.tool_name, call_id) for row in found.covered)
 
 
 def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:

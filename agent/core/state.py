@@ -462,6 +462,13 @@ class SuspensionState(FrozenStruct):
     def is_open(self) -> bool:
         return self.status == "pending"
 
+    def releases(self, call: Call) -> bool:
+        """Return whether the answer lets the call run: an approval of it or of what covers it, or any answer for the
+        one who asked through it."""
+        if self.question.call_id == call.call_id:
+            return self.decision is not None and (self.decision.approved or bool(self.question.asker))
+        return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)
+
     @property
     def covered(self) -> tuple[ev.CoveredCall, ...]:
         """The calls that its approval lets through besides its own: later ones, the chosen rows, and of a plan none

@@ -246,10 +246,7 @@ class Performer:
                     reply,
                     purpose=prompt.purpose,
                     step_id=prompt.step_id,
-                    tools=facts(),
-                    parsing=lookups.parsing,
-                    max_steps=self._max_steps,
-                    earlier=lookups.earlier,
+                    plans=lookups.build_plan_reader(facts(), self._max_steps, execution),
                 )
             except (ParsingNeeded, EarlierNeeded) as needed:
                 await self._lookups.read(needed, execution, lookups)

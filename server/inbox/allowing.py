@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.approval.assurance import can_decide
+from planwarden.agent.approval.answers import Authority, Decision, can_decide
 from planwarden.agent.approval.grants import is_same_version
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
 from planwarden.agent.core.state import ExecutionState

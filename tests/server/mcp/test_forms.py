@@ -32,6 +32,7 @@ QUESTION = Suspension(
     thread_id="t",
     execution_id="e",
     step_id="a",
+    addressee="human",
     kind="approval",
     message="tell Ann",
     tool_call=ToolCall(call_id="a:1", tool_name="send", arguments={"to": "Ann", "copies": 2}),
