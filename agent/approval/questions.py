@@ -248,18 +248,21 @@ def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
 
     A model's calls have none: they are refused.
     """
-    texts = ((call.tool_name, path, text) for call in calls for path, text in list_texts(call.proposed))
-    found = (f"{name}, {said}" for name, said in search(texts))
-    return tuple(f"{PLACEHOLDER}{said}." for said in islice(dict.fromkeys(found), MAX_PLACEHOLDERS))
+    sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
+    return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
 
 
 def drop_edited_placeholders(
     found: tuple[str, ...], calls: Iterable[tuple[str, dict[str, JsonValue]]]
 ) -> tuple[str, ...]:
     """Return what was found without the placeholders that edited `calls` do not hold any more."""
+    remaining = set(_find_placeholders(calls))
+    return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
+
+
+def _find_placeholders(calls: Iterable[tuple[str, dict[str, JsonValue]]]) -> Iterator[str]:
     texts = ((name, path, text) for name, arguments in calls for path, text in list_texts(arguments))
-    held = {f"{PLACEHOLDER}{name}, {said}." for name, said in search(texts)}
-    return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in held)
+    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts))
 
 
 def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[str]:
@@ -285,7 +288,7 @@ def _list_covered(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCa
 
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
     """What was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
-    return (*(known for known in question.found if known != sentence), sentence)[-MAX_FOUND:]
+    return (*(other for other in question.found if other != sentence), sentence)[-MAX_FOUND:]
 
 
 def _find_circumstances(
