@@ -136,8 +136,8 @@ def _rule_on_approval(
     worth = _find_worth(context, execution, final, answer, authority)
     if worth is None:
         # A plan is not edited by somebody who may not approve it.
-        kept = () if question.kind == "review" else revised
-        return Ruling(events=kept, guard=guard if kept else None, is_accepted=False)
+        edits = () if question.kind == "review" else revised
+        return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
     voters = set[str]() if revised else _find_voters(context, suspension, answer.content)
     if final.quorum > 1 and worth != "embedder":
         if policy.person(authority.principal) in voters:
