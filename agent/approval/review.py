@@ -28,7 +28,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, plan_to_json
-from planwarden.agent.core.plan_parsing import PlanReader
+from planwarden.agent.core.plan_parsing import PlanIntake
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import highest_risk
@@ -154,7 +154,7 @@ def edit_plan(
     question: ev.Question,
     answer: Decision,
     editor: Authority,
-    plans: PlanReader,
+    plans: PlanIntake,
 ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
     """The question about the plan as the answer has it, and the events of that edit; none for the same plan.
 
@@ -177,7 +177,7 @@ def edit_plan(
     return final, (edit, ev.SuspensionRevised(question=final, reason=reason))
 
 
-def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanReader) -> ev.PlanRevised | None:
+def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanIntake) -> ev.PlanRevised | None:
     """The plan that a person wrote instead, checked as any plan; None if it is the same plan.
 
     Raises:

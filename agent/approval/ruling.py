@@ -36,7 +36,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_parsing import PlanReader
+from planwarden.agent.core.plan_parsing import PlanIntake
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Guard
@@ -64,7 +64,7 @@ def rule_on_answer(
     answer: Decision,
     authority: Authority,
     *,
-    plans: PlanReader,
+    plans: PlanIntake,
     now: float,
 ) -> Ruling:
     """The events that the answer causes; `plans` reads a plan in it.
@@ -99,7 +99,7 @@ def rule_on_answer(
 
 
 def _build_caller_events(
-    question: ev.Question, answer: Decision, authority: Authority, plans: PlanReader
+    question: ev.Question, answer: Decision, authority: Authority, plans: PlanIntake
 ) -> tuple[ev.Event, ...]:
     purpose = question.traits.purpose or "step"
     replied = build_reply_events(
@@ -120,7 +120,7 @@ def _rule_on_approval(
     suspension: SuspensionState,
     answer: Decision,
     authority: Authority,
-    plans: PlanReader,
+    plans: PlanIntake,
     guard: Guard,
 ) -> Ruling:
     """An approval by a person, perhaps with edited arguments or an edited plan."""
@@ -189,7 +189,7 @@ def _edit(
     question: ev.Question,
     answer: Decision,
     authority: Authority,
-    plans: PlanReader,
+    plans: PlanIntake,
 ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
     """The question with the answer's arguments or its plan, and the events of that revision if they are different."""
     if question.kind == "review":

@@ -92,7 +92,7 @@ class PlanParsing:
             self._last = (request, error)
 
 
-class PlanReader(msgspec.Struct, frozen=True, kw_only=True):
+class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
     """Reads the plans that an answer or a reply has: what they are checked against, and who parses them."""
 
     tools: Mapping[str, ToolFacts]

@@ -15,7 +15,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan_parsing import PlanReader
+from planwarden.agent.core.plan_parsing import PlanIntake
 from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, STEPS_KEYS
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
@@ -42,7 +42,7 @@ def build_reply_events(
     *,
     purpose: ev.Purpose,
     step_id: str | None,
-    plans: PlanReader,
+    plans: PlanIntake,
     suspension_id: str | None = None,
 ) -> tuple[ev.Event, ...]:
     """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.

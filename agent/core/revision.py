@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, plan_to_json
-from planwarden.agent.core.plan_parsing import PlanReader
+from planwarden.agent.core.plan_parsing import PlanIntake
 
 MAX_OPERATIONS = 50
 _KEYS: dict[str, frozenset[str]] = {
@@ -57,7 +57,7 @@ def revise(
     patch: JsonValue,
     *,
     pending: Collection[str],
-    plans: PlanReader,
+    plans: PlanIntake,
     taken: Collection[str] = (),
 ) -> Revision:
     """Returns the plan after the patch, and the difference.

@@ -356,7 +356,7 @@ class Engine:
                     suspension_id,
                     answer,
                     authority,
-                    plans=lookups.build_plan_reader(self.tool_facts(), self._max_steps, state),
+                    plans=lookups.build_plan_intake(self.tool_facts(), self._max_steps, state),
                     now=now,
                 )
             except (EarlierNeeded, ParsingNeeded, PathsNeeded) as needed:

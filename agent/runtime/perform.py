@@ -246,7 +246,7 @@ class Performer:
                     reply,
                     purpose=prompt.purpose,
                     step_id=prompt.step_id,
-                    plans=lookups.build_plan_reader(facts(), self._max_steps, execution),
+                    plans=lookups.build_plan_intake(facts(), self._max_steps, execution),
                 )
             except (ParsingNeeded, EarlierNeeded) as needed:
                 await self._lookups.read(needed, execution, lookups)

@@ -318,7 +318,7 @@ class Transaction:
         context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
-        plans = self._lookups.build_plan_reader(context.facts(), context.max_steps, execution)
+        plans = self._lookups.build_plan_intake(context.facts(), context.max_steps, execution)
         try:
             plan, difference = revise(
                 execution.plan,
