@@ -1,4 +1,8 @@
-"""An answer as it arrives: what somebody decided, with which authority, and whether it has the right form."""
+"""An answer as it arrives: what somebody decided, whether their word counts, and whether it has the right form.
+
+A second person is somebody other than the owner of the execution. Whoever started it in a channel of the operator is
+not that: one person could start a critical call and approve it alone.
+"""
 
 from itertools import islice
 from typing import cast
@@ -13,21 +17,12 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import answer_form
 from planwarden.agent.core.replies import Reply, read_calls
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.ports.policy import Policy
 
 MAX_REASON_CHARS = 2_000
 MAX_CONTENT_BYTES = 1024 * 1024
 MAX_FAULTS = 5
-
-RECONCILE_FORM: dict[str, JsonValue] = {
-    "type": "object",
-    "required": ["happened"],
-    "properties": {
-        "happened": {"type": "boolean", "description": "Did the call take effect?"},
-        "result": {"description": "What it returned, if it happened."},
-    },
-    "additionalProperties": False,
-}
-"""The form of the answer to the question whether a call took effect."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +58,22 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 of the text that was shown; empty when the channel does not know it."""
     client_id: str | None = None
     """The OAuth client through which the principal came; None when there is none, or it is not known."""
+
+
+def can_decide(
+    policy: Policy, execution: ExecutionState, needs: ev.Needs | None, principal: str, assurance: ev.Assurance
+) -> ev.Assurance | None:
+    """Return what an approval by this person is worth in the execution; None when it is less than `needs`."""
+    owner, starter = execution.principal, execution.starter
+    if starter is not None and policy.person(starter.principal) == policy.person(principal):
+        owner = principal
+    return policy.worth(assurance, principal, owner, needs)
+
+
+def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bool:
+    """Return whether the person behind the principal has endorsed the question, and cannot answer differently."""
+    votes = suspension.endorsements if suspension.question.form is None else ()
+    return any(policy.person(vote.principal) == policy.person(principal) for vote in votes)
 
 
 def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:

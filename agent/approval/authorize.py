@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from planwarden.agent.approval.assurance import can_decide
+from planwarden.agent.approval.answers import can_decide
+from planwarden.agent.approval.calls import describe_change, has_changed_since_plan, has_changed_since_question
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.permits import Permit, Source, find_row
 from planwarden.agent.approval.questions import is_of_policy
-from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan, has_changed_since_question
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import Call, ExecutionState

@@ -10,11 +10,12 @@ from itertools import chain, islice
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
 from planwarden.agent.approval.business_keys import find_duplicate, find_key, look_up
+from planwarden.agent.approval.calls import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.permits import list_confirmations, read_chosen_rows
+from planwarden.agent.approval.covering import name_call
+from planwarden.agent.approval.permits import list_confirmations
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     describe_attempts,
@@ -78,8 +79,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
     approves = all(row.definition.on_timeout == "approve" for row in rows)
     question = ev.Question(
         suspension_id=context.ids.new(),
-        kind="approval",
-        addressee="human",
+        kind="batch",
         message=state.step.description[:MESSAGE_CHARS],
         step_id=state.step.step_id,
         tool_name=names.pop() if len(names) == 1 else None,
@@ -212,14 +212,7 @@ def _judge(
     requirement, now = verdict.requirement, context.clock.now()
     found = verdict.reason or requirement.found
     found = found or next(context.grants.explain_no_grant(execution, call, definition, now), None)
-    covered = ev.CoveredCall(
-        step_id=call.step_id,
-        tool_name=call.tool_name,
-        arguments=arguments,
-        definition_digest=definition.digest,
-        call_id=call.call_id,
-    )
-    return _Row(covered, definition, requirement, found)
+    return _Row(name_call(execution, call, definition, arguments), definition, requirement, found)
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
@@ -231,6 +224,6 @@ def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
         raise InvalidArguments(f"content must name the rows to approve, counted from 0, such as {EXAMPLE}")
     if not items:
         raise InvalidArguments("content.items names no row; a rejection leaves out all of them")
-    count, chosen = len(question.covers), read_chosen_rows(content)
-    if len({*chosen}) != len(items) or not all(0 <= index < count for index in chosen):
-        raise InvalidArguments(f"content.items must name each row once, from 0 to {count - 1}, such as {EXAMPLE}")
+    if len({*question.choose_rows(content)}) != len(items):
+        last = len(question.rows) - 1
+        raise InvalidArguments(f"content.items must name each row once, from 0 to {last}, such as {EXAMPLE}")

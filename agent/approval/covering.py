@@ -9,17 +9,18 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from planwarden.agent.approval.arguments import complete_arguments
+from planwarden.agent.approval.calls import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.folds.planned_calls import begin_loop
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.step_start import begin_step, find_items
-from planwarden.agent.core.tool import Risk
+from planwarden.agent.core.tool import Risk, ToolDefinition
 
 MAX_COVERED = 1_000
 """Calls that one confirmation covers; the others are asked about when their turn comes."""
@@ -77,14 +78,20 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     requirement = context.find_requirement(definition, arguments)
     if requirement.denied is not None:
         return None
-    covered = ev.CoveredCall(
-        step_id=planned.step_id,
-        tool_name=planned.tool_name,
+    return name_call(execution, planned, definition, arguments), requirement.effective_risk
+
+
+def name_call(
+    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
+) -> ev.CoveredCall:
+    """The call as a question about several calls names it; one of a loop by its id, too."""
+    return ev.CoveredCall(
+        step_id=call.step_id,
+        tool_name=call.tool_name,
         arguments=arguments,
         definition_digest=definition.digest,
-        call_id="" if execution.steps[planned.step_id].step.loop is None else planned.call_id,
+        call_id="" if execution.steps[call.step_id].step.loop is None else call.call_id,
     )
-    return covered, requirement.effective_risk
 
 
 def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:

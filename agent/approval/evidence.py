@@ -70,15 +70,10 @@ def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended
             yield f"call {call.call_id!r} ran without the decision that it waited for"
         return
     asked = execution.suspensions.get(event.suspension_id)
-    if asked is None or not _has_released(asked):
+    if asked is None or not asked.releases(call):
         yield f"call {call.call_id!r} ran on suspension {event.suspension_id!r}, which did not release it"
     elif not _was_named(asked, call, event):
         yield f"call {call.call_id!r} ran with other arguments than suspension {event.suspension_id!r} was about"
-
-
-def _has_released(asked: SuspensionState) -> bool:
-    """True when the answer let the call run; who asked for somebody else gets every answer."""
-    return asked.decision is not None and (asked.decision.approved or bool(asked.question.asker))
 
 
 def _was_named(asked: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
@@ -90,8 +85,6 @@ def _was_named(asked: SuspensionState, call: Call, event: ev.ToolCallIntended) -
     if question.call_id == call.call_id:
         return canonical_json(question.arguments) == wanted
     return any(
-        (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
-        and covered.call_id in ("", call.call_id)
-        and canonical_json(covered.arguments) == wanted
+        covered.is_about(call.step_id, call.tool_name, call.call_id) and canonical_json(covered.arguments) == wanted
         for covered in asked.covered
     )

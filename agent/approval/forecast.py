@@ -13,12 +13,11 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.approval.arguments import complete_arguments
-from planwarden.agent.approval.authorize import Allow, Deny, authorize
+from planwarden.agent.approval.authorize import Ask, Deny, authorize
+from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.permits import names_call
 from planwarden.agent.approval.questions import ask_what_tool_asks
-from planwarden.agent.approval.staleness import has_changed_since_plan
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError
 from planwarden.agent.core import events as ev
@@ -29,7 +28,7 @@ from planwarden.agent.core.references import PartsNeeded, list_sources
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.step_start import find_mismatch
 from planwarden.agent.core.tool import Risk, ToolDefinition
-from planwarden.agent.ports.policy import PathsNeeded, describe_denial
+from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
 _KNOWN = ("completed", "skipped")
 """Statuses of steps whose results are known: that there is none is known, too."""
@@ -63,8 +62,6 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Why it would fail now: its tool is not available, does not take the arguments, or a rule denies it."""
     rule: ev.MatchedRule | None = None
     """The operator's rule that decides about it."""
-    is_for_all_rows: bool = False
-    """It stands for the calls of a loop, about which one question asks."""
 
 
 def forecast_calls(
@@ -221,24 +218,18 @@ def _judge(
     suspend = context.tools.question(call.tool_name, arguments)
     if suspend is not None:
         question = ask_what_tool_asks(context, execution, call, definition, arguments, suspend).question
-        return {
-            "asks": question.kind,
-            "needs": question.needs,
-            "quorum": question.quorum,
-            "risk": question.risk,
-            "covers": question.covers,
-        }
+        return {**_describe_ask(question), "asks": question.kind, "covers": question.covers}
     verdict = authorize(context, execution, call, definition, arguments, taken=_count_uses(before))
     requirement = verdict.requirement
     if isinstance(verdict, Deny):
         return {"fault": describe_denial(requirement), "rule": requirement.rule}
-    if isinstance(verdict, Allow) and verdict.grant_id is not None:
+    if not isinstance(verdict, Ask) and verdict.grant_id is not None:
         return {"grant_id": verdict.grant_id}
-    found = {"needs": requirement.needs, "quorum": requirement.quorum}
-    if isinstance(verdict, Allow):
-        rule = {"risk": requirement.risk, "rule": requirement.rule}
-        return rule if requirement.needs is None else {**found, "asks": "confirmation"}
-    return {**found, "asks": "approval", "risk": requirement.risk, "rule": requirement.rule}
+    if isinstance(verdict, Ask):
+        return {**_describe_ask(requirement), "rule": requirement.rule}
+    if requirement.needs is None:
+        return {"risk": requirement.risk, "rule": requirement.rule}
+    return {"asks": "confirmation", "needs": requirement.needs, "quorum": requirement.quorum}
 
 
 def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
@@ -260,14 +251,11 @@ def _find_question_for_rows(
     requirement = find_requirement(definition, {})
     if is_confirmed or may_be_granted or definition.is_blocking or requirement.needs is None:
         return None
-    return {
-        "asks": "approval",
-        "needs": requirement.needs,
-        "quorum": requirement.quorum,
-        "risk": requirement.risk,
-        "has_changed": has_changed,
-        "is_for_all_rows": True,
-    }
+    return {**_describe_ask(requirement), "asks": "batch", "has_changed": has_changed}
+
+
+def _describe_ask(asked: Requirement | ev.Question) -> dict[str, object]:
+    return {"asks": "approval", "needs": asked.needs, "quorum": asked.quorum, "risk": asked.risk}
 
 
 def _find_likely_grant(

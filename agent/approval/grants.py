@@ -16,7 +16,7 @@ from itertools import islice
 
 import msgspec
 
-from planwarden.agent.approval.assurance import can_decide
+from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev

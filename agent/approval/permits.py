@@ -103,9 +103,9 @@ def find_row(
 
     It allows nothing where the person left it out, and where its answer cannot count any more.
     """
-    for suspension in reversed(tuple(execution.suspensions.values())):
+    for suspension in reversed(execution.find_suspensions("batch")):
         question = suspension.question
-        if question.step_id == call.step_id and question.is_batch and suspension.decision is not None:
+        if question.step_id == call.step_id and suspension.decision is not None:
             batch = _read_batch(context, execution, suspension)
             row = batch.rows.get(call.call_id)
             if row is None:
@@ -118,26 +118,15 @@ def find_row(
 
 
 def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
-    question, decision = suspension.question, suspension.decision
-    assert decision is not None
+    question = suspension.question
     cached = context.batches.get(question.suspension_id)
     if cached is not None and cached.suspension is suspension:
         return cached
     rows = {covered.call_id: covered for covered in question.covers}
-    ids = list(rows)
-    chosen = range(len(ids)) if decision.content is None else read_chosen_rows(decision.content)
-    approved = frozenset[str]()
-    if decision.approved:
-        approved = frozenset(ids[index] for index in chosen if 0 <= index < len(ids))
+    approved = frozenset(covered.call_id for covered in suspension.covered)
     counts = is_of_policy(question, context.policy) and is_intact(context, execution, suspension)
     batch = DecidedBatch(suspension, rows, approved, counts)
     if len(context.batches) >= MAX_CACHED:
         context.batches.clear()
     context.batches[question.suspension_id] = batch
     return batch
-
-
-def read_chosen_rows(content: JsonValue) -> list[int]:
-    """Return the places of the rows that the content of an approval names, counted from 0."""
-    items = content.get("items") if isinstance(content, dict) else None
-    return [item for item in items if type(item) is int] if isinstance(items, list) else []

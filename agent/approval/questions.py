@@ -7,19 +7,20 @@ and an approval digest over all of it. Any change makes a new revision with a ne
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
+import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import RECONCILE_FORM
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.approval.calls import describe_change
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_covered_calls, list_risks
-from planwarden.agent.approval.staleness import describe_change
 from planwarden.agent.common.canonical import canonical_json, digest
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import build_alarms
 from planwarden.agent.core.placeholders import list_texts, search
 from planwarden.agent.core.plan import plan_to_json
-from planwarden.agent.core.question import Alarm
+from planwarden.agent.core.question import Alarm, ArgumentEdit
 from planwarden.agent.core.retry_reuse import describe_earlier_runs
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState
 from planwarden.agent.core.step_control import RetryPolicy
@@ -36,6 +37,16 @@ CONDITION_CHARS = 200
 """Of each value and of each schema in a condition."""
 PLACEHOLDER = "A placeholder: "
 """How the sentences begin that say so."""
+RECONCILE_FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["happened"],
+    "properties": {
+        "happened": {"type": "boolean", "description": "Did the call take effect?"},
+        "result": {"description": "What it returned, if it happened."},
+    },
+    "additionalProperties": False,
+}
+"""The form of the answer to the question whether a call took effect."""
 HOW_TO_RECONCILE = (
     "Say that it happened, with its result; that it did not happen, to run it again; or reject, to give the step up."
 )
@@ -44,6 +55,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
     "rejected": "was rejected",
     "outcome_unknown": "ended without anybody knowing whether it happened",
 }
+POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
 """Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
 
@@ -57,37 +69,33 @@ def ask_what_tool_asks(
     suspend: Suspend,
 ) -> ev.Suspended:
     """The question that a tool asks itself."""
-    policy = context.policy
-    covers = list_covered_calls(context, execution, call) if _may_cover(definition, suspend) else ()
+    kind: ev.SuspensionKind = "delegated" if suspend.is_delegated else "confirmation"
+    if suspend.addressee == "clock":
+        kind = "wait"
+    elif suspend.form is not None and not suspend.is_delegated:
+        kind = "input"
+    question = _begin_question(context, call, definition, arguments, kind, suspend.message)
+    question = replace(question, resume_payload=suspend.resume_payload)
+    if kind == "wait":
+        return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
+    covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     asked = context.find_requirement(definition, arguments).risk
     risk = highest_risk("confirm", asked, *list_risks(covers), suspend.risk or "read")
-    required = policy.for_risk(risk)
-    is_clock = suspend.addressee == "clock"
-    wait_s, on_timeout = (suspend.timeout_s, "approve") if is_clock else _limit_wait(definition, suspend, risk)
-    question = ev.Question(
-        suspension_id=context.ids.new(),
-        kind=_kind_of(suspend),
-        addressee=suspend.addressee,
-        message=suspend.message,
-        step_id=call.step_id,
-        call_id=call.call_id,
-        tool_name=call.tool_name,
-        arguments=arguments,
-        definition_digest=definition.digest,
-        risk=None if is_clock else risk,
-        needs=None if is_clock else required.needs,
-        quorum=1 if is_clock else required.quorum,
-        expires_at=None if wait_s is None else context.clock.now() + wait_s,
+    required = context.policy.for_risk(risk)
+    wait_s, on_timeout = _limit_wait(definition, suspend, risk)
+    question = replace(
+        question,
+        risk=risk,
+        needs=required.needs,
+        quorum=required.quorum,
+        expires_at=_find_end(context, wait_s),
         on_timeout=on_timeout,
         form=suspend.form,
-        resume_payload=suspend.resume_payload,
         covers=tuple(covered for covered, _ in covers),
         asker=suspend.asker,
         releases=suspend.releases,
         undecidable=suspend.undecidable,
-        found=suspend.found
-        if is_clock
-        else (
+        found=(
             *describe_placeholders([call, *_list_covered(execution, covers)]),
             *_describe_conditions(execution, covers),
             *suspend.found,
@@ -95,6 +103,38 @@ def ask_what_tool_asks(
         ),
     )
     return open_question(context, execution, question)
+
+
+def _begin_question(
+    context: ApprovalContext,
+    call: Call,
+    definition: ToolDefinition,
+    arguments: dict[str, JsonValue] | None,
+    kind: ev.SuspensionKind,
+    message: str,
+) -> ev.Question:
+    """Return a question that says which call it is about, and nothing else yet."""
+    return ev.Question(
+        suspension_id=context.ids.new(),
+        kind=kind,
+        message=message,
+        step_id=call.step_id,
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        arguments=arguments,
+        definition_digest=definition.digest,
+    )
+
+
+def _find_end(context: ApprovalContext, wait_s: float | None) -> float | None:
+    return None if wait_s is None else context.clock.now() + wait_s
+
+
+def _wait_until(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question, until: float | None
+) -> ev.Suspended:
+    """Return the question to the clock, which answers yes when the time has come."""
+    return open_question(context, execution, replace(question, expires_at=until, on_timeout="approve"))
 
 
 def ask_approval(
@@ -107,21 +147,13 @@ def ask_approval(
     found: tuple[str, ...] = (),
 ) -> ev.Suspended:
     """The question whether the call may run with exactly these arguments; `found` is why it is asked now."""
-    wait_s = definition.answer_within_s
-    question = ev.Question(
-        suspension_id=context.ids.new(),
-        kind="approval",
-        addressee="human",
-        message=execution.steps[call.step_id].step.description[:MESSAGE_CHARS],
-        step_id=call.step_id,
-        call_id=call.call_id,
-        tool_name=call.tool_name,
-        arguments=arguments,
-        definition_digest=definition.digest,
+    message = execution.steps[call.step_id].step.description[:MESSAGE_CHARS]
+    question = replace(
+        _begin_question(context, call, definition, arguments, "approval", message),
         risk=requirement.risk,
         needs=requirement.needs,
         quorum=requirement.quorum,
-        expires_at=None if wait_s is None else context.clock.now() + wait_s,
+        expires_at=_find_end(context, definition.answer_within_s),
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
             *describe_placeholders([call]),
@@ -162,16 +194,9 @@ def ask_what_happened(
     late = (call.late_report,) if call.late_report else ()
     if call.origin:
         late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
-    question = ev.Question(
-        suspension_id=context.ids.new(),
-        kind="reconcile",
-        addressee="human",
-        message=execution.steps[call.step_id].step.description[:MESSAGE_CHARS],
-        step_id=call.step_id,
-        call_id=call.call_id,
-        tool_name=call.tool_name,
-        arguments=call.arguments,
-        definition_digest=definition.digest,
+    message = execution.steps[call.step_id].step.description[:MESSAGE_CHARS]
+    question = replace(
+        _begin_question(context, call, definition, call.arguments, "reconcile", message),
         risk=required.risk,
         needs=required.needs,
         quorum=required.quorum,
@@ -192,20 +217,9 @@ def ask_next_attempt(
     attempts: int,
 ) -> ev.Suspended:
     """The durable wait before the next attempt of a call that failed `attempts` times."""
-    question = ev.Question(
-        suspension_id=context.ids.new(),
-        kind="wait",
-        addressee="clock",
-        message=f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next",
-        step_id=call.step_id,
-        call_id=call.call_id,
-        tool_name=call.tool_name,
-        arguments=call.arguments,
-        definition_digest=definition.digest,
-        expires_at=context.clock.now() + retry.find_delay_s(attempts),
-        on_timeout="approve",
-    )
-    return open_question(context, execution, question)
+    message = f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next"
+    question = _begin_question(context, call, definition, call.arguments, "wait", message)
+    return _wait_until(context, execution, question, _find_end(context, retry.find_delay_s(attempts)))
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
@@ -223,13 +237,10 @@ def wait_for_model(
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="wait",
-        addressee="clock",
         message=f"waits for the provider before attempt {attempt}",
         step_id=step_id,
-        expires_at=until,
-        on_timeout="approve",
     )
-    return open_question(context, execution, question)
+    return _wait_until(context, execution, question, until)
 
 
 def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
@@ -237,18 +248,21 @@ def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
 
     A model's calls have none: they are refused.
     """
-    texts = ((call.tool_name, path, text) for call in calls for path, text in list_texts(call.proposed))
-    found = (f"{name}, {said}" for name, said in search(texts))
-    return tuple(f"{PLACEHOLDER}{said}." for said in islice(dict.fromkeys(found), MAX_PLACEHOLDERS))
+    sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
+    return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
 
 
 def drop_edited_placeholders(
     found: tuple[str, ...], calls: Iterable[tuple[str, dict[str, JsonValue]]]
 ) -> tuple[str, ...]:
     """Return what was found without the placeholders that edited `calls` do not hold any more."""
+    remaining = set(_find_placeholders(calls))
+    return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
+
+
+def _find_placeholders(calls: Iterable[tuple[str, dict[str, JsonValue]]]) -> Iterator[str]:
     texts = ((name, path, text) for name, arguments in calls for path, text in list_texts(arguments))
-    held = {f"{PLACEHOLDER}{name}, {said}." for name, said in search(texts)}
-    return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in held)
+    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts))
 
 
 def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[str]:
@@ -274,7 +288,7 @@ def _list_covered(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCa
 
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
     """What was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
-    return (*(known for known in question.found if known != sentence), sentence)[-MAX_FOUND:]
+    return (*(other for other in question.found if other != sentence), sentence)[-MAX_FOUND:]
 
 
 def _find_circumstances(
@@ -310,53 +324,41 @@ def bind_question(context: ApprovalContext, execution: ExecutionState, question:
     )
 
 
+def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: ev.Question) -> ev.Question:
+    """The changed question as its next revision."""
+    return bind_question(context, execution, replace(changed, revision=changed.revision + 1))
+
+
+def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
+    """The edits with one more. Each argument is named once, so that their number is bounded."""
+    earlier = (
+        replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
+    )
+    edit = ArgumentEdit(
+        revision=question.revision + 1,
+        principal=editor.principal,
+        channel=editor.channel,
+        assurance=editor.assurance,
+        arguments=edited,
+    )
+    return (*(found for found in earlier if found.arguments), edit)
+
+
 def is_of_policy(question: ev.Question, policy: Policy) -> bool:
     """True when the question was asked under this policy."""
     return question.policy == policy.policy_digest[:POLICY_DIGITS]
 
 
 def compute_approval_digest(policy: str, execution: ExecutionState, question: ev.Question) -> str:
-    """The digest over everything that a decision is bound to, under the policy with the digest `policy`."""
-    facts: dict[str, JsonValue] = {
-        "owner": execution.principal,
-        "execution": execution.execution_id,
-        "step": question.step_id,
-        "call": question.call_id,
-        "revision": question.revision,
-        "kind": question.kind,
-        "tool": question.tool_name,
-        "definition": question.definition_digest,
-        "arguments": digest(question.arguments),
-        "form": None if question.form is None else digest(question.form),
-        "needs": [question.needs, question.quorum],
-        "covers": [
-            [covered.step_id, covered.tool_name, covered.definition_digest, digest(covered.arguments), covered.call_id]
-            for covered in question.covers
-        ],
-        "policy": policy,
-        "expires": [question.expires_at, question.on_timeout],
-    }
-    if question.edits:
-        facts["edits"] = [
-            [edit.revision, edit.principal, edit.channel, edit.assurance, list[JsonValue](edit.arguments)]
-            for edit in question.edits
-        ]
-    if question.rule is not None:
-        facts["rule"] = [question.rule.number, question.rule.words, list[JsonValue](question.rule.matched)]
-    if question.found:
-        facts["found"] = list[JsonValue](question.found)
-    if question.kind == "review" and execution.plan is not None:
-        facts["plan"] = digest(plan_to_json(execution.plan))
-    if question.asker:
-        # Somebody else asks: the answer is about the words of their question, and what they say that it releases.
-        facts["asker"] = [question.asker, digest(question.message), question.undecidable]
-        facts["releases"] = [[call.tool_name, digest(call.arguments)] for call in question.releases]
-    return digest(facts, context="approval/v1")
+    """The digest over all of the question, and of the plan under review, under the policy with the digest `policy`."""
+    asked = msgspec.to_builtins(replace(question, digest="", policy=policy), enc_hook=plain_value)
+    plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
+    return digest([execution.principal, execution.execution_id, asked, plan], context="approval/v1")
 
 
 def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
     """The decision as the result of the call that asked: the shape of `decision` on the wire, without empty fields."""
-    if question.kind == "wait":
+    if question.addressee == "clock":
         return {"waited": True}
     found: dict[str, JsonValue] = {"approved": decision.approved}
     if decision.reason is not None:
@@ -375,18 +377,6 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
         schedule = context.policy.schedule(question.tool_name or "")
         alarms = build_alarms(schedule, context.clock.now(), question.expires_at)
     return ev.Suspended(question=bind_question(context, execution, replace(question, alarms=alarms)))
-
-
-def _may_cover(definition: ToolDefinition, suspend: Suspend) -> bool:
-    return definition.is_blocking and suspend.addressee == "human"
-
-
-def _kind_of(suspend: Suspend) -> ev.SuspensionKind:
-    if suspend.addressee == "clock":
-        return "wait"
-    if suspend.is_delegated:
-        return "delegated"
-    return "input" if suspend.form is not None else "confirmation"
 
 
 def _limit_wait(definition: ToolDefinition, suspend: Suspend, risk: Risk) -> tuple[float | None, OnTimeout]:

@@ -18,13 +18,11 @@ def rehearse_event(execution: ExecutionState, call: Call, event: ev.Event) -> It
     if not isinstance(event, ev.Suspended):
         yield event
         return
-    if not event.question.is_batch:
+    if not event.question.rows:
         yield rehearse_question(execution, call, event.question)
-        return
-    for row in event.question.covers:
-        about = replace(
-            event.question, arguments=row.arguments, definition_digest=row.definition_digest, covers=(), found=()
-        )
+    for row in event.question.rows:
+        about = replace(event.question, kind="approval", covers=(), found=())
+        about = replace(about, arguments=row.arguments, definition_digest=row.definition_digest)
         yield rehearse_question(execution, execution.call(row.call_id), about)
 
 

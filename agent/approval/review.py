@@ -5,26 +5,33 @@ start, and every call asks for itself as ever. A person who says so covers with 
 arguments are known already, exactly these; critical calls never are among them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.covering import list_risks, update_covered_call
 from planwarden.agent.approval.forecast import CallForecast, forecast_calls
-from planwarden.agent.approval.questions import add_finding, bind_question, open_question
+from planwarden.agent.approval.questions import (
+    POLICY_CHANGED,
+    add_edit,
+    add_finding,
+    bind_revision,
+    is_of_policy,
+    open_question,
+)
 from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier
+from planwarden.agent.core.fold import apply
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, plan_to_json
-from planwarden.agent.core.plan_parsing import PlanParsing
-from planwarden.agent.core.question import ArgumentEdit
+from planwarden.agent.core.plan import Plan, plan_to_json
+from planwarden.agent.core.plan_parsing import PlanIntake
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.tool import Risk, highest_risk
+from planwarden.agent.core.tool import highest_risk
 
 MAX_MESSAGE_CHARS = 20_000
 MAX_NAMED = 20
@@ -37,7 +44,6 @@ def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspen
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="review",
-        addressee="human",
         message=_quote_agent(execution),
         risk="confirm",
         needs=context.policy.for_risk("confirm").needs,
@@ -84,7 +90,7 @@ def _describe(
 ) -> Iterator[str]:
     asking = [call for call in forecast if call.asks is not None and call.asks != "wait"]
     yield f"{len(execution.steps)} step(s); {len(asking)} call(s) will ask a person."
-    if rows := [call.step_id for call in asking if call.is_for_all_rows]:
+    if rows := [call.step_id for call in asking if call.asks == "batch"]:
         yield f"There will be one question for all rows of {_name(rows)}."
     for risk in ("dangerous", "critical"):
         if named := [call.tool_name for call in forecast if call.risk == risk]:
@@ -113,19 +119,18 @@ def revise_stale_review(
 ) -> tuple[ev.Question, str] | None:
     """The next revision and why, when it no longer says what the plan will ask or cover; None when it does."""
     now = _look_again(context, execution, question)
-    is_same_policy = question.policy == bind_question(context, execution, question).policy
-    if is_same_json(now.covers, question.covers) and is_same_policy:
+    if not is_of_policy(question, context.policy):
+        reason = POLICY_CHANGED
+    elif not is_same_json(now.covers, question.covers):
+        reason = "what the plan will ask changed after it was shown"
+    else:
         return None
-    reason = "what the plan will ask changed after it was shown" if is_same_policy else "the operator's policy changed"
-    changed = replace(now, revision=question.revision + 1, edits=question.edits)
-    changed = replace(changed, found=add_finding(changed, f"{reason[:1].upper()}{reason[1:]}."))
-    return bind_question(context, execution, changed), reason
+    changed = replace(now, found=add_finding(now, f"{reason[:1].upper()}{reason[1:]}."))
+    return bind_revision(context, execution, changed), reason
 
 
 def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
     """The edited plan, if the answer has one, and whether it covers the known calls. Raises `InvalidArguments`."""
-    if answer.approved is None:
-        raise InvalidArguments("the decision does not say whether it is approved")
     content = {} if answer.content is None else answer.content
     if not isinstance(content, dict) or content.keys() - {*_KEYS} or answer.modified_args is not None:
         raise InvalidArguments(f"a review takes no other content than {_EXAMPLE}")
@@ -139,35 +144,50 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
 
 def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
     """The assurance that covering the question's calls needs, as the policy is now."""
-    definitions = [(context.tools.get(covered.tool_name), covered) for covered in question.covers]
-    risks: list[Risk] = [
-        "dangerous" if definition is None else context.find_requirement(definition, covered.arguments).effective_risk
-        for definition, covered in definitions
-    ]
+    risks = list_risks(update_covered_call(context, covered) for covered in question.covers)
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs
 
 
 def edit_plan(
+    context: ApprovalContext,
     execution: ExecutionState,
-    document: dict[str, JsonValue],
-    *,
-    tools: Mapping[str, ToolFacts],
-    parsing: PlanParsing,
-    max_steps: int,
-    earlier: Earlier,
-) -> ev.PlanRevised | None:
+    question: ev.Question,
+    answer: Decision,
+    editor: Authority,
+    plans: PlanIntake,
+) -> tuple[ev.Question, tuple[ev.Event, ...]]:
+    """The question about the plan as the answer has it, and the events of that edit; none for the same plan.
+
+    Raises:
+        InvalidPlan, LimitExceeded, EarlierNeeded, ParsingNeeded: as `plans.read`.
+    """
+    document, _ = read_review(answer)
+    edit = None if document is None else _read_edit(execution, document, plans)
+    if edit is None:
+        return question, ()
+    edited = apply(execution, edit, context.clock.now())
+    names = tuple(dict.fromkeys((*edit.added, *edit.changed, *edit.removed, *edit.moved)))
+    shown = replace(
+        _look_again(context, edited, question),
+        message=_quote_agent(edited),
+        edits=add_edit(question, names, editor),
+    )
+    final = bind_revision(context, edited, shown)
+    reason = f"plan edited by {editor.principal} through {editor.channel}"
+    return final, (edit, ev.SuspensionRevised(question=final, reason=reason))
+
+
+def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanIntake) -> ev.PlanRevised | None:
     """The plan that a person wrote instead, checked as any plan; None if it is the same plan.
 
     Raises:
-        InvalidPlan, LimitExceeded, EarlierNeeded, ParsingNeeded: as `parsing.parse`; also if its inputs or a step
-            that began differ.
+        InvalidPlan: also if its inputs or a step that began differ.
     """
     before = execution.plan
     assert before is not None
     # What the person left out stays as it is.
     kept = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
-    known: Earlier = {**earlier, **execution.earlier}
-    plan, _ = parsing.parse({**document, **kept}, author="caller", tools=tools, max_steps=max_steps, earlier=known)
+    plan, _ = plans.read({**document, **kept}, author="caller")
     if not is_same_json(plan.inputs, before.inputs):
         raise InvalidPlan("the plan was given its inputs before, so 'inputs' cannot be edited; leave it as it is")
     after = {step.step_id: step for step in plan.steps}
@@ -180,8 +200,8 @@ def edit_plan(
         step_id="",
         plan=plan,
         **_find_differences(before, plan),
-        pins=build_pins(plan, tools),
-        earlier=tuple(found for found in list_earlier_results(plan, known) if found.reference not in execution.earlier),
+        pins=build_pins(plan, plans.tools),
+        earlier=plans.list_results(plan, execution.earlier),
     )
 
 
@@ -195,26 +215,3 @@ def _find_differences(before: Plan, after: Plan) -> dict[str, tuple[str, ...]]:
         "removed": tuple(name for name in old if name not in new),
         "moved": tuple(name for name, other in zip(now, was, strict=True) if name != other),
     }
-
-
-def show_edited_plan(
-    context: ApprovalContext, execution: ExecutionState, question: ev.Question, edit: ev.PlanRevised, editor: Authority
-) -> ev.Question:
-    """The next revision of the question, about the edited plan; `execution` has that plan."""
-    names = tuple(dict.fromkeys((*edit.added, *edit.changed, *edit.removed, *edit.moved)))
-    changed = replace(
-        _look_again(context, execution, question),
-        message=_quote_agent(execution),
-        revision=question.revision + 1,
-        edits=(
-            *question.edits,
-            ArgumentEdit(
-                revision=question.revision + 1,
-                principal=editor.principal,
-                channel=editor.channel,
-                assurance=editor.assurance,
-                arguments=names,
-            ),
-        ),
-    )
-    return bind_question(context, execution, changed)

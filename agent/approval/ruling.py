@@ -5,23 +5,21 @@ answer is accepted once: the same answer again is recognised, a different one is
 conditions again in the transaction that records it.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
-from planwarden.agent.approval.assurance import can_decide
+from planwarden.agent.approval.answers import (
+    Authority,
+    Decision,
+    can_decide,
+    check_form,
+    check_size,
+    read_reply,
+)
 from planwarden.agent.approval.batch import check_chosen_rows
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
-from planwarden.agent.approval.review import (
-    edit_plan,
-    find_cover_needs,
-    read_review,
-    revise_stale_review,
-    show_edited_plan,
-)
+from planwarden.agent.approval.review import edit_plan, find_cover_needs, read_review, revise_stale_review
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
 from planwarden.agent.common.canonical import canonical_json, digest, is_same_json
 from planwarden.agent.common.errors import (
@@ -38,10 +36,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parsing import PlanParsing
+from planwarden.agent.core.plan_parsing import PlanIntake
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Guard
@@ -69,18 +64,15 @@ def rule_on_answer(
     answer: Decision,
     authority: Authority,
     *,
-    tools: Mapping[str, ToolFacts],
-    parsing: PlanParsing,
-    max_steps: int,
+    plans: PlanIntake,
     now: float,
-    earlier: Earlier | None = None,
 ) -> Ruling:
-    """The events that the answer causes; `tools` to `earlier` are for a plan in it, see `PlanParsing`.
+    """The events that the answer causes; `plans` reads a plan in it.
 
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
             LimitExceeded: nothing changes.
-        EarlierNeeded, ParsingNeeded: as `parsing.parse`.
+        EarlierNeeded, ParsingNeeded: as `plans.read`.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
@@ -97,83 +89,62 @@ def rule_on_answer(
             details={"revision": question.revision, "digest": question.digest},
         )
     guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
-    if question.addressee == "caller":
-        events = _build_caller_events(question, answer, authority, tools, parsing, max_steps, earlier)
-        return Ruling(events=events, guard=guard)
-    if question.kind == "review" and answer.approved is not False:
-        known: Earlier = {} if earlier is None else earlier
-        return _rule_on_review(
-            context,
-            execution,
-            question,
-            answer,
-            authority,
-            guard,
-            tools=tools,
-            parsing=parsing,
-            max_steps=max_steps,
-            earlier=known,
-        )
-    return _rule_on_person(context, execution, suspension, answer, authority, guard)
+    is_caller = question.addressee == "caller"
+    if answer.approved is False and not (is_caller and answer.content is not None):
+        decision = ev.RecordedDecision(approved=False, reason=answer.reason)
+        return Ruling(events=(_build_decided(question, decision, authority),), guard=guard)
+    if is_caller:
+        return Ruling(events=_build_caller_events(question, answer, authority, plans), guard=guard)
+    return _rule_on_approval(context, execution, suspension, answer, authority, plans, guard)
 
 
 def _build_caller_events(
-    question: ev.Question,
-    answer: Decision,
-    authority: Authority,
-    tools: Mapping[str, ToolFacts],
-    parsing: PlanParsing,
-    max_steps: int,
-    earlier: Earlier | None,
+    question: ev.Question, answer: Decision, authority: Authority, plans: PlanIntake
 ) -> tuple[ev.Event, ...]:
-    if answer.approved is False and answer.content is None:
-        decision = ev.RecordedDecision(approved=False, reason=answer.reason)
-        return (_build_decided(question, decision, authority),)
-    purposes: dict[str, ev.Purpose] = {"plan": "plan", "synthesis": "synthesize"}
-    purpose = purposes.get(question.kind, "step")
+    purpose = question.traits.purpose or "step"
     replied = build_reply_events(
         read_reply(purpose, answer.content),
         purpose=purpose,
         step_id=question.step_id,
-        tools=tools,
-        parsing=parsing,
-        max_steps=max_steps,
+        plans=plans,
         suspension_id=question.suspension_id,
-        earlier=earlier,
     )
     # The content itself is journalled as the model's reply; its digest recognises the same answer when it comes again.
     decided = _build_decided(question, ev.RecordedDecision(approved=True, content=digest(answer.content)), authority)
     return (decided, *replied)
 
 
-def _rule_on_person(
+def _rule_on_approval(
     context: ApprovalContext,
     execution: ExecutionState,
     suspension: SuspensionState,
     answer: Decision,
     authority: Authority,
+    plans: PlanIntake,
     guard: Guard,
 ) -> Ruling:
+    """An approval by a person, perhaps with edited arguments or an edited plan."""
     question, policy = suspension.question, context.policy
-    if answer.approved is False:
-        decision = ev.RecordedDecision(approved=False, reason=answer.reason)
-        return Ruling(events=(_build_decided(question, decision, authority),), guard=guard)
     _check_approval(question, answer)
-    stale = revise_stale_question(context, execution, question)
+    revise = revise_stale_review if question.kind == "review" else revise_stale_question
+    stale = revise(context, execution, question)
     if stale is not None:
         return _refuse_stale(question, *stale, guard)
-    final, revised = _edit(context, execution, question, answer, authority)
+    final, revised = _edit(context, execution, question, answer, authority, plans)
     if revised:
         _check_votes_stand(suspension, authority)
-    worth = can_decide(policy, execution, final.needs, authority.principal, authority.assurance)
+    worth = _find_worth(context, execution, final, answer, authority)
     if worth is None:
-        return Ruling(events=revised, guard=guard if revised else None, is_accepted=False)
+        # A plan is not edited by somebody who may not approve it.
+        edits = () if question.kind == "review" else revised
+        return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
     voters = set[str]() if revised else _find_voters(context, suspension, answer.content)
     if final.quorum > 1 and worth != "embedder":
         if policy.person(authority.principal) in voters:
             return Ruling(is_accepted=False)
         if len(voters) + 1 < final.quorum:
-            endorsed = _build_endorsed(final, answer, authority, worth)
+            about = _describe_answer(final, authority)
+            endorsed = ev.SuspensionEndorsed(assurance=worth, content=answer.content, **about)
             return Ruling(events=(*revised, endorsed), guard=guard, is_accepted=False)
     decision = ev.RecordedDecision(
         approved=True,
@@ -185,43 +156,15 @@ def _rule_on_person(
     return Ruling(events=(*revised, decided), guard=guard)
 
 
-def _rule_on_review(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    question: ev.Question,
-    answer: Decision,
-    authority: Authority,
-    guard: Guard,
-    *,
-    tools: Mapping[str, ToolFacts],
-    parsing: PlanParsing,
-    max_steps: int,
-    earlier: Earlier,
-) -> Ruling:
-    """An approval of a plan, perhaps of an edited one. Who may not approve it may not edit it either."""
-    document, covers = read_review(answer)
-    stale = revise_stale_review(context, execution, question)
-    if stale is not None:
-        return _refuse_stale(question, *stale, guard)
-    policy, final, events = context.policy, question, tuple[ev.Event, ...]()
+def _find_worth(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question, answer: Decision, authority: Authority
+) -> ev.Assurance | None:
+    """Return what the approval is worth; None when that is less than the question, or what it covers, needs."""
+    policy, covers = context.policy, question.kind == "review" and read_review(answer)[1]
     worth = can_decide(policy, execution, question.needs, authority.principal, authority.assurance)
-    if worth is None:
-        return Ruling(is_accepted=False)
-    if document is not None:
-        edit = edit_plan(execution, document, tools=tools, parsing=parsing, max_steps=max_steps, earlier=earlier)
-        if edit is not None:
-            edited = apply(execution, edit, context.clock.now())
-            final = show_edited_plan(context, edited, question, edit, authority)
-            reason = f"plan edited by {authority.principal} through {authority.channel}"
-            events = (edit, ev.SuspensionRevised(question=final, reason=reason))
-    if covers:
-        needs = find_cover_needs(context, final)
-        worth = can_decide(policy, execution, needs, authority.principal, authority.assurance)
-        if worth is None:
-            return Ruling(is_accepted=False)
-    decision = ev.RecordedDecision(approved=True, reason=answer.reason, content=answer.content)
-    decided = _build_decided(final, decision, replace(authority, assurance=worth))
-    return Ruling(events=(*events, decided), guard=guard)
+    if worth is None or not covers:
+        return worth
+    return can_decide(policy, execution, find_cover_needs(context, question), authority.principal, authority.assurance)
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
@@ -230,18 +173,28 @@ def _check_approval(question: ev.Question, answer: Decision) -> None:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
         )
-    if question.is_batch:
+    if question.kind == "batch":
         check_chosen_rows(question, answer.content)
     if question.form is not None:
         check_form(question.form, answer.content)
     elif answer.approved is None:
         raise InvalidArguments("the decision does not say whether it is approved")
+    if question.kind == "review":
+        read_review(answer)
 
 
 def _edit(
-    context: ApprovalContext, execution: ExecutionState, question: ev.Question, answer: Decision, authority: Authority
+    context: ApprovalContext,
+    execution: ExecutionState,
+    question: ev.Question,
+    answer: Decision,
+    authority: Authority,
+    plans: PlanIntake,
 ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
-    """The question with the answer's arguments, and the event of that revision if they are different."""
+    """The question with the answer's arguments or its plan, and the events of that revision if they are different."""
+    if question.kind == "review":
+        may_edit = _find_worth(context, execution, question, answer, authority) is not None
+        return edit_plan(context, execution, question, answer, authority, plans) if may_edit else (question, ())
     if answer.modified_args is None:
         return question, ()
     changed = revise_arguments(context, execution, question, answer.modified_args, authority)
@@ -254,9 +207,9 @@ def _edit(
 
 def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, JsonValue] | None:
     """The edited arguments as they run: of one call, or of the edited rows by their places."""
-    if not final.is_batch:
+    if not final.rows:
         return final.arguments
-    return {place: final.covers[int(place)].arguments for place in answer.modified_args or {}}
+    return {place: final.rows[int(place)].arguments for place in answer.modified_args or {}}
 
 
 def _check_votes_stand(suspension: SuspensionState, authority: Authority) -> None:
@@ -289,30 +242,20 @@ def _find_voters(context: ApprovalContext, suspension: SuspensionState, content:
     return {context.policy.person(vote.principal) for vote in votes}
 
 
-def _build_endorsed(
-    question: ev.Question, answer: Decision, authority: Authority, worth: ev.Assurance
-) -> ev.SuspensionEndorsed:
-    return ev.SuspensionEndorsed(
-        suspension_id=question.suspension_id,
-        assurance=worth,
-        channel=authority.channel,
-        principal=authority.principal,
-        digest=question.digest,
-        rendered=authority.rendered,
-        content=answer.content,
-    )
-
-
 def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authority: Authority) -> ev.SuspensionDecided:
-    return ev.SuspensionDecided(
-        suspension_id=question.suspension_id,
-        decision=decision,
-        assurance=authority.assurance,
-        channel=authority.channel,
-        principal=authority.principal,
-        digest=question.digest,
-        rendered=authority.rendered,
-    )
+    about = _describe_answer(question, authority)
+    return ev.SuspensionDecided(decision=decision, assurance=authority.assurance, **about)
+
+
+def _describe_answer(question: ev.Question, authority: Authority) -> dict[str, str]:
+    """What every answer records of the question and of who answers."""
+    return {
+        "suspension_id": question.suspension_id,
+        "channel": authority.channel,
+        "principal": authority.principal,
+        "digest": question.digest,
+        "rendered": authority.rendered,
+    }
 
 
 def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionState, answer: Decision) -> Ruling:

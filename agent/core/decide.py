@@ -93,10 +93,9 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
     if execution.model_error is not None:
         code, message = execution.model_error
         return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
-    plan_questions = [found for found in execution.suspensions.values() if found.question.kind == "plan"]
-    if any(found.is_open for found in plan_questions):
+    if (questions := execution.find_suspensions("plan")) and questions[-1].is_open:
         return _suspend(execution)
-    if plan_questions and (last := plan_questions[-1].decision) is not None and not last.approved:
+    if questions and (last := questions[-1].decision) is not None and not last.approved:
         return (RecordEvent(ev.ExecutionRejected()),)
     if len(execution.refusals) > 1:
         return (RecordEvent(ev.ExecutionFailed(code="invalid_plan", message=execution.refusals[-1])),)
@@ -105,8 +104,7 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
 
 def _decide_review(execution: ExecutionState) -> tuple[Action, ...]:
     """Nothing begins before a person has approved the plan as it is now."""
-    reviews = [found for found in execution.suspensions.values() if found.question.kind == "review"]
-    if reviews and reviews[-1].is_open:
+    if (reviews := execution.find_suspensions("review")) and reviews[-1].is_open:
         return _suspend(execution)
     if reviews and (last := reviews[-1].decision) is not None and not last.approved:
         return () if _has_running_call(execution) else (RecordEvent(ev.ExecutionRejected()),)
@@ -218,13 +216,11 @@ def _end_after_failed_call(state: StepState, call: Call) -> Action:
 
 def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action | None:
     """Reject the step if the caller refused to answer its prompt."""
-    for suspension in reversed(tuple(execution.suspensions.values())):
-        question, decision = suspension.question, suspension.decision
-        if question.kind == "step" and question.step_id == state.step.step_id:
-            if decision is not None and not decision.approved:
-                return reject_step(state.step.step_id, question.suspension_id, decision)
-            return None
-    return None
+    prompts = [found for found in execution.find_suspensions("step") if found.question.step_id == state.step.step_id]
+    decision = prompts[-1].decision if prompts else None
+    if decision is None or decision.approved:
+        return None
+    return reject_step(state.step.step_id, prompts[-1].question.suspension_id, decision)
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
@@ -318,10 +314,10 @@ def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
         return None
     if "synthesize" not in execution.options.given and find_final_text(execution) is not None:
         return None
-    questions = [found for found in execution.suspensions.values() if found.question.kind == "synthesis"]
-    if any(found.is_open for found in questions):
-        return _suspend(execution)
-    return _prompt_or_suspend(execution, "synthesize") if not questions else None
+    questions = execution.find_suspensions("synthesis")
+    if questions:
+        return _suspend(execution) if questions[-1].is_open else None
+    return _prompt_or_suspend(execution, "synthesize")
 
 
 def _suspend(execution: ExecutionState) -> tuple[Action, ...]:

@@ -35,7 +35,7 @@ def _list_edits(suspension: SuspensionState) -> Iterator[str]:
         if edit.assurance in MODEL:
             continue
         for path in edit.arguments:
-            place, _, name = path.partition("/") if question.is_batch else ("", "", path)
+            place, _, name = path.partition("/") if question.rows else ("", "", path)
             tool = (question.covers[int(place)].tool_name if place else question.tool_name) or ""
             before, after = (_find_arguments(found, place) for found in (first, question))
             row = f" (row {int(place) + 1})" if place else ""

@@ -26,11 +26,10 @@ from planwarden.agent.core.question import (
     Needs,
     Question,
     RecordedDecision,
-    SuspensionKind,
 )
+from planwarden.agent.core.suspension_kinds import Purpose, SuspensionKind
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk
 
-Purpose = Literal["plan", "step", "synthesize"]
 ValidationStatus = Literal["passed", "failed", "skipped"]
 Budget = Literal["modelTokens", "toolCalls", "seconds", "modelPatience"]
 ToolMode = Literal["strict", "flexible"]

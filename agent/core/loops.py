@@ -29,10 +29,7 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
 
 def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
     """Whether a person is asked about many calls of the step."""
-    return any(
-        found.is_open and found.question.step_id == step_id and found.question.is_batch
-        for found in execution.suspensions.values()
-    )
+    return any(found.is_open and found.question.step_id == step_id for found in execution.find_suspensions("batch"))
 
 
 def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
@@ -62,9 +59,9 @@ def _list_current(state: StepState) -> list[Call]:
 
 def _find_rejection(execution: ExecutionState, state: StepState) -> tuple[str, ev.RecordedDecision] | None:
     """The question about the loop's calls to which the answer was no, and that answer."""
-    for suspension in execution.suspensions.values():
+    for suspension in execution.find_suspensions("batch"):
         question, decision = suspension.question, suspension.decision
-        if question.step_id == state.step.step_id and question.is_batch and decision and not decision.approved:
+        if question.step_id == state.step.step_id and decision and not decision.approved:
             return question.suspension_id, decision
     return None
 

@@ -4,15 +4,17 @@ A judgement that needs a large plan raises `ParsingNeeded`. Whoever runs it pars
 with the same `PlanParsing`, which then has the plan or its faults.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 from planwarden.agent.common.canonical import digest, exceeds
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.plan import Author, Plan, ToolFacts
+from planwarden.agent.core.plan import Author, Plan, ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_parser import parse_plan
 
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
@@ -88,3 +90,23 @@ class PlanParsing:
             self._last = (request, parse())
         except (InvalidPlan, LimitExceeded, EarlierNeeded) as error:
             self._last = (request, error)
+
+
+class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads the plans that an answer or a reply has: what they are checked against, and who parses them."""
+
+    tools: Mapping[str, ToolFacts]
+    max_steps: int
+    parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
+    earlier: Earlier | None = None
+    """Results of earlier executions, as far as they were looked up."""
+
+    def read(self, document: JsonValue, *, author: Author, known: Plan | None = None) -> Parsed:
+        """Return and raise what `PlanParsing.parse` does."""
+        return self.parsing.parse(
+            document, author=author, tools=self.tools, max_steps=self.max_steps, earlier=self.earlier, known=known
+        )
+
+    def list_results(self, plan: Plan, known: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
+        """Return what a plan that was read takes from earlier executions and is not known yet."""
+        return tuple(found for found in list_earlier_results(plan, self.earlier) if found.reference not in known)

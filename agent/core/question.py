@@ -7,12 +7,9 @@ new field goes to the end and has a default.
 from typing import Literal
 
 from planwarden.agent.common.struct import JsonValue, StoredStruct
+from planwarden.agent.core.suspension_kinds import KINDS, Addressee, Kind, SuspensionKind
 from planwarden.agent.core.tool import OnTimeout, RemoteCall, Risk
 
-Addressee = Literal["human", "caller", "clock"]
-SuspensionKind = Literal[
-    "confirmation", "input", "approval", "plan", "step", "synthesis", "reconcile", "delegated", "wait", "review"
-]
 Needs = Literal["client", "human", "signed", "second"]
 """The assurance that an approval has to have."""
 Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
@@ -40,6 +37,10 @@ class CoveredCall(StoredStruct):
     definition_digest: str
     call_id: str = ""
     """The call, in the one question about many calls of a loop."""
+
+    def is_about(self, step_id: str, tool_name: str, call_id: str) -> bool:
+        """Return True when it is this call, or when it names no call and this is one of its step and its tool."""
+        return (self.step_id, self.tool_name) == (step_id, tool_name) and self.call_id in ("", call_id)
 
 
 class ArgumentEdit(StoredStruct):
@@ -69,7 +70,6 @@ class Question(StoredStruct):
 
     suspension_id: str
     kind: SuspensionKind
-    addressee: Addressee
     message: str
     """Only the words of whoever asks: the agent, a tool, or `asker`. What planwarden says stands in `found`."""
     step_id: str | None = None
@@ -116,9 +116,32 @@ class Question(StoredStruct):
     """The operator's rule that decided that a person is asked, or how much an answer must be worth."""
 
     @property
-    def is_batch(self) -> bool:
-        """It asks about many calls of a loop at once: `covers` has a row for each."""
-        return self.kind == "approval" and self.call_id is None
+    def traits(self) -> Kind:
+        """What is true of all questions of its kind."""
+        return KINDS[self.kind]
+
+    @property
+    def addressee(self) -> Addressee:
+        """Whose answer the execution waits for."""
+        return self.traits.addressee
+
+    @property
+    def public_kind(self) -> SuspensionKind:
+        """The name of its kind that callers see."""
+        return self.traits.public_name or self.kind
+
+    @property
+    def rows(self) -> tuple[CoveredCall, ...]:
+        """The rows of the one question about many calls of a loop; empty for every other question."""
+        return self.covers if self.kind == "batch" else ()
+
+    def choose_rows(self, content: JsonValue) -> list[int]:
+        """Return the places of the rows that the content of an approval names, from 0; all of them without content."""
+        if content is None:
+            return list(range(len(self.rows)))
+        items = content.get("items") if isinstance(content, dict) else None
+        named = items if isinstance(items, list) else []
+        return [place for place in named if type(place) is int and 0 <= place < len(self.rows)]
 
 
 class RecordedDecision(StoredStruct):

@@ -30,11 +30,8 @@ from planwarden.agent.core.actions import (
 from planwarden.agent.core.decide import decide
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import FINISHED, TRANSITIONS, ExecutionState, ExecutionStatus, SuspensionState
+from planwarden.agent.core.state import FINISHED, TRANSITIONS, ExecutionState, ExecutionStatus
 from planwarden.agent.core.step_start import begin_step
-
-_PURPOSES: dict[ev.SuspensionKind, ev.Purpose] = {"plan": "plan", "step": "step", "synthesis": "synthesize"}
-"""Questions to the caller, each in place of a prompt."""
 
 Key = tuple[Hashable, ...]
 """What an action does, or what an event records of one."""
@@ -93,10 +90,11 @@ def _find_refusal(execution: ExecutionState, event: ev.Event, wanted: set[Key], 
     match event:
         case ev.ModelReplied(suspension_id=None) | ev.ModelFailed():
             return _use_prompt(prompts, ("prompt", event.purpose, event.step_id))
-        case ev.Suspended(question=question) if question.call_id is None and question.kind in _PURPOSES:
-            return _use_prompt(prompts, ("prompt", _PURPOSES[question.kind], question.step_id))
+        case ev.Suspended(question=question) if question.traits.purpose is not None:
+            return _use_prompt(prompts, ("prompt", question.traits.purpose, question.step_id))
         case ev.ToolCallIntended(suspension_id=str(suspension_id)):
-            if not _releases(execution.suspensions.get(suspension_id), execution, event.call_id):
+            asked = execution.suspensions.get(suspension_id)
+            if asked is None or not asked.releases(execution.call(event.call_id)):
                 return f"call {event.call_id!r} consumes {suspension_id!r}, which is no answer that releases it"
         case _:
             pass
@@ -112,32 +110,6 @@ def _use_prompt(prompts: set[Key], key: Key) -> str | None:
         return "the installed planwarden would not have asked for this reply"
     prompts.discard(key)
     return None
-
-
-def _releases(found: SuspensionState | None, execution: ExecutionState, call_id: str) -> bool:
-    """Whether the answer lets the call run: an approval of it or of what covers it, or any answer for its asker."""
-    if found is None or found.decision is None:
-        return False
-    call, question = execution.call(call_id), found.question
-    if question.call_id == call_id:
-        return found.decision.approved or bool(question.asker)
-    covered = [
-        row
-        for row in _list_approved_rows(question, found.decision)
-        if row.call_id in ("", call_id) and (row.step_id, row.tool_name) == (call.step_id, call.tool_name)
-    ]
-    return bool(covered)
-
-
-def _list_approved_rows(question: ev.Question, decision: ev.RecordedDecision) -> Iterator[ev.CoveredCall]:
-    """Yields what the decision lets run besides its own call; of a question about many calls, the chosen rows."""
-    if not decision.approved:
-        return
-    content = decision.content if question.is_batch else None
-    chosen = content.get("items") if isinstance(content, dict) else None
-    for place, row in enumerate(question.covers):
-        if not isinstance(chosen, list) or place in chosen:
-            yield row
 
 
 def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
@@ -181,8 +153,8 @@ def _list_reasons(execution: ExecutionState, event: ev.Event) -> tuple[Key, ...]
 
 
 def _list_reasons_to_ask(execution: ExecutionState, question: ev.Question) -> tuple[Key, ...] | None:
-    if question.is_batch:
-        return tuple(("call", row.call_id) for row in question.covers)
+    if question.rows:
+        return tuple(("call", row.call_id) for row in question.rows)
     if question.call_id is None:
         return ((question.kind, question.step_id),)
     if question.kind == "wait" and execution.call(question.call_id).last_failure is not None:

@@ -5,7 +5,6 @@ has a limit, and nothing that a model writes can set a status.
 """
 
 import json
-from collections.abc import Mapping
 
 import msgspec
 
@@ -14,12 +13,10 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitE
 from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import ToolFacts, list_earlier_results
-from planwarden.agent.core.plan_parsing import PlanParsing
-from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
+from planwarden.agent.core.plan_parsing import PlanIntake
+from planwarden.agent.core.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, STEPS_KEYS
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
@@ -45,16 +42,13 @@ def build_reply_events(
     *,
     purpose: ev.Purpose,
     step_id: str | None,
-    tools: Mapping[str, ToolFacts],
-    parsing: PlanParsing,
-    max_steps: int = MAX_STEPS,
+    plans: PlanIntake,
     suspension_id: str | None = None,
-    earlier: Earlier | None = None,
 ) -> tuple[ev.Event, ...]:
     """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.
 
     Raises:
-        EarlierNeeded, ParsingNeeded: as `parsing.parse`.
+        EarlierNeeded, ParsingNeeded: as `plans.read`.
     """
     content = None if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
@@ -84,12 +78,12 @@ def build_reply_events(
     try:
         if plan is None:
             raise InvalidPlan(NO_PLAN)
-        accepted, warnings = parsing.parse(plan, author="model", tools=tools, max_steps=max_steps, earlier=earlier)
+        accepted, warnings = plans.read(plan, author="model")
         # Nobody gives a run of a model's plan anything: its inputs are their defaults.
         inputs = fill_inputs(accepted.inputs, None)
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
-    pins, taken = build_pins(accepted, tools), list_earlier_results(accepted, earlier)
+    pins, taken = build_pins(accepted, plans.tools), plans.list_results(accepted)
     return (
         replied,
         ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken, inputs=inputs),

@@ -12,9 +12,8 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, plan_to_json
-from planwarden.agent.core.plan_parsing import PlanParsing
+from planwarden.agent.core.plan_parsing import PlanIntake
 
 MAX_OPERATIONS = 50
 _KEYS: dict[str, frozenset[str]] = {
@@ -58,10 +57,7 @@ def revise(
     patch: JsonValue,
     *,
     pending: Collection[str],
-    tools: Mapping[str, ToolFacts],
-    parsing: PlanParsing,
-    max_steps: int,
-    earlier: Earlier | None = None,
+    plans: PlanIntake,
     taken: Collection[str] = (),
 ) -> Revision:
     """Returns the plan after the patch, and the difference.
@@ -73,11 +69,11 @@ def revise(
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
-        EarlierNeeded, ParsingNeeded: as `parsing.parse`.
+        EarlierNeeded, ParsingNeeded: as `plans.read`.
     """
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
-    confirmations = _find_confirmation_steps(plan, tools)
+    confirmations = _find_confirmation_steps(plan, plans.tools)
     draft = _Draft(plan, frozenset(pending), confirmations, _find_confirmed_steps(plan, pending))
     for operation in patch:
         draft.apply(operation)
@@ -86,14 +82,7 @@ def revise(
             f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
             "execution"
         )
-    revised, _ = parsing.parse(
-        {**plan_to_json(plan), "todoList": [*draft.steps]},
-        author="model",
-        tools=tools,
-        max_steps=max_steps,
-        earlier=earlier,
-        known=plan,
-    )
+    revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", known=plan)
     _check_dependencies_on(confirmations, plan, revised)
     return Revision(revised, draft.difference)
 

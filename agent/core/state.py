@@ -462,18 +462,24 @@ class SuspensionState(FrozenStruct):
     def is_open(self) -> bool:
         return self.status == "pending"
 
-    @property
-    def covered(self) -> tuple[ev.CoveredCall, ...]:
-        """The later calls that its approval lets through; of a review none, unless the answer says so."""
-        if self.decision is None or not self.decision.approved:
-            return ()
-        content = self.decision.content
-        is_meant = isinstance(content, dict) and content.get("cover") is True
-        return self.question.covers if self.question.kind != "review" or is_meant else ()
+    def releases(self, call: Call) -> bool:
+        """Return whether the answer lets the call run: an approval of it or of what covers it, or any answer for the
+        one who asked through it."""
+        if self.question.call_id == call.call_id:
+            return self.decision is not None and (self.decision.approved or bool(self.question.asker))
+        return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)
 
     @property
-    def awaits_review(self) -> bool:
-        return self.is_open and self.question.kind == "review"
+    def covered(self) -> tuple[ev.CoveredCall, ...]:
+        """The calls that its approval lets through besides its own: later ones, the chosen rows, and of a plan none
+        unless the answer says so."""
+        if self.decision is None or not self.decision.approved:
+            return ()
+        question, content = self.question, self.decision.content
+        if question.rows:
+            return tuple(question.rows[place] for place in question.choose_rows(content))
+        is_meant = isinstance(content, dict) and content.get("cover") is True
+        return question.covers if question.kind != "review" or is_meant else ()
 
 
 class TokenUsage(FrozenStruct):
@@ -593,6 +599,10 @@ class ExecutionState(FrozenStruct):
             and not self.is_revised
             and not any(found.question.edits for found in self.suspensions.values())
         )
+
+    def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:
+        """Return those of one kind, oldest first."""
+        return [found for found in self.suspensions.values() if found.question.kind == kind]
 
     @property
     def open_suspensions(self) -> tuple[SuspensionState, ...]:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.question import Question, SuspensionKind
+from planwarden.agent.core.question import Question
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
@@ -24,8 +24,6 @@ MAX_TOLD = 5
 DIGEST_CHARS = 32
 REPEAT = "The same call"
 """How a sentence about an effect in a question begins."""
-_KINDS: tuple[SuspensionKind, ...] = ("approval", "confirmation", "input", "review")
-"""Questions that let calls run for the first time in their execution."""
 
 
 def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...]:
@@ -76,7 +74,7 @@ def _compute_key(arguments: JsonValue) -> str:
 
 def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[str]:
     """Yield what a person should know first: which calls that the question releases ran in the thread before."""
-    if not execution.thread_effects or question.kind not in _KINDS:
+    if not execution.thread_effects:
         return
     known = {(effect.tool_name, effect.arguments): effect for effect in execution.thread_effects}
     repeats = [
@@ -92,10 +90,10 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
     """Yield each call that the answer lets run: how a sentence names it, its tool and its arguments."""
-    if question.kind == "approval" and not question.is_batch:
+    if question.traits.releases == "call":
         yield "", question.tool_name or "", question.arguments
     for place, row in enumerate(question.covers):
-        name = f" as row {place + 1}" if question.is_batch else f" as that of {row.tool_name} in step {row.step_id!r}"
+        name = f" as row {place + 1}" if question.rows else f" as that of {row.tool_name} in step {row.step_id!r}"
         yield name, row.tool_name, row.arguments
 
 

@@ -14,8 +14,8 @@ from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.notifications import Notification
-from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, ExecutionStatus
+from planwarden.agent.core.suspension_kinds import Addressee
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant

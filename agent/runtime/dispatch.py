@@ -13,10 +13,10 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.arguments import complete_arguments
 from planwarden.agent.approval.authorize import Allow, Ask, Deny, Reject, authorize, judge_row
 from planwarden.agent.approval.batch import ask_batch
 from planwarden.agent.approval.business_keys import find_duplicate, find_key
+from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import check_covered_calls
 from planwarden.agent.approval.permits import Permit, find_attempt_permit, is_intact, list_confirmations
@@ -28,7 +28,6 @@ from planwarden.agent.approval.questions import (
     is_of_policy,
 )
 from planwarden.agent.approval.rehearsing import rehearse_dispatch, rehearse_event
-from planwarden.agent.approval.staleness import has_changed_since_plan
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
 from planwarden.agent.common.struct import JsonValue
@@ -39,9 +38,6 @@ from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import Effect, ToolDefinition, is_of_host
 from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.ports.toolbox import Toolbox
-
-ASKED_BY_TOOL: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "wait")
-"""Questions that a tool asked itself; a call that runs after one of these is resumed, not started."""
 
 
 class CallJob(msgspec.Struct, frozen=True, gc=False):
@@ -136,7 +132,7 @@ def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState
     for suspension_id in reversed(call.consumed):
         suspension = execution.suspensions[suspension_id]
         if suspension.question.kind != "reconcile":
-            is_own = suspension.question.call_id == call.call_id and suspension.question.kind in ASKED_BY_TOOL
+            is_own = suspension.question.call_id == call.call_id and suspension.question.traits.resumes_tool
             return suspension if is_own else None
     return None
 

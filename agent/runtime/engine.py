@@ -356,11 +356,8 @@ class Engine:
                     suspension_id,
                     answer,
                     authority,
-                    tools=self.tool_facts(),
-                    parsing=lookups.parsing,
-                    max_steps=self._max_steps,
+                    plans=lookups.build_plan_intake(self.tool_facts(), self._max_steps, state),
                     now=now,
-                    earlier=lookups.earlier,
                 )
             except (EarlierNeeded, ParsingNeeded, PathsNeeded) as needed:
                 missing = needed

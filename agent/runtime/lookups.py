@@ -17,7 +17,8 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanIntake, PlanParsing
 from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.policy import PathsNeeded
@@ -40,6 +41,13 @@ class LookedUp(msgspec.Struct):
     spent: Mapping[str, BudgetSpent] = NOTHING
     """By budget, what the store refused."""
     parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
+
+    def build_plan_intake(
+        self, tools: Mapping[str, ToolFacts], max_steps: int, execution: ExecutionState
+    ) -> PlanIntake:
+        """Return what reads a plan in the execution, with the earlier results that it takes values from already."""
+        earlier = {**self.earlier, **execution.earlier}
+        return PlanIntake(tools=tools, max_steps=max_steps, parsing=self.parsing, earlier=earlier)
 
 
 class LookupReader:

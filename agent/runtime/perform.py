@@ -40,6 +40,7 @@ from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.suspension_kinds import KINDS
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
@@ -224,11 +225,9 @@ class Performer:
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
             return await self._build_events(execution, prompt, reply, facts)
-        kinds: dict[ev.Purpose, ev.SuspensionKind] = {"plan": "plan", "step": "step", "synthesize": "synthesis"}
         question = ev.Question(
             suspension_id=self._context.ids.new(),
-            kind=kinds[prompt.purpose],
-            addressee="caller",
+            kind=next(kind for kind, traits in KINDS.items() if traits.purpose == prompt.purpose),
             message=_request_text(prompt),
             step_id=prompt.step_id,
             prompt=prompt.question,
@@ -247,10 +246,7 @@ class Performer:
                     reply,
                     purpose=prompt.purpose,
                     step_id=prompt.step_id,
-                    tools=facts(),
-                    parsing=lookups.parsing,
-                    max_steps=self._max_steps,
-                    earlier=lookups.earlier,
+                    plans=lookups.build_plan_intake(facts(), self._max_steps, execution),
                 )
             except (ParsingNeeded, EarlierNeeded) as needed:
                 await self._lookups.read(needed, execution, lookups)
@@ -264,7 +260,7 @@ def _fail(call: Call, code: str, message: str, *, nothing_happened: bool = False
 def _was_approved(execution: ExecutionState, job: CallJob) -> bool:
     """The call already waited for a person before it ran."""
     suspension = execution.suspensions.get(job.call.suspension_id or "")
-    return suspension is not None and suspension.question.kind == "approval"
+    return suspension is not None and suspension.question.traits.is_about_calls
 
 
 def _fail_prompt(prompt: Prompt, error: ModelError) -> ev.ModelFailed:

@@ -34,12 +34,12 @@ from planwarden.agent.core.actions import (
     RevisePlan,
     WaitForModel,
 )
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded
+from planwarden.agent.core.bindings import EarlierNeeded
 from planwarden.agent.core.decide import decide, find_exhausted_budget, find_running_calls
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.loops import has_open_batch
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import ToolFacts, list_earlier_results
+from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.plan_words import MAX_STEPS
 from planwarden.agent.core.prompts import (
@@ -318,16 +318,13 @@ class Transaction:
         context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
-        earlier: Earlier = {**self._lookups.earlier, **execution.earlier}
+        plans = self._lookups.build_plan_intake(context.facts(), context.max_steps, execution)
         try:
             plan, difference = revise(
                 execution.plan,
                 patch,
                 pending=pending,
-                tools=context.facts(),
-                parsing=self._lookups.parsing,
-                max_steps=context.max_steps,
-                earlier=earlier,
+                plans=plans,
                 taken={taken.step_id for taken in execution.earlier},
             )
         except (InvalidPlan, LimitExceeded) as error:
@@ -339,10 +336,8 @@ class Transaction:
             changed=tuple(difference.changed),
             removed=tuple(difference.removed),
             moved=tuple(difference.moved),
-            pins=build_pins(plan, context.facts()),
-            earlier=tuple(
-                found for found in list_earlier_results(plan, earlier) if found.reference not in execution.earlier
-            ),
+            pins=build_pins(plan, plans.tools),
+            earlier=plans.list_results(plan, execution.earlier),
         )
 
     def _is_prompting(self) -> bool:

@@ -121,7 +121,6 @@ def _counts(asked: SuspensionState, definition: ToolDefinition) -> bool:
     question, decision = asked.question, asked.decision
     return (
         question.kind == "approval"
-        and question.call_id is not None
         and question.tool_name == definition.name
         and question.definition_digest == definition.digest
         and question.risk in ("confirm", "dangerous")

@@ -23,9 +23,9 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.decide import find_exhausted_budget
 from planwarden.agent.core.plan_words import MAX_ID_CHARS
-from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.suspension_kinds import Addressee
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine

@@ -8,8 +8,8 @@ import anyio.lowlevel
 from planwarden.agent.common.canonical import measure_encoded
 from planwarden.agent.common.errors import UnknownSuspension
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
+from planwarden.agent.core.suspension_kinds import Addressee
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.api.limits import AttemptLimiter

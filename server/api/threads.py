@@ -100,7 +100,7 @@ def _build_busy_error(thread_id: str, execution: ExecutionState) -> ThreadBusy:
     pending: list[JsonValue] = [
         {
             "suspensionId": found.question.suspension_id,
-            "kind": found.question.kind,
+            "kind": found.question.public_kind,
             "message": found.question.message[:200],
         }
         for found in execution.open_suspensions

@@ -43,7 +43,6 @@ YES_ADVICE = (
     "--yes without a terminal does not suffice for it, because a script could have given it: run the command in a "
     "terminal, or let a person approve the question there or in the inbox."
 )
-YES_COVERS: tuple[ev.SuspensionKind, ...] = ("confirmation", "approval")
 NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
 """Questions for which the owner's approval at a terminal is not enough."""
 MODEL_ADVICE = (
@@ -213,10 +212,8 @@ class CliSession(msgspec.Struct, frozen=True):
 
     def _ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
         """Returns the decision, or None when there is none, and its channel."""
-        is_covered = (
-            suspension.kind in YES_COVERS and suspension.risk != "critical" and suspension.answer_schema is None
-        )
-        if self.says_yes and is_covered:
+        is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
+        if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension, is_cut=False)
             needs = cast("ev.Needs | None", suspension.needs)
             if self.context.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:

@@ -4,7 +4,7 @@ A pass is what the log says: the execution that asked about exactly this call ha
 rule released it within the last hour. Taking it is committed before the host hears of it, once over all processes.
 """
 
-from planwarden.agent.approval.assurance import can_decide
+from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.approval.assurance import can_decide
+from planwarden.agent.approval.answers import Authority, Decision, can_decide
 from planwarden.agent.approval.grants import is_same_version
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
 from planwarden.agent.core.state import ExecutionState
@@ -60,11 +59,11 @@ def find_step_tool(record: QuestionRecord) -> str | None:
     one page, so that who allows them has seen them.
     """
     question = record.suspension.question
-    is_plain = question.kind == "approval" and not question.asker and not question.undecidable and question.quorum == 1
-    is_enough = question.needs in ("client", "human") and question.risk != "critical"
+    is_plain = question.traits.is_about_calls and not question.asker and not question.undecidable
+    is_enough = question.needs in ("client", "human") and question.risk != "critical" and question.quorum == 1
     if not (is_plain and is_enough and question.step_id and record.execution.is_as_saved):
         return None
-    rows = [(row.call_id, row.tool_name) for row in question.covers] if question.is_batch else []
+    rows = [(row.call_id, row.tool_name) for row in question.rows]
     asked = rows or [(question.call_id or "", question.tool_name or "")]
     tools = {tool_name for _, tool_name in asked}
     if len(tools) != 1 or len(split_rows(question.covers)) > 1 or _is_written_by_model(record.execution, asked):
@@ -84,7 +83,7 @@ def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
     """
     question = record.suspension.question
     definition = request.service.engine.tools.get(question.tool_name or "")
-    is_asked = record.view.is_open and question.kind == "approval" and question.risk != "critical"
+    is_asked = record.view.is_open and question.traits.is_about_calls and question.risk != "critical"
     if definition is None or not is_asked or definition.source in OWN_SOURCES or not says_it_only_reads(definition):
         return ""
     return escape_text(shlex.join(["planwarden", "trust", definition.source, definition.name]))
@@ -179,7 +178,7 @@ def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mappin
 
 async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:
     """What the answer to the question allowed besides, in words; empty for nothing."""
-    if record.view.is_open or record.suspension.question.kind != "approval":
+    if record.view.is_open or not record.suspension.question.traits.is_about_calls:
         return ""
     grant = await request.service.grants.find(record.row.suspension_id)
     return "" if grant is None else describe_grant(grant, await read_titles(request.service))

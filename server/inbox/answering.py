@@ -62,7 +62,7 @@ async def render_question(
         missing=tuple(map(escape_text, find_missing_tools(request.service, record.execution))) if is_open else (),
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
-        rows=_build_rows(request, record, choice) if record.suspension.question.is_batch else None,
+        rows=_build_rows(request, record, choice) if record.suspension.question.rows else None,
         offer=await _find_offer(request, record),
         is_news=False,
         seen=build_question_token(record),
@@ -73,8 +73,6 @@ async def render_question(
 async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffer | None:
     """The rule that this approval and those before it lead to; no page writes it."""
     engine, question = request.service.engine, record.suspension.question
-    if record.view.is_open or question.kind != "approval":
-        return None
     definition = engine.tools.get(question.tool_name or "")
     return await find_offer(engine.store, record.execution, record.suspension, definition)
 

@@ -13,11 +13,11 @@ from types import MappingProxyType
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.approval.permits import read_chosen_rows
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.suspension_kinds import KINDS, SuspensionKind
 from planwarden.agent.core.tool import ToolDefinition, is_of_host
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, find_changes, format_name
@@ -106,7 +106,7 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     suspension_id: str
     execution_id: str
     thread_id: str
-    kind: str
+    kind: SuspensionKind
     title: str
     """Planwarden's question."""
     place: "PlaceView"
@@ -176,7 +176,7 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_asked_in_words(self) -> bool:
         """The decision is about somebody's words, which are the heading then, and not about a call of planwarden's."""
-        return self.kind in ("confirmation", "input", "delegated")
+        return KINDS[self.kind].resumes_tool
 
 
 class PlaceView(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,7 +279,7 @@ def build_question_view(
 
 def _find_changes_since(first: ev.Question, question: ev.Question) -> tuple[ArgumentChange, ...]:
     """The arguments that are not those first asked about; of rows with the place of each."""
-    if not question.is_batch:
+    if not question.rows:
         return find_changes(first.arguments or {}, question.arguments or {})
     before, after = dict[str, JsonValue](), dict[str, JsonValue]()
     for number, (was, becomes) in enumerate(zip(first.covers, question.covers, strict=False), 1):
@@ -348,16 +348,16 @@ def build_decision_view(execution: ExecutionState, found: SuspensionState) -> De
 
 
 def _build_answer(question: ev.Question, decision: ev.RecordedDecision) -> ValueView | None:
-    is_choice = question.is_batch or question.kind == "review"
-    return None if decision.content is None or is_choice else ValueView(decision.content)
+    chooses_calls = question.traits.releases in ("rows", "planned_calls")
+    return None if decision.content is None or chooses_calls else ValueView(decision.content)
 
 
 def _describe_rows(question: ev.Question, decision: ev.RecordedDecision) -> str:
     """Which rows an approval chose, as people count them."""
-    if not question.is_batch:
+    if not question.rows:
         return ""
-    count, chosen = len(question.covers), read_chosen_rows(decision.content)
-    if decision.content is None or len(chosen) == count:
+    count, chosen = len(question.rows), question.choose_rows(decision.content)
+    if len(chosen) == count:
         return f"all {count} rows"
     left = [place for place in range(count) if place not in chosen]
     return f"{_name_rows(chosen)} of {count}, without {_name_rows(left)}"

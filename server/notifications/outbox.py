@@ -58,7 +58,7 @@ def _find_speaker(question: ev.Question) -> str:
     """Who asks: planwarden about a call, the agent or a tool in its own words, or the server or agent behind a call."""
     if question.asker:
         return question.asker[:MAX_NAME_CHARS]
-    return "planwarden" if question.kind in ("approval", "reconcile") else "agent"
+    return "planwarden" if question.traits.is_about_calls or question.kind == "reconcile" else "agent"
 
 
 def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
@@ -69,7 +69,7 @@ def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: S
         "executionId": execution.execution_id,
         "suspensionId": question.suspension_id,
         "stepId": None if question.step_id is None else question.step_id[:MAX_NAME_CHARS],
-        "kind": question.kind,
+        "kind": question.public_kind,
         "toolName": None if question.tool_name is None else question.tool_name[:MAX_NAME_CHARS],
         "speaker": _find_speaker(question),
         "findings": len(question.found) + len(question.edits),

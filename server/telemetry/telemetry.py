@@ -161,7 +161,7 @@ class Telemetry:
 
     def _count_question(self, suspension: SuspensionState, outcome: str) -> None:
         about: Attributes = {
-            "planwarden.suspension.kind": suspension.question.kind,
+            "planwarden.suspension.kind": suspension.question.public_kind,
             "planwarden.suspension.addressee": suspension.question.addressee,
             "planwarden.suspension.outcome": outcome,
         }

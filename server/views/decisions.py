@@ -48,16 +48,15 @@ def describe_decision(
 def describe_rejection(execution: ExecutionState, *, has_reason: bool = True) -> str:
     """Return who rejected the first step that was rejected, or the whole plan, and why; empty if nobody did."""
     names = [state.rejected_by for state in execution.steps.values() if state.rejected_by is not None]
-    reviews = [name for name, asked in execution.suspensions.items() if asked.question.kind == "review"]
-    asked = execution.suspensions.get(next(iter([*names, *reviews[-1:]]), ""))
+    asked = next(iter([*map(execution.suspensions.get, names), *execution.find_suspensions("review")[-1:]]), None)
     return describe_decision(asked, is_left_out=True, has_reason=has_reason) or ""
 
 
 def describe_call_edit(question: ev.Question, call_id: str) -> str:
     """Return who edited the arguments of the call after it was asked about; empty if nobody did."""
     edits = build_edit_views(question)
-    if question.is_batch:
-        places = (place for place, row in enumerate(question.covers) if row.call_id == call_id)
+    if question.rows:
+        places = (place for place, row in enumerate(question.rows) if row.call_id == call_id)
         start = f"{next(places, '')}/"
         edits = tuple(edit for edit in edits if any(name.startswith(start) for name in edit.arguments))
     return f"edited by {describe_editor(edits[-1])}" if edits else ""

@@ -216,23 +216,22 @@ def _build_asking(call: CallForecast) -> Asking:
     return Asking(
         step_id=call.step_id,
         tool_name=call.tool_name,
-        asks=call.asks or "approval",
+        asks="approval" if call.asks in (None, "batch") else call.asks,
         needs=needs,
         whom=people,
         because=_explain(call),
         quorum=call.quorum,
         confirms=tuple(dict.fromkeys(covered.step_id for covered in call.covers)),
-        for_all_rows=True if call.is_for_all_rows else None,
+        for_all_rows=True if call.asks == "batch" else None,
     )
 
 
 def _explain(call: CallForecast) -> str:
     if call.has_changed:
         return "the tool changed since the plan was accepted"
-    if call.asks == "approval" and call.rule is not None:
-        return f"rule {call.rule.number} applies: {call.rule.words}"
-    if call.asks == "approval":
-        return f"calls of this tool are {call.risk}"
+    if call.asks in ("approval", "batch"):
+        rule = f"rule {call.rule.number} applies: {call.rule.words}" if call.rule is not None else ""
+        return rule or f"calls of this tool are {call.risk}"
     covers = f", and the answer covers {call.risk} calls" if call.covers else ""
     return f"the tool asks a person{covers}"
 

@@ -46,7 +46,7 @@ def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionStat
             question = execution.suspensions[entry.event.suspension_id].question
             step_id = question.step_id
             if isinstance(entry.event, ev.SuspensionTimedOut):
-                data = {**data, "kind": question.kind}
+                data = {**data, "kind": question.public_kind}
         at = to_utc(entry.at)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
         if isinstance(entry.event, ev.ValidationFailed) and entry.event.enforced:
@@ -141,7 +141,7 @@ def _observe_suspension(event: ev.Event) -> ObservedFact | None:
             data: dict[str, JsonValue] = {
                 "suspensionId": question.suspension_id,
                 "addressee": question.addressee,
-                "kind": question.kind,
+                "kind": question.public_kind,
                 "revision": question.revision,
                 "toolName": question.tool_name,
             }

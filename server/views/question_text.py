@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from planwarden.agent.core.suspension_kinds import KINDS
 from planwarden.server.views.facts import (
     VALUE_CHARS,
     count_hidden_in,
@@ -37,13 +38,6 @@ ASKER_CHARS = 3_000
 """Replaces `AGENT_CHARS` when a server or another agent asks, because all of its question must be seen."""
 GOAL_CHARS = 300
 
-_HEADINGS = {
-    "approval": "Run this call?",
-    "confirmation": "Confirm?",
-    "input": "Answer needed",
-    "reconcile": "Did this call happen?",
-    "review": "Start this plan?",
-}
 _ASSURANCES = {
     "human": "a person, ",
     "signed": "a person with a key, ",
@@ -106,14 +100,14 @@ def build_heading(suspension: Suspension) -> str:
     """Returns planwarden's question."""
     if suspension.asker is not None:
         return f"{_capitalize(escape_text(suspension.asker))} asks"
-    if suspension.calls:
-        return f"Run these {len(suspension.calls)} calls?" if len(suspension.calls) > 1 else "Run this call?"
-    return _HEADINGS.get(suspension.kind, "Decision needed")
+    if len(suspension.calls) > 1:
+        return f"Run these {len(suspension.calls)} calls?"
+    return KINDS[suspension.kind].heading
 
 
 def build_title(suspension: Suspension) -> str:
     """Returns the heading with the tool's name where it is about a call, for lists and notices."""
-    if suspension.kind == "approval" and suspension.tool_call is not None:
+    if suspension.is_about_calls and suspension.tool_call is not None:
         return f"Run {escape_text(suspension.tool_call.tool_name)}?"
     if suspension.calls:
         names = sorted({escape_text(call.tool_name) for call in suspension.calls})
@@ -233,7 +227,7 @@ def is_whole(suspension: Suspension, *, is_form_shown: bool = False) -> bool:
     )
     if (shown.found, shown.facts) != (whole.found, whole.facts):
         return False
-    is_about_words = suspension.kind != "approval" and find_repeated_argument(suspension) is None
+    is_about_words = not suspension.is_about_calls and find_repeated_argument(suspension) is None
     return not is_about_words or shown.words == whole.words
 
 

@@ -5,7 +5,6 @@ from datetime import datetime
 
 import msgspec
 
-from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.bindings import has_bindings
@@ -13,6 +12,7 @@ from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.suspension_kinds import KINDS, SuspensionKind
 from planwarden.agent.core.tool import is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.instants import to_utc
@@ -131,7 +131,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """The step that waits, or null."""
     addressee: str
     """`human` or `caller`."""
-    kind: str
+    kind: SuspensionKind
     """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile`, `delegated` or `review`."""
     message: str
     """The words of whoever asks, unverified: for an approval the step's description, else the question itself."""
@@ -190,6 +190,11 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     background: Background = Background()
 
     @property
+    def is_about_calls(self) -> bool:
+        """It asks whether calls run, exactly as shown."""
+        return KINDS[self.kind].is_about_calls
+
+    @property
     def covered(self) -> tuple[CoveredCallView, ...]:
         """Every call that the same decision covers: later ones, or the rows of the one question about many calls."""
         rows = (
@@ -206,9 +211,9 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
         if self.tool_call is not None and is_of_host(self.tool_call.tool_name) and self.background.host:
             # Its hook says what it is about to do.
             return self.background.host
-        asks_itself = self.kind in ("confirmation", "input") and self.tool_call is not None
-        if asks_itself and self.tool_call is not None and self.tool_call.tool_name not in _ASKED_BY_THE_AGENT:
-            return f"tool {self.tool_call.tool_name!r}"
+        call = self.tool_call if KINDS[self.kind].is_in_words else None
+        if call is not None and call.tool_name not in _ASKED_BY_THE_AGENT:
+            return f"tool {call.tool_name!r}"
         return "the plan" if self.background.is_of_plan else "the agent"
 
     @property
@@ -247,14 +252,13 @@ def build_suspension_view(
     question = found.question
     is_caller = question.addressee == "caller"
     offered = () if tools is None else map(tools.get, question.offered)
-    rows = question.covers if question.is_batch else ()
     return Suspension(
         suspension_id=question.suspension_id,
         thread_id=state.thread_id,
         execution_id=state.execution_id,
         step_id=question.step_id,
         addressee=question.addressee,
-        kind=question.kind,
+        kind=question.public_kind,
         message=question.message,
         tool_call=None
         if question.call_id is None or question.tool_name is None
@@ -274,13 +278,14 @@ def build_suspension_view(
         answer_schema=_find_answer_schema(question),
         confirms=tuple(
             CoveredCallView(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
-            for covered in (() if question.is_batch else question.covers)
+            for covered in question.covers
+            if not question.rows
         ),
         calls=tuple(
             ToolCall(call_id=covered.call_id, tool_name=covered.tool_name, arguments=covered.arguments)
-            for covered in rows[:max_rows]
+            for covered in question.rows[:max_rows]
         ),
-        call_count=len(rows) if max_rows is not None and len(rows) > max_rows else None,
+        call_count=len(question.rows) if max_rows is not None and len(question.rows) > max_rows else None,
         how_to_answer=HowToAnswer()
         if is_caller
         else HowToAnswer(
@@ -334,7 +339,7 @@ def _build_background(state: ExecutionState, question: ev.Question, tools: Defin
         plan=plan_to_json(state.plan) if question.kind == "review" and state.plan is not None else None,
         lineage=build_lineage(state),
         is_of_plan=is_own and not state.is_revised and not question.edits and not (call is not None and call.by_model),
-        takes_values=question.kind != "approval" and call is not None and has_bindings(call.proposed),
+        takes_values=not question.traits.is_about_calls and call is not None and has_bindings(call.proposed),
     )
 
 
@@ -357,16 +362,18 @@ def find_title(name: str, schema: Mapping[str, JsonValue]) -> str:
 
 
 def _write_results(state: ExecutionState, question: ev.Question) -> str | None:
-    if question.kind == "plan":
+    if question.traits.purpose == "plan":
         return None
     return write_results(state, None if question.step_id is None else state.steps[question.step_id]) or None
 
 
 def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
-    if question.kind == "plan":
-        return plan_schema()
-    if question.kind == "step":
-        return step_answer_schema()
-    if question.kind == "synthesis":
-        return TEXT_SCHEMA
-    return RECONCILE_FORM if question.kind == "reconcile" else question.form
+    match question.traits.purpose:
+        case "plan":
+            return plan_schema()
+        case "step":
+            return step_answer_schema()
+        case "synthesize":
+            return TEXT_SCHEMA
+        case None:
+            return question.form

@@ -18,8 +18,8 @@ from pytest import ParameterSet
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.suspension_kinds import KINDS, Addressee
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.postgres.processes import GONE_S
@@ -229,8 +229,7 @@ def question(suspension_id: str, *, addressee: Addressee = "human", **fields: ob
     # The fields are the dataclass's own; a wrong one raises at once.
     return ev.Question(
         suspension_id=suspension_id,
-        kind="wait" if addressee == "clock" else "confirmation",
-        addressee=addressee,
+        kind=next(kind for kind, traits in KINDS.items() if traits.addressee == addressee),
         message="book?",
         **given,  # pyright: ignore[reportArgumentType]
     )

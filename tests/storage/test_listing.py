@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.synopsis import MAX_WORD_CHARS, TITLE_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
 from planwarden.agent.ports.store import Store, SuspensionRow
@@ -80,9 +79,10 @@ async def test_a_row_says_what_it_is_how_far_it_is_and_who_is_asked(store: Store
         ev.StepStarted(step_id="s1"),
     )
     assert (await only(store)).steps_done == 1
-    questions: dict[str, Addressee] = {"q1": "clock", "q2": "caller", "q3": "human", "q4": "human"}
-    for name, addressee in questions.items():
-        asked = ev.Question(suspension_id=name, kind="plan", addressee=addressee, message="?", digest=name)
+    questions: dict[str, ev.SuspensionKind] = {"q1": "wait", "q2": "plan", "q3": "review", "q4": "review"}
+    for name, kind in questions.items():
+        call_id = "s1:1" if kind == "wait" else None
+        asked = ev.Question(suspension_id=name, kind=kind, call_id=call_id, message="?", digest=name)
         await scribe.write(ev.Suspended(question=asked))
         expected = {"q1": "clock", "q2": "caller"}.get(name, "human")
         row = await only(store)

@@ -30,7 +30,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply, fold
 from planwarden.agent.core.plan import Plan, PlanStep
-from planwarden.agent.core.question import Addressee, Alarm
+from planwarden.agent.core.question import Alarm
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
@@ -320,7 +320,7 @@ class Walk:
         match kind:
             case "ask" | "ask the clock":
                 self.made += 1
-                asked = _question(f"q{self.made}", "human" if kind == "ask" else "clock", expires_at)
+                asked = _question(f"q{self.made}", "review" if kind == "ask" else "wait", expires_at)
                 if self.one_of(True, False):
                     moments = (self.clock.now() + 5, self.clock.now() + 20)
                     asked = msgspec.structs.replace(asked, alarms=tuple(Alarm(kind="remind", at=at) for at in moments))
@@ -434,15 +434,8 @@ class Walk:
         assert list(await store.thread(thread)) == [found for found in of_thread if found.thread_id == thread]
 
 
-def _question(name: str, addressee: Addressee, expires_at: float | None) -> ev.Question:
-    return ev.Question(
-        suspension_id=name,
-        kind="wait" if addressee == "clock" else "plan",
-        addressee=addressee,
-        message="?",
-        digest="digest 1",
-        expires_at=expires_at,
-    )
+def _question(name: str, kind: ev.SuspensionKind, expires_at: float | None) -> ev.Question:
+    return ev.Question(suspension_id=name, kind=kind, message="?", digest="digest 1", expires_at=expires_at)
 
 
 LAWS = {"VersionConflict", "LeaseLost", "GuardFailed", "ThreadBusy", "KeyUsed", "PlanUnfinished"}

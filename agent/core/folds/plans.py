@@ -39,7 +39,7 @@ def apply_refused(execution: ExecutionState, event: ev.PlanRefused, at: float) -
 
 def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -> FieldChanges:
     is_edit = not event.step_id
-    if is_edit and not any(found.awaits_review for found in execution.suspensions.values()):
+    if is_edit and not any(review.is_open for review in execution.find_suspensions("review")):
         raise IllegalTransition(f"execution {execution.execution_id!r} has no open review in which its plan is edited")
     if not is_edit and execution.status == "suspended":
         raise IllegalTransition(f"no model revises the plan of {execution.execution_id!r} while it is suspended")

@@ -1,5 +1,7 @@
 """What events about a question change: the suspension, and the step and the call that it is about."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
@@ -7,6 +9,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.folds.transitions import (
     FieldChanges,
     check_is_rehearsal,
+    find_step,
     move_step,
     next_call_status,
     put_call,
@@ -22,40 +25,28 @@ def apply_asked(execution: ExecutionState, event: ev.Suspended, at: float) -> Fi
         check_is_rehearsal(execution, event, wanted=False)
     if question.suspension_id in execution.suspensions:
         raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
-    changes: FieldChanges = {}
+    opened = SuspensionState(question=question, created_at=at)
     if question.call_id is not None:
         call = execution.call(question.call_id)
-        asked = replace(
-            call,
-            status=next_call_status(call, event),
-            arguments=call.arguments if question.arguments is None else question.arguments,
-            suspension_id=question.suspension_id,
-        )
-        changes["steps"] = put_call(execution, asked, event)
-    elif question.step_id is not None:
-        state = move_step(execution, question.step_id, event)
-        if question.kind == "wait":
-            state = replace(state, outage=_begin_wait(state.outage, question))
-        changes["steps"] = replace_step(execution, state)
-    elif question.kind == "wait":
-        changes["outage"] = _begin_wait(execution.outage, question)
-    opened = SuspensionState(question=question, created_at=at)
-    return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
+        arguments = call.arguments if question.arguments is None else question.arguments
+        return _record(execution, event, opened, arguments=arguments, suspension_id=question.suspension_id)
+    if question.kind != "wait":
+        return _record(execution, event, opened)
+    if question.step_id is None:
+        return {**_record(execution, event, opened), "outage": _begin_wait(execution.outage, question)}
+    outage = _begin_wait(find_step(execution, question.step_id).outage, question)
+    return _record(execution, event, opened, outage=outage)
 
 
 def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: float) -> FieldChanges:
-    current = _find_open(execution, event.question.suspension_id)
-    if event.question.revision != current.question.revision + 1 or event.question.call_id != current.question.call_id:
-        raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
-    changes = _move_step_and_call(execution, event, event.question)
-    if event.question.call_id is not None:
-        call = execution.call(event.question.call_id)
-        shown = replace(call, status=next_call_status(call, event), arguments=event.question.arguments)
-        changes = {"steps": put_call(execution, shown, event)}
+    question, current = event.question, _find_open(execution, event.question.suspension_id)
+    if question.revision != current.question.revision + 1 or question.call_id != current.question.call_id:
+        raise IllegalTransition(f"revision {question.revision} does not follow {current.question.revision}")
+    first = current.first or (current.question if question.edits else None)
     # The people who approved the earlier revision have not seen this one.
-    first = current.first or (current.question if event.question.edits else None)
-    revised = replace(current, question=event.question, first=first, endorsements=())
-    return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
+    revised = replace(current, question=question, first=first, endorsements=())
+    arguments = {} if question.call_id is None else {"arguments": question.arguments}
+    return _record(execution, event, revised, **arguments)
 
 
 def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
@@ -74,11 +65,7 @@ def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: fl
         decided_digest=event.digest,
     )
     reviewed: FieldChanges = {"is_reviewed": event.decision.approved} if current.question.kind == "review" else {}
-    return {
-        **reviewed,
-        **_move_step_and_call(execution, event, current.question),
-        "suspensions": {**execution.suspensions, event.suspension_id: answered},
-    }
+    return {**reviewed, **_record(execution, event, answered)}
 
 
 def apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> FieldChanges:
@@ -91,10 +78,7 @@ def apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: 
     # Somebody who answers differently now takes the earlier answer back.
     others = (earlier for earlier in current.endorsements if earlier.principal != event.principal)
     endorsed = replace(current, endorsements=(*others, endorsement))
-    return {
-        **_move_step_and_call(execution, event, current.question),
-        "suspensions": {**execution.suspensions, event.suspension_id: endorsed},
-    }
+    return _record(execution, event, endorsed)
 
 
 def apply_reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float) -> FieldChanges:
@@ -102,10 +86,7 @@ def apply_reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: 
     if not current.alarmed < event.number <= len(current.question.alarms):
         raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
     reminded = replace(current, alarmed=event.number)
-    return {
-        **_move_step_and_call(execution, event, current.question),
-        "suspensions": {**execution.suspensions, event.suspension_id: reminded},
-    }
+    return _record(execution, event, reminded)
 
 
 def apply_timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: float) -> FieldChanges:
@@ -117,10 +98,7 @@ def apply_timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at:
         assurance="timeout",
         decided_at=at,
     )
-    return {
-        **_move_step_and_call(execution, event, current.question),
-        "suspensions": {**execution.suspensions, event.suspension_id: answered},
-    }
+    return _record(execution, event, answered)
 
 
 def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at: float) -> FieldChanges:
@@ -133,20 +111,19 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
     withdrawn = replace(
         current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
     )
-    return {
-        **_move_step_and_call(execution, event, current.question),
-        "suspensions": {**execution.suspensions, event.suspension_id: withdrawn},
-    }
+    return _record(execution, event, withdrawn)
 
 
-def _move_step_and_call(execution: ExecutionState, event: ev.Event, question: ev.Question) -> FieldChanges:
-    """The step and the call of a question after an event about it."""
+def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState, **fields: Any) -> FieldChanges:
+    """The suspension after an event about it, and the call or else the step that it is about, with these fields."""
+    question = changed.question
+    changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:
         call = execution.call(question.call_id)
-        return {"steps": put_call(execution, replace(call, status=next_call_status(call, event)), event)}
-    if question.step_id is not None:
-        return {"steps": replace_step(execution, move_step(execution, question.step_id, event))}
-    return {}
+        changes["steps"] = put_call(execution, replace(call, status=next_call_status(call, event), **fields), event)
+    elif question.step_id is not None:
+        changes["steps"] = replace_step(execution, replace(move_step(execution, question.step_id, event), **fields))
+    return changes
 
 
 def _find_open(execution: ExecutionState, suspension_id: str) -> SuspensionState:

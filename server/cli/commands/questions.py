@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 
+from planwarden.agent.core.suspension_kinds import KINDS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import find_execution
@@ -25,8 +26,6 @@ from planwarden.server.views.suspension import Suspension, SuspensionPage
 
 RECENT = 5
 SHOWN_CALLS = 3
-ASKED_IN_WORDS = ("confirmation", "input", "wait")
-"""Kinds of questions whose arguments are the words that are shown."""
 
 
 def add_list(parser: CommandParser) -> None:
@@ -126,7 +125,7 @@ def _draw_questions(terminal: Terminal, context: ReadingContext, page: Suspensio
 def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
     """Yield the calls that the question is about, with their arguments, and the plan that makes them."""
     calls = suspension.calls if suspension.tool_call is None else (suspension.tool_call,)
-    if suspension.kind not in ASKED_IN_WORDS:
+    if not KINDS[suspension.kind].is_in_words:
         for call in calls[:SHOWN_CALLS]:
             yield TerminalLine((f"{escape_text(call.tool_name)}{arguments_text(call.arguments)}",), indent=1)
     if len(calls) > SHOWN_CALLS:

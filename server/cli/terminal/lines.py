@@ -90,7 +90,6 @@ class TerminalLine(msgspec.Struct, frozen=True):
             head = Text(" " * head.cell_len)
 
 
-_ASKS_ITSELF = ("confirmation", "input")
 """Kinds of questions that are all that their call does."""
 
 
@@ -161,7 +160,7 @@ def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
 
 def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     asked = find_decided(execution, call)
-    only_asks = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in _ASKS_ITSELF
+    only_asks = asked is not None and asked.question.call_id == call.call_id and asked.question.traits.is_in_words
     is_hidden = only_asks or _only_waited(execution, call)
     arguments = "" if is_hidden else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"
@@ -198,7 +197,7 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
         if call.rule is not None:
             allowed = f" (allowed by rule {call.rule.number})"
         return f"{value_summary(call.value)}{allowed}", "dim"
-    if suspension.question.call_id != call.call_id and not suspension.question.is_batch:
+    if suspension.question.call_id != call.call_id and not suspension.question.rows:
         return f"{value_summary(call.value)} (covered by the confirmation)", "dim"
     if suspension.question.kind == "confirmation":
         return decided, "good"
@@ -216,7 +215,7 @@ def _only_waited(execution: ExecutionState, call: Call) -> bool:
 def _describe_rejected(execution: ExecutionState, call: Call) -> str:
     """Who rejected it; the reason for which all rows were rejected is said of their step."""
     asked = find_decided(execution, call)
-    is_row = asked is not None and asked.question.is_batch
+    is_row = asked is not None and bool(asked.question.rows)
     return describe_decision(asked, is_left_out=True, has_reason=not is_row) or "rejected"
 
 

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.responses import JSONResponse, Response
 
-from planwarden.agent.approval.answers import Decision
-from planwarden.agent.approval.assurance import can_decide, has_voted
+from planwarden.agent.approval.answers import Decision, can_decide, has_voted
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core import events as ev

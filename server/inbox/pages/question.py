@@ -64,7 +64,7 @@ async def decide(request: InboxRequest) -> Response:
     """Approve, reject, or show the difference first."""
     record = await find_asked(request)
     verdict, digest = request.form_value("decision"), request.form_value("digest")
-    is_of_rows = record.suspension.question.is_batch
+    is_of_rows = bool(record.suspension.question.rows)
     # The buttons that turn the pages of rows, and those that tick all of them, decide nothing.
     turns = is_of_rows and (request.form_value("page") or request.form_value("tick"))
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:

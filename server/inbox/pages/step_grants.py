@@ -78,7 +78,7 @@ async def make_step_grant(request: InboxRequest) -> Response:
 
 def _find_definition(record: QuestionRecord) -> str:
     question = record.suspension.question
-    return question.covers[0].definition_digest if question.is_batch else question.definition_digest
+    return question.rows[0].definition_digest if question.rows else question.definition_digest
 
 
 def _read_end(request: InboxRequest, text: str) -> float | None:
@@ -103,7 +103,7 @@ async def _render(request: InboxRequest, record: QuestionRecord, found: FoundSte
     last = now + timedelta(days=MAX_STEP_DAYS)
     titles, step = await read_titles(request.service), found.step
     rows = None
-    if question.is_batch:
+    if question.rows:
         pages = split_rows(question.covers)
         rows = build_rows_view(record.execution, record.suspension, request.service.engine.tools, RowChoice(), pages)
     return request.render_page(

@@ -47,7 +47,7 @@ def build_compact_message(suspension: Suspension) -> str | None:
     facts = next((lines for lines in layouts if len(lines) + len(word_lines) <= MAX_LINES), None)
     if facts is not None:
         return "\n".join([*facts, *word_lines])
-    if suspension.kind != "approval" or suspension.asker is not None or not layouts:
+    if not suspension.is_about_calls or suspension.asker is not None or not layouts:
         return None
     facts = layouts[0]
     counted = f"{label}, {len(suspension.message)} characters: {words}"

@@ -144,7 +144,6 @@ def build_permit(answer: Answer, number: int, definition: ToolDefinition, policy
     question = ev.Question(
         suspension_id=f"s{number}",
         kind="approval",
-        addressee="human",
         message="",
         call_id="a:1",
         tool_name="pay",

@@ -94,7 +94,6 @@ class Life:
         return ev.Question(
             suspension_id=f"q{len(self.written)}",
             kind="wait",
-            addressee="clock",
             message="",
             step_id=action.step_id,
             expires_at=action.until,

@@ -34,7 +34,6 @@ PLAN = Plan(
 ASKED = ev.Question(
     suspension_id="q",
     kind="approval",
-    addressee="human",
     message="?",
     step_id="b",
     call_id="b:1",
@@ -90,7 +89,7 @@ UNPROVEN = ev.StepCompleted(step_id="a", validation="skipped")
 REPLY = ev.ModelReplied(purpose="step", step_id="a", content="done")
 OVER: list[ev.Event] = [ev.ExecutionCompleted()]
 SPENT: list[ev.Event] = [ev.ExecutionExhausted(budget="toolCalls")]
-WAIT = ev.Suspended(question=replace(ASKED, kind="wait", addressee="clock", call_id=None, step_id="a"))
+WAIT = ev.Suspended(question=replace(ASKED, kind="wait", call_id=None, step_id="a"))
 UNASKED = ev.RevisionRefused(step_id="a", message="no")
 FAILED = ev.ToolFailed(call_id="b:1", code="x", message="y")
 SPOILED: dict[str, tuple[Callable[[Log], Log], int, str]] = {
@@ -128,7 +127,7 @@ def a_loop(items: list[JsonValue], chosen: list[JsonValue], *released: str) -> L
         ev.CoveredCall(step_id="b", tool_name="u", arguments={}, definition_digest="", call_id=f"b:{number}")
         for number in (1, 2)
     )
-    asked = replace(ASKED, call_id=None, arguments=None, covers=rows)
+    asked = replace(ASKED, kind="batch", call_id=None, arguments=None, covers=rows)
     decision = ev.RecordedDecision(approved=True, content={"items": chosen})
     return [
         [

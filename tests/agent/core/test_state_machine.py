@@ -52,7 +52,6 @@ def _questions() -> list[ev.Question]:
         return ev.Question(
             suspension_id=name,
             kind=kind,
-            addressee="human",
             message="?",
             step_id=step_id,
             call_id=call_id,
@@ -64,7 +63,7 @@ def _questions() -> list[ev.Question]:
     asked += [question(q, "reconcile", "a", "a:1") for q in QUESTIONS]
     asked += [question(q, "step", step, None) for q, step in product(QUESTIONS, STEPS)]
     row = ev.CoveredCall(step_id="a", tool_name="t", arguments={"x": 1}, definition_digest="", call_id="a:1")
-    asked.append(replace(question("q3", "approval", "a", None), covers=(row,)))
+    asked.append(replace(question("q3", "batch", "a", None), covers=(row,)))
     asked += [question(q, "wait", step, None) for q, step in product(QUESTIONS, (*STEPS, None))]
     asked += [question(q, "review", None, None) for q in QUESTIONS]
     return [*asked, question("q1", "plan", None, None), question("q2", "synthesis", None, None)]
@@ -296,7 +295,7 @@ def test_a_legal_log_follows_the_tables_undoes_nothing_and_is_the_stored_state(
                 if before.suspensions[name].question.kind == "review":
                     approved = execution.plan if decision.approved else None
             case ev.PlanRevised(step_id=""):
-                assert any(found.awaits_review for found in before.suspensions.values())
+                assert any(review.is_open for review in before.find_suspensions("review"))
             case ev.StepStarted() | ev.ToolCallIntended() if execution.options.review is not None:
                 # Under review nothing begins but what a person approved.
                 assert approved is not None and approved == execution.plan

@@ -208,18 +208,18 @@ MORE: JsonValue = {"ids": [1, 2, 3]}
 SENT = {(2,): MORE}
 FREED = {**SENT, (4,): None, (5,): None}
 """What released the call is gone."""
-# An event is a list of its tag and fields; a question a list of its fields, the arguments the eighth.
+# An event is a list of its tag and fields; a question a list of its fields, the arguments the seventh.
 EDITS: dict[str, tuple[str, int, Mapping[tuple[int, ...], JsonValue]]] = {
-    "arguments asked about": ("QA", 1, {(1, 7): MORE}),
-    "arguments covered by a confirmation": ("QA", 0, {(1, 19, 0, 2): MORE}),
+    "arguments asked about": ("QA", 1, {(1, 6): MORE}),
+    "arguments covered by a confirmation": ("QA", 0, {(1, 18, 0, 2): MORE}),
     "arguments of a covered call": ("TI", 0, SENT),
     "arguments of a decided call": ("TI", 1, SENT),
     "decided call made a free one": ("TI", 1, FREED),
     "arguments of a granted call": ("TI", 2, SENT),
     "granted call made a free one": ("TI", 2, FREED),
     "answer to a form": ("QD", 2, {(2, 3): {"pin": "blue"}}),
-    "form": ("QA", 2, {(1, 15): {"type": "object"}}),
-    "message": ("QA", 1, {(1, 3): "Really?"}),
+    "form": ("QA", 2, {(1, 14): {"type": "object"}}),
+    "message": ("QA", 1, {(1, 2): "Really?"}),
     "who decided": ("QD", 1, {(5,): "eve"}),
 }
 
@@ -267,7 +267,7 @@ async def test_a_row_beside_the_log_that_was_edited_is_named(stored: Stored, sta
 
 @pytest.mark.anyio
 @requirement("audit:proves-the-log", "approval:tampered")
-@pytest.mark.parametrize("changes", [{(1, 7): MORE}, {(1, 10): "client"}], ids=["arguments", "what it needs"])
+@pytest.mark.parametrize("changes", [{(1, 6): MORE}, {(1, 9): "client"}], ids=["arguments", "what it needs"])
 async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_running(
     tmp_path: Path, changes: Mapping[tuple[int, ...], JsonValue]
 ) -> None:

@@ -1,0 +1,103 @@
+"""A call as it would run now: its arguments, and whether its tool is still the one that somebody relied on.
+
+Arguments run with references resolved, defaults filled in and checked. Reliance begins when a plan is accepted. Every
+approval of the tool as it is now renews it. A tool that changed in between never runs on the old approval, even if it
+would need no approval otherwise.
+"""
+
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.common.canonical import is_larger
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import find_binding_faults, has_bindings
+from planwarden.agent.core.pins import PIN_CHARS, describe_difference
+from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
+from planwarden.agent.core.references import list_sources, resolve
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.verify import find_empty_lists
+
+
+def complete_arguments(context: ApprovalContext, execution: ExecutionState, call: Call) -> dict[str, JsonValue]:
+    """What will run.
+
+    Raises:
+        InvalidArguments: with every fault.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    faults: list[str] = []
+    if call.by_model:
+        # Those of a plan were checked when it was accepted.
+        faults += [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
+        step = execution.steps[call.step_id].step
+        faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
+    resolved = call.proposed
+    if has_bindings(resolved):
+        state = execution.steps[call.step_id]
+        item = state.find_item(call)
+        item_calls = () if item is None else state.list_item_calls(item[1])
+        resolved = resolve(resolved, list_sources(execution, context.parts, item, item_calls))
+    _check_size(resolved)
+    completed, invalid = context.tools.complete(call.tool_name, resolved)
+    faults.extend(invalid)
+    if faults:
+        definition = context.tools.get(call.tool_name)
+        schema = definition.input_schema if definition else {}
+        raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": schema})
+    if completed is not resolved:
+        _check_size(completed)
+    return completed
+
+
+def _check_size(arguments: dict[str, JsonValue]) -> None:
+    if is_larger(arguments, MAX_ARGUMENT_BYTES):
+        raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+
+
+def has_changed_since_question(definition: ToolDefinition, question: ev.Question) -> bool:
+    """True when the tool is not the one that the question showed."""
+    return definition.digest != question.definition_digest
+
+
+def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition) -> bool:
+    """True when the tool is not the one that the plan was accepted with, and nobody has approved it since."""
+    pinned = execution.pins.get(definition.name)
+    if not pinned or definition.digest.startswith(pinned):
+        return False
+    return not any(
+        found.decision is not None and found.decision.approved and _has_shown(found, definition)
+        for found in execution.suspensions.values()
+    )
+
+
+def describe_change(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    definition: ToolDefinition,
+    since: ev.Question | ToolDefinition | None,
+) -> str:
+    """One sentence that says how the tool changed.
+
+    `since` is what somebody relied on: an earlier question, a definition, or None for the accepted plan.
+    """
+    match since:
+        case ToolDefinition():
+            when, before = "while it was called", since
+        case ev.Question():
+            when = "after it was approved" if since.traits.is_about_calls else "since it was asked about"
+            before = context.tools.earlier(since.definition_digest)
+        case None:
+            when = "since the plan was accepted"
+            before = context.tools.earlier(execution.pins.get(definition.name, "")[:PIN_CHARS])
+    return f"{definition.name} changed {when}: {describe_difference(before, definition)}."
+
+
+def _has_shown(approved: SuspensionState, definition: ToolDefinition) -> bool:
+    """True when the question was about the tool as it is now, by itself or among the calls that it covers."""
+    question = approved.question
+    shown = [(covered.tool_name, covered.definition_digest) for covered in approved.covered]
+    if question.traits.releases == "call":
+        shown.append((question.tool_name or "", question.definition_digest))
+    return (definition.name, definition.digest) in shown
