@@ -7,11 +7,12 @@ to the calling model raise the same error.
 import msgspec
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
+from planwarden.agent.core.question import Question
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_first_revision
 from planwarden.server.inbox.request import build_token
+from planwarden.server.views.card import Card, build_card
 
 PAGE_SIZE = 25
 _UNKNOWN = "no question has this id, or the question is not for a person"
@@ -23,7 +24,11 @@ class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
     row: SuspensionRow
     execution: ExecutionState
     suspension: SuspensionState
-    view: QuestionView
+    card: Card
+
+    @property
+    def question(self) -> Question:
+        return self.suspension.question
 
 
 class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +56,8 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None:
         raise UnknownSuspension(_UNKNOWN)
-    view = await _build_view(service, execution, suspension)
-    return QuestionRecord(row=row, execution=execution, suspension=suspension, view=view)
+    card = build_card(execution, suspension, service.engine.tools, service.engine.store.clock.now())
+    return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
 
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
@@ -73,9 +78,10 @@ async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[s
     return (others[0] if others else None), page.total - counts_itself
 
 
-async def build_views(service: Service, page: QuestionPage) -> list[QuestionView]:
-    """What the page shows of its questions, in their order."""
-    return [await _build_view(service, execution, suspension) for execution, suspension in page.found]
+def build_cards(service: Service, page: QuestionPage) -> list[Card]:
+    """Return what the page shows of its questions, in their order."""
+    tools, now = service.engine.tools, service.engine.store.clock.now()
+    return [build_card(execution, suspension, tools, now) for execution, suspension in page.found]
 
 
 async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
@@ -92,18 +98,10 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
     return QuestionPage(found=tuple(found), total=page.total, next_cursor=page.next_cursor)
 
 
-async def _build_view(service: Service, execution: ExecutionState, suspension: SuspensionState) -> QuestionView:
-    first = None
-    if suspension.question.revision > 1:
-        log = await service.engine.store.read(execution.execution_id)
-        first = read_first_revision(log, suspension.question.suspension_id)
-    return build_question_view(execution, suspension, service.engine.tools, service.engine.store.clock.now(), first)
-
-
 def build_question_token(record: QuestionRecord) -> str:
     """A token that changes whenever the question or its execution changes."""
     execution = record.execution
-    return build_token((record.view.digest, record.view.is_open, execution.status, execution.version))
+    return build_token((record.question.digest, record.card.is_open, execution.status, execution.version))
 
 
 def _describe(execution: ExecutionState, suspension: SuspensionState) -> str:

@@ -13,16 +13,11 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
+from planwarden.server.views.status_words import WHOM
 from planwarden.server.views.tools import RuleView, build_rule_view
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
 MAX_NAMES = 10
-_WHOM = {
-    "client": "a person (a form of the client is enough)",
-    "human": "a person, in the inbox or at a terminal",
-    "signed": "a person with a key, or somebody other than the owner",
-    "second": "a person other than the owner",
-}
 
 
 class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +207,7 @@ def build_forecast(
 
 def _build_asking(call: CallForecast) -> Asking:
     needs = call.needs or "client"
-    people = f"{call.quorum} different people" if call.quorum > 1 else _WHOM[needs]
+    people = f"{call.quorum} different people" if call.quorum > 1 else WHOM[needs]
     return Asking(
         step_id=call.step_id,
         tool_name=call.tool_name,

@@ -33,3 +33,8 @@ def format_ranges(rows: Collection[int]) -> str:
             parts.append(str(first) if first == last else f"{first}-{last}")
         first = last = number
     return ",".join(parts)
+
+
+def name_rows(rows: Collection[int]) -> str:
+    """Return these places as people name them, such as `rows 1, 3-5`."""
+    return f"{'row' if len(rows) == 1 else 'rows'} {format_ranges(rows).replace(',', ', ')}"

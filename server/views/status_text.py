@@ -3,11 +3,11 @@
 from collections.abc import Collection
 
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.card import GOAL_CHARS
 from planwarden.server.views.decisions import describe_rejection
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.outages import describe_lost_patience
 from planwarden.server.views.outcome import ERROR_CHARS
-from planwarden.server.views.question_text import GOAL_CHARS
 from planwarden.server.views.status_words import WAITS, WORDS
 
 GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})

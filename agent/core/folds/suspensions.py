@@ -53,7 +53,7 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
         shown = replace(call, status=next_call_status(call, event), arguments=event.question.arguments)
         changes = {"steps": put_call(execution, shown, event)}
     # The people who approved the earlier revision have not seen this one.
-    first = current.first or (current.question if event.question.edits else None)
+    first = current.first or current.question
     revised = replace(current, question=event.question, first=first, endorsements=())
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 

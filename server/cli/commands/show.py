@@ -37,8 +37,7 @@ from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
-from planwarden.server.views.lineage import build_lineage
-from planwarden.server.views.lineage_facts import list_lineage_facts
+from planwarden.server.views.lineage import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.status_words import WORDS
@@ -323,7 +322,7 @@ def _draw_execution(
     terminal.say(TerminalLine(((words.word, words.tone), (changed, "dim")), words.mark))
     if execution.goal:
         terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
-    for fact in list_lineage_facts(build_lineage(execution)):
+    for fact in list_lineage_facts(execution):
         terminal.say(TerminalLine(((f"{fact.name}: ", "dim"), fact.text)))
     if len(headers) > 1:
         terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
@@ -338,7 +337,7 @@ def _draw_execution(
 
 def _draw_open_question(terminal: Terminal, context: ReadingContext, question: Suspension, *, is_past: bool) -> None:
     if question.addressee == "human":
-        terminal_question.show(terminal, question, is_cut=False)
+        terminal_question.show(terminal, question.card, is_cut=False)
         if not is_past:
             terminal.say(TerminalLine(((context.command("approve", question.suspension_id), "bold"),)))
     elif question.addressee == "caller":

@@ -90,6 +90,12 @@ class TerminalLine(msgspec.Struct, frozen=True):
             head = Text(" " * head.cell_len)
 
 
+def indent_fact(fact: str) -> TerminalLine:
+    """Return a fact of a question, away from the margin where planwarden speaks, on all of its lines."""
+    text = fact.lstrip(" ")
+    return TerminalLine((text,), indent=(len(fact) - len(text)) // 2)
+
+
 _ASKS_ITSELF = ("confirmation", "input")
 """Kinds of questions that are all that their call does."""
 

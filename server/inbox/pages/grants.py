@@ -20,9 +20,9 @@ from planwarden.server.inbox.allowing import (
 )
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
-from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import derive_key
+from planwarden.server.views.value_view import ValueView
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES = 10
@@ -70,25 +70,25 @@ async def make_grant(request: InboxRequest) -> Response:
     """Approve the call that the question is about, and allow calls like it."""
     record = await _find_grantable_question(request)
     uses, minutes = request.form_value("uses"), request.form_value("minutes")
-    if record.view.is_open and not (is_number(uses) and minutes in DURATIONS):
+    if record.card.is_open and not (is_number(uses) and minutes in DURATIONS):
         return _render_grant_form(
             request, record, fault=f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
         )
     sent = request.form_values()
     arguments: dict[str, JsonValue] = {
         name: value
-        for name, value in (record.suspension.question.arguments or {}).items()
+        for name, value in (record.question.arguments or {}).items()
         if sent.get(f"fix.{derive_key(name)}") == "yes"
     }
     wanted = GrantRequest(
-        tool_name=record.suspension.question.tool_name or "",
+        tool_name=record.question.tool_name or "",
         arguments=arguments,
-        free=tuple(name for name in record.suspension.question.arguments or {} if name not in arguments),
+        free=tuple(name for name in record.question.arguments or {} if name not in arguments),
         opens_others=sent.get("others") == "yes",
         uses=int(uses) if is_number(uses) else 0,
         expires_in_s=int(minutes) * 60.0 if minutes in DURATIONS else 0.0,
         owner=record.row.principal,
-        definition_digest=record.suspension.question.definition_digest,
+        definition_digest=record.question.definition_digest,
     )
     try:
         return await answer_and_allow(request, record, wanted)
@@ -98,14 +98,14 @@ async def make_grant(request: InboxRequest) -> Response:
 
 async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
     record = await find_allowable(request)
-    if not record.view.can_be_granted:
+    if not record.card.can_be_granted:
         raise BadForm(NOT_IN_ADVANCE)
     return record
 
 
 def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
-    names, call = record.suspension.question.arguments or {}, record.view.call
-    definition = request.service.engine.tools.get(record.suspension.question.tool_name or "")
+    names, call = record.question.arguments or {}, record.card.call
+    definition = request.service.engine.tools.get(record.question.tool_name or "")
     others = [escape_text(name) for name in list_properties(definition) if name not in names] if definition else []
     rows = [
         (f"fix.{derive_key(name)}", argument)
@@ -114,7 +114,7 @@ def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str
     return request.render_page(
         "grant.html",
         status=422 if fault else 200,
-        question=record.view,
+        card=record.card,
         rows=rows,
         others=", ".join(others),
         minutes=DURATIONS,

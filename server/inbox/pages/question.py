@@ -30,9 +30,9 @@ from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.pages.rows import decide_rows
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
-from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import Field
+from planwarden.server.views.value_view import ArgumentChange, find_changes
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")
 _ORDER = "the order of the steps"
@@ -64,23 +64,23 @@ async def decide(request: InboxRequest) -> Response:
     """Approve, reject, or show the difference first."""
     record = await find_asked(request)
     verdict, digest = request.form_value("decision"), request.form_value("digest")
-    is_of_rows = record.suspension.question.is_batch
+    is_of_rows = record.question.is_batch
     # The buttons that turn the pages of rows, and those that tick all of them, decide nothing.
     turns = is_of_rows and (request.form_value("page") or request.form_value("tick"))
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:
         raise BadForm
-    if not record.view.is_open and verdict not in ("approve", "reject", "sign"):
+    if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
         raise AlreadyDecided("this question has been decided in the meantime")
-    if record.view.is_open and digest != record.view.digest:
+    if record.card.is_open and digest != record.question.digest:
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
         return await render_question(request, record, Remark(text=text), status=409)
     if verdict == "reject":
         return await record_answer(request, record, Decision(approved=False, reason=read_reason(request)))
-    if record.view.kind == "reconcile":
+    if record.question.kind == "reconcile":
         return await _reconcile(request, record)
-    if record.view.plan is not None:
-        return await _review(request, record, verdict, record.view.plan)
-    if record.suspension.question.form is not None:
+    if record.card.plan is not None:
+        return await _review(request, record, verdict, record.card.plan)
+    if record.question.form is not None:
         return await _submit_form(request, record, verdict)
     if is_of_rows:
         return await decide_rows(request, record, verdict)
@@ -90,7 +90,7 @@ async def decide(request: InboxRequest) -> Response:
 async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
     """Approve the call as shown, or with edits whose difference the person has seen."""
     fields = build_fields(request, record)
-    before = record.suspension.question.arguments or {}
+    before = record.question.arguments or {}
     filled = _read_edits(request, fields, before)
     if filled.faults:
         return await render_question(request, record, build_fault_remark(), filled=filled, status=422)
@@ -101,16 +101,16 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
         return await render_question(request, record, remark, filled=filled)
     if verdict == "edit":
         return await render_question(request, record, filled=filled)
-    tool_name = record.suspension.question.tool_name or ""
+    tool_name = record.question.tool_name or ""
     completed, faults = request.service.engine.tools.complete(tool_name, filled.values)
     if faults:
         text = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}"
         return await render_question(request, record, Remark(text=text, tone="bad"), filled=filled, status=422)
     page = request.confirm(
-        [record.view.digest, completed],
+        [record.question.digest, completed],
         lambda seen: request.render_page(
             "changes.html",
-            question=record.view,
+            card=record.card,
             changes=find_changes(before, completed),
             edited=canonical_json(completed),
             seen=seen,
@@ -140,10 +140,10 @@ async def _review(
     if verdict == "edit":
         return await render_question(request, record, plan=edit.text)
     page = request.confirm(
-        [record.view.digest, edit.plan],
+        [record.question.digest, edit.plan],
         lambda seen: request.render_page(
             "changes.html",
-            question=record.view,
+            card=record.card,
             changes=edit.changes,
             edited=canonical_json(edit.plan),
             seen=seen,

@@ -31,7 +31,7 @@ ALL_BEFORE_SIGNING = "Open every page of the rows before you sign: what you sign
 
 async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
     """Turn a page, show a fault or what was chosen, or approve the rows that are ticked."""
-    rows = record.suspension.question.covers
+    rows = record.question.covers
     pages = split_rows(rows)
     choice = read_choice(request, rows, request.service.engine.tools, pages)
     if choice.has_faults:
@@ -47,7 +47,7 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(chosen)
-    if verdict in APPROVING and not record.view.is_open:
+    if verdict in APPROVING and not record.card.is_open:
         # The same decision again, to which the recorded one is the answer.
         return await _approve(request, record, choice, chosen, edited)
     if verdict == "sign" and unseen:
@@ -59,12 +59,12 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
         remark = Remark(text="You changed no row.", tone="plain")
         return await render_question(request, record, remark, choice=choice)
     page = request.confirm(
-        [record.view.digest, choice.edits_text, choice.left_out_text],
+        [record.question.digest, choice.edits_text, choice.left_out_text],
         lambda seen: request.render_page(
             "row_changes.html",
-            question=record.view,
+            card=record.card,
             choice=choice,
-            edited=list_edited_rows(record.suspension, choice),
+            edited=list_edited_rows(record.card, choice),
             chosen=len(chosen),
             count=len(rows),
             unseen=len(unseen),

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.card import AGENT_CHARS
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.loop_items import PAGE_ITEMS
 from planwarden.server.views.outcome import build_outcome
-from planwarden.server.views.question_text import AGENT_CHARS
 from planwarden.server.views.status_text import build_title, describe_progress, describe_state
 from planwarden.server.views.status_words import WORDS, Mark
 

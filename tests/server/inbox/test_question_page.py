@@ -189,11 +189,11 @@ async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_sh
         page = await browser.open_question(asked)
         for said in (
             "Start this plan?",
-            "Plan of 3 steps of tidy up",
+            'Plan of 3 steps of "tidy up"',
             'Calls of "erase" are dangerous.',
             'Only the run will know the arguments of "bound"',
             "Step 2 of 3: known",
-            "The same decision can cover, if you say so below, in known",
+            "The same decision can cover, if you say so below, in step known",
             "Approve also the 1 call that this answer can cover",
             "The agent says (unverified) tidy up",
         ):

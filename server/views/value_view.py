@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_same_json
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.facts import count_hidden_in, escape_text, format_value
 
 OPEN_CHARS = 1_500

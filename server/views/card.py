@@ -1,0 +1,665 @@
+"""One question as every channel shows it: a card, built once from the state, and laid out as a page, as text or a form.
+
+Three voices are never mixed, and each has fields of its own, in the order in which they are shown:
+
+* `heading` and `found` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a retry.
+  Texts of others stand in them as quoted JSON only.
+* The facts are the stored calls that a decision releases, with their exact arguments, and its conditions.
+* `words` are those of whoever asks, under `label`, and nothing that planwarden added: for an approval the step's
+  description. Only those of the operator's own plan count as verified.
+
+Every `str` of a card is escaped and on one line, except those whose description says that they are not for display.
+Values are whole; a renderer cuts them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from planwarden.agent.approval.permits import read_chosen_rows
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.bindings import (
+    INPUTS,
+    ITEM,
+    ITEM_INDEX,
+    EarlierResult,
+    Reference,
+    find_references,
+    has_bindings,
+)
+from planwarden.agent.core.plan import plan_to_json
+from planwarden.agent.core.question import CoveredCall, Question, RecordedDecision
+from planwarden.agent.core.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
+from planwarden.agent.core.tool import RemoteCall, is_of_host
+from planwarden.agent.ports.toolbox import Definitions
+from planwarden.server.views.decisions import describe_editor, describe_proof, name_decider
+from planwarden.server.views.facts import (
+    count_hidden_in,
+    cut_text,
+    escape_text,
+    format_argument_name,
+    format_value,
+    measure_text,
+)
+from planwarden.server.views.fields import find_title
+from planwarden.server.views.instants import format_age, to_utc
+from planwarden.server.views.lineage import LineageFact, list_lineage_facts
+from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.row_ranges import name_rows
+from planwarden.server.views.status_words import WORDS, Tone
+from planwarden.server.views.value_view import ArgumentChange, ValueView, find_changes
+
+AGENT_CHARS = 500
+ASKER_CHARS = 3_000
+"""Replaces `AGENT_CHARS` when a server or another agent asks, because all of its question must be seen."""
+GOAL_CHARS = 300
+CLAIM_CHARS = 200
+"""Longest quotation of what a tool's source says of it."""
+REASON_CHARS = 2_000
+_ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
+"""Built-in tools whose questions consist of the agent's words."""
+_SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
+"""Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
+_HEADINGS = {
+    "approval": "Run this call?",
+    "confirmation": "Confirm?",
+    "input": "Answer needed",
+    "reconcile": "Did this call happen?",
+    "review": "Start this plan?",
+}
+_EXPLAINS = re.compile(
+    r"One question for |If the tool says that it failed, |Rule \d+ applies|There will be one question |\d+ step\(s\); "
+    r"|Calls of |The answer can cover |Only the run will know |A model writes "
+)
+"""Begins sentences that say how a question works; all others warn."""
+_OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
+
+AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
+"""What a person sends besides yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
+
+
+class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a tool."""
+
+    name: str
+    """Not for display."""
+    label: str
+    source: str
+    """Where it comes from, in words."""
+    claim: str = ""
+    """How the tool's source describes it, with who says so, quoted; empty for tools of planwarden."""
+    titles: Mapping[str, str] = MappingProxyType({})
+    """What its schema calls its arguments, by their names; not for display."""
+
+
+class Argument(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument of a call."""
+
+    name: str
+    """Not for display."""
+    value: ValueView
+    schema_title: str = ""
+    """What the tool's schema calls it, unverified and not for display; empty if it says nothing else."""
+    origins: tuple[str, ...] = ()
+    """Where the value came from, as far as the log proves it."""
+    is_edited: bool = False
+    """Somebody edited it, as its origin says."""
+    is_form: bool = False
+    """It is the form to fill in."""
+
+    @property
+    def label(self) -> str:
+        return escape_text(self.name) or '""'
+
+    @property
+    def title(self) -> str:
+        return escape_text(self.schema_title)
+
+
+class CardCall(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One call that a decision releases."""
+
+    tool: ToolNote
+    arguments: tuple[Argument, ...]
+    place: str = ""
+    """Its step or its row, such as `step b`; empty for the call that the question is about."""
+    end: str = ""
+    """For a row: what became of it, in words; empty while the question is open."""
+    tone: Tone = "busy"
+
+    @cached_property
+    def by_label(self) -> dict[str, Argument]:
+        return {argument.label: argument for argument in self.arguments}
+
+    @property
+    def values(self) -> dict[str, JsonValue]:
+        """The arguments as they would run; not for display."""
+        return {argument.name: argument.value.value for argument in self.arguments}
+
+    def edit(self, values: Mapping[str, JsonValue]) -> "CardCall":
+        """Return the call with these arguments."""
+        return replace(self, arguments=tuple(Argument(name=name, value=ValueView(v)) for name, v in values.items()))
+
+
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a plan under review, without the words of whoever wrote it."""
+
+    heading: str
+    """Its place and its id."""
+    calls: tuple[CardCall, ...]
+    """Arguments may hold bindings."""
+    facts: tuple[tuple[str, ValueView], ...]
+    """What the calls do not show, by the keys of a plan, without what is usual."""
+
+
+class Vote(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's approval of a question that needs several approvals."""
+
+    name: str
+    """Who approved; not for display."""
+    proof: str
+    """How they approved and what that proves, in words."""
+    at: datetime
+    answer: ValueView | None
+    """What they answered, where the question asks for more than yes."""
+
+    @property
+    def principal(self) -> str:
+        return escape_text(self.name)
+
+
+class DecisionNote(msgspec.Struct, frozen=True, kw_only=True):
+    """How a question ended, and what became of that."""
+
+    outcome: Outcome
+    principal: str
+    """Who decided; empty if nobody did."""
+    proof: str
+    at: datetime | None
+    reason: str
+    is_edited: bool
+    answer: ValueView | None
+    """What a person filled in; None where yes or no was the answer."""
+    rows: str
+    """Which rows were approved; empty where there were none."""
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One question."""
+
+    question: Question
+    """As it is stored; its texts are not for display."""
+    execution_id: str
+    owner: str
+    asked_at: datetime
+    age: str
+    """How long ago it was asked, for pages without script."""
+    heading: str
+    """Planwarden's question."""
+    title: str
+    """The heading with the tool's name where it is about a call, for lists and notices."""
+    place: str
+    """Which step of what, such as `Step 2 of 3 of "Remind customers"`; empty if it belongs to no step."""
+    step: str
+    """The id of the step; empty without one."""
+    host: str
+    """The program that asked for the execution, as it names itself."""
+    found: tuple[str, ...]
+    """What planwarden found, in sentences."""
+    call: CardCall | None
+    """The call that the question is about."""
+    steps: tuple[PlannedStep, ...]
+    """For a review: the steps of the plan."""
+    plan: dict[str, JsonValue] | None
+    """For a review: the plan, as a person may edit it; not for display."""
+    covered: tuple[CardCall, ...]
+    """Later calls that the same decision covers; of a review only if the answer says so."""
+    rows: tuple[CardCall, ...]
+    """The calls of the one question about many calls of a loop."""
+    released: tuple[CardCall, ...]
+    """Calls that the asking agent makes after an approval, as it says."""
+    asker: str
+    """Who asks, if it is not planwarden."""
+    votes: tuple[Vote, ...]
+    """The approvals so far, if the question needs several."""
+    expires_at: datetime | None
+    lineage: tuple[LineageFact, ...]
+    """Where the execution and the step come from."""
+    label: str
+    """Says whose `words` these are, and that they are unverified unless the operator's own plan has them."""
+    words: str
+    """Cut to `AGENT_CHARS` or `ASKER_CHARS` characters."""
+    message: ValueView
+    """All of the words."""
+    form: ValueView | None
+    """The form as it was asked for, whole, with what its fields do not show."""
+    changes: tuple[ArgumentChange, ...]
+    """The differences from the first revision."""
+    risk_before: str | None
+    """The first risk, if the risk has changed since."""
+    is_open: bool
+    decision: DecisionNote | None
+    """None while it is open."""
+
+    @property
+    def where(self) -> str:
+        """The place and the host, such as `Step 2 of 3 of "Remind customers" \u00b7 Claude Code`."""
+        return " \u00b7 ".join(filter(None, (self.place, self.host)))
+
+    @property
+    def whole_words(self) -> str:
+        return escape_text(str(self.message.value))
+
+    @property
+    def answer_kind(self) -> AnswerKind:
+        if self.question.kind == "reconcile":
+            return "reconcile"
+        if self.plan is not None:
+            return "plan"
+        return "form" if self.question.form is not None else "rows" if self.question.is_batch else "yes"
+
+    @property
+    def may_edit(self) -> bool:
+        """The arguments may be changed: no call of another asker or of a host, which are what they are."""
+        is_own = not self.question.asker and not is_of_host(self.question.tool_name or "")
+        return self.answer_kind == "yes" and self.call is not None and is_own
+
+    @property
+    def is_warned(self) -> bool:
+        """What planwarden found is more than how the question works."""
+        return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.found))
+
+    @property
+    def is_yes_or_no(self) -> bool:
+        """Yes or no answers the question completely, so a person can decide it together with others."""
+        return self.question.kind in ("approval", "confirmation") and not self.rows
+
+    @property
+    def can_be_granted(self) -> bool:
+        """A person who may approve this call may also allow calls like it in advance."""
+        is_one_word_enough = self.question.needs in ("client", "human") and self.question.quorum == 1
+        return self.question.kind == "approval" and self.call is not None and is_one_word_enough
+
+    @property
+    def is_asked_in_words(self) -> bool:
+        """The decision is about somebody's words, which are the heading then, and not about a call of planwarden's."""
+        return self.question.kind in ("confirmation", "input", "delegated")
+
+    @property
+    def repeated_argument(self) -> str | None:
+        """The name of the argument that equals the words; the argument is a fact and always shown."""
+        return _find_repeated_argument(self.question)
+
+    @property
+    def form_titles(self) -> dict[str, JsonValue]:
+        """What the form says of itself, which no field shows; not for display."""
+        form = self.question.form or {}
+        return {key: form[key] for key in ("title", "description") if key in form}
+
+
+def build_card(
+    execution: ExecutionState, suspension: SuspensionState, tools: Definitions | None, now: float = 0.0
+) -> Card:
+    """Return the card of a question. Without `tools` it says nothing of what they say of themselves."""
+    question, notes = suspension.question, _ToolNotes(tools)
+    call = find_call(execution, question.call_id or "")
+    plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
+    speaker, is_verified = _name_speaker(execution, question, call)
+    steps, planned = _list_planned_steps(plan), list(execution.steps)
+    place = f"Step {planned.index(question.step_id) + 1} of {len(planned)}" if question.step_id in planned else ""
+    if plan is not None:
+        place = f"Plan of {len(planned)} step{'' if len(planned) == 1 else 's'}"
+    goal = (execution.goal or "")[:GOAL_CHARS]
+    first, asker = suspension.first or question, escape_text(question.asker)
+    return Card(
+        question=question,
+        execution_id=execution.execution_id,
+        owner=escape_text(execution.principal),
+        asked_at=to_utc(suspension.created_at),
+        age=format_age(now - suspension.created_at),
+        heading=_build_heading(question),
+        title=_build_title(question),
+        place=f"{place} of {format_value(goal)}" if place and goal else place,
+        step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
+        host=format_host(execution.host or ""),
+        found=tuple(_list_findings(question, steps)),
+        call=_build_own_call(execution, question, call, notes),
+        steps=tuple(_build_planned_step(step, number, len(steps), notes) for number, step in enumerate(steps, 1)),
+        plan=plan,
+        covered=tuple(
+            _build_call(notes.get(row.tool_name), row.arguments, place=f"step {escape_text(row.step_id)}")
+            for row in (() if question.is_batch else question.covers)
+        ),
+        rows=tuple(_list_rows(execution, suspension, notes)),
+        released=tuple(_build_call(_note_remote(remote, asker), remote.arguments) for remote in question.releases),
+        asker=asker,
+        votes=tuple(
+            Vote(
+                name=vote.principal,
+                proof=describe_proof(vote.assurance, vote.channel),
+                at=to_utc(vote.at),
+                answer=None if vote.content is None else ValueView(vote.content),
+            )
+            for vote in suspension.endorsements
+        ),
+        expires_at=None if question.expires_at is None else to_utc(question.expires_at),
+        lineage=tuple(list_lineage_facts(execution)),
+        label=f"{_capitalize(escape_text(speaker))} says{'' if is_verified else ' (unverified)'}",
+        words=_cut_words(question),
+        message=ValueView(question.message),
+        form=None if question.form is None else ValueView(question.form),
+        changes=find_changes(_map_arguments(first), _map_arguments(question)),
+        risk_before=None if first.risk == question.risk else first.risk,
+        is_open=suspension.is_open and not execution.is_finished,
+        decision=_build_decision(execution, suspension),
+    )
+
+
+def find_call(execution: ExecutionState, call_id: str) -> Call | None:
+    """Return the call with that id; None if there is none."""
+    try:
+        return execution.call(call_id)
+    except IllegalTransition:
+        return None
+
+
+def format_host(name: str) -> str:
+    """Return the name of a program; quoted when it has characters that could pass for more than a name."""
+    is_plain = name.isascii() and all(part.isalnum() or part in " _-./:@()" for part in name)
+    return name if is_plain else format_value(name)
+
+
+def _build_heading(question: Question) -> str:
+    if question.asker:
+        return f"{_capitalize(escape_text(question.asker))} asks"
+    if question.is_batch and len(question.covers) > 1:
+        return f"Run these {len(question.covers)} calls?"
+    return _HEADINGS.get(question.kind, "Decision needed")
+
+
+def _build_title(question: Question) -> str:
+    if question.kind == "approval" and question.call_id is not None:
+        return f"Run {escape_text(question.tool_name or '')}?"
+    if question.is_batch and question.covers:
+        names = sorted({escape_text(row.tool_name) for row in question.covers})
+        return f"Run {', '.join(names)} {len(question.covers)} times?"
+    return _build_heading(question)
+
+
+def _name_speaker(execution: ExecutionState, question: Question, call: Call | None) -> tuple[str, bool]:
+    """Return whose words the question has, and whether they are exactly those of the operator's own plan."""
+    tool_name = question.tool_name if question.call_id is not None else None
+    if question.asker:
+        return question.asker, False
+    if tool_name is not None and is_of_host(tool_name) and execution.host:
+        # Its hook says what it is about to do.
+        return execution.host, False
+    if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.kind in ("confirmation", "input"):
+        return f"tool {tool_name!r}", False
+    is_own = (execution.is_operators or execution.saved_plan is not None) and question.addressee != "caller"
+    is_changed = execution.is_revised or bool(question.edits) or (call is not None and call.by_model)
+    if not is_own or is_changed:
+        return "the agent", False
+    takes_values = question.kind != "approval" and call is not None and has_bindings(call.proposed)
+    return "the plan", not takes_values
+
+
+def _cut_words(question: Question) -> str:
+    limit = ASKER_CHARS if question.asker else AGENT_CHARS
+    words = escape_text(question.message[: limit + 1])
+    if measure_text(words) <= limit and len(question.message) <= limit:
+        return words
+    note = f"... [{len(question.message)} characters]"
+    return cut_text(words, limit - len(note)) + note
+
+
+def _list_findings(question: Question, steps: Sequence[dict[str, JsonValue]]) -> Iterator[str]:
+    """Yield what planwarden found, one sentence each."""
+    yield from map(escape_text, question.found)
+    if (rule := question.rule) is not None:
+        matched = f"; here {', '.join(map(escape_text, rule.matched))}" if rule.matched else ""
+        yield f"Rule {rule.number} applies: {escape_text(rule.words)}{matched}."
+    for edit in question.edits:
+        editor = describe_editor(edit)
+        # A person's name stays as it is.
+        start = _capitalize(editor) if editor.startswith("the ") else editor
+        yield f"{start} edited after it was asked: {', '.join(map(_name_edited, edit.arguments))}."
+    if question.revision > 1 and not question.found and not question.edits:
+        yield f"This is revision {question.revision}: something changed since it was first asked."
+    if question.undecidable:
+        yield f"It cannot be approved here, only rejected: {escape_text(question.undecidable)}"
+    if escaped := sum(map(count_hidden_in, _list_foreign_values(question, steps))):
+        yield f"Control or invisible characters escaped: {escaped}."
+
+
+def _list_foreign_values(question: Question, steps: Iterable[dict[str, JsonValue]]) -> Iterator[JsonValue]:
+    """Yield all that is shown from outside; the words once, although they may be an argument too."""
+    repeated = _find_repeated_argument(question)
+    yield question.message
+    yield {name: value for name, value in (question.arguments or {}).items() if name != repeated}
+    yield from (call.arguments for call in (*question.covers, *question.releases))
+    yield from ({key: value for key, value in step.items() if key not in _SAID_OF_A_STEP} for step in steps)
+
+
+def _find_repeated_argument(question: Question) -> str | None:
+    arguments = question.arguments or {} if question.call_id is not None else {}
+    return next((name for name, value in arguments.items() if value == question.message), None)
+
+
+def _name_edited(path: str) -> str:
+    """Return the name of an edited argument; that of a row, written `ROW/NAME`, with the number of the row."""
+    place, _, argument = path.partition("/")
+    if argument and place.isascii() and place.isdecimal():
+        return f"{format_argument_name(argument, None)} of row {int(place) + 1}"
+    return format_argument_name(path, None)
+
+
+def _map_arguments(question: Question) -> dict[str, JsonValue]:
+    """Return the arguments that somebody may edit; those of rows with the place of each."""
+    if not question.is_batch:
+        return question.arguments or {}
+    rows = enumerate(question.covers, 1)
+    return {f"row {number}: {name}": value for number, row in rows for name, value in row.arguments.items()}
+
+
+class _ToolNotes:
+    """What is known of each tool, looked up once."""
+
+    def __init__(self, tools: Definitions | None) -> None:
+        self._tools = tools
+        self._notes: dict[str, ToolNote] = {}
+
+    def get(self, name: str) -> ToolNote:
+        if name not in self._notes:
+            self._notes[name] = self._build(name)
+        return self._notes[name]
+
+    def _build(self, name: str) -> ToolNote:
+        definition = None if self._tools is None else self._tools.get(name)
+        source = "the host's own tool" if is_of_host(name) else "no longer registered"
+        if definition is None:
+            return ToolNote(name=name, label=escape_text(name), source=source)
+        properties = definition.input_schema.get("properties")
+        entries = properties.items() if isinstance(properties, dict) else ()
+        return ToolNote(
+            name=name,
+            label=escape_text(name),
+            source=source if is_of_host(name) else _describe_source(definition.source),
+            claim=_quote_claim(definition.source, " ".join(definition.description.split())),
+            titles={key: find_title(key, entry) for key, entry in entries if isinstance(entry, dict)},
+        )
+
+
+def _note_remote(remote: RemoteCall, asker: str) -> ToolNote:
+    return ToolNote(name=remote.tool_name, label=escape_text(remote.tool_name), source=asker)
+
+
+def _describe_source(source: str) -> str:
+    return {"builtin": "built into planwarden", "python": "Python tool"}.get(source) or f"server {format_value(source)}"
+
+
+def _quote_claim(source: str, description: str) -> str:
+    if source == "builtin" or not description:
+        return ""
+    claimant = "Its author" if source == "python" else f"Server {format_value(source)}"
+    is_long = len(description) > CLAIM_CHARS
+    quotation = f"{description[: CLAIM_CHARS - 3]}..." if is_long else description
+    return f"{claimant} says of it: {format_value(quotation, None)}"
+
+
+def _build_own_call(
+    execution: ExecutionState, question: Question, call: Call | None, notes: _ToolNotes
+) -> CardCall | None:
+    if question.call_id is None or question.tool_name is None:
+        return None
+    editors = {name: describe_editor(edit) for edit in question.edits for name in edit.arguments}
+    tool, arguments = notes.get(question.tool_name), question.arguments or {}
+    return _build_call(tool, arguments, call=call, editors=editors, form=question.form, earlier=execution.earlier)
+
+
+def _list_rows(execution: ExecutionState, suspension: SuspensionState, notes: _ToolNotes) -> Iterator[CardCall]:
+    question = suspension.question
+    state = execution.steps.get(question.step_id or "")
+    is_over = execution.is_finished or (state is not None and state.status in STEP_TERMINAL)
+    editors: dict[str, dict[str, str]] = {}
+    for edit in question.edits:
+        for path in edit.arguments:
+            place, _, name = path.partition("/")
+            editors.setdefault(place, {})[name] = describe_editor(edit)
+    for place, row in enumerate(question.covers if question.is_batch else ()):
+        call = find_call(execution, row.call_id)
+        end, tone = ("", "busy") if suspension.is_open else _describe_end(call, is_over=is_over)
+        yield _build_call(
+            notes.get(row.tool_name),
+            row.arguments,
+            place=f"row {place + 1}",
+            call=call,
+            editors=editors.get(str(place), {}),
+            end=end,
+            tone=tone,
+        )
+
+
+def _describe_end(call: Call | None, *, is_over: bool) -> tuple[str, Tone]:
+    if call is None or (is_over and call.status in ("proposed", "decided", "suspended")):
+        return "did not run", "bad"
+    words = WORDS["row"][call.status]
+    return words.word, words.tone
+
+
+def _build_call(
+    tool: ToolNote,
+    arguments: Mapping[str, JsonValue],
+    *,
+    place: str = "",
+    call: Call | None = None,
+    editors: Mapping[str, str] = MappingProxyType({}),
+    form: JsonValue = None,
+    earlier: Mapping[Reference, EarlierResult] = MappingProxyType({}),
+    end: str = "",
+    tone: Tone = "busy",
+) -> CardCall:
+    return CardCall(
+        tool=tool,
+        place=place,
+        arguments=tuple(
+            Argument(
+                name=name,
+                value=ValueView(value),
+                schema_title=tool.titles.get(name, ""),
+                origins=(f"edited by {editors[name]}",) if name in editors else _list_origins(name, call, earlier),
+                is_edited=name in editors,
+                is_form=form is not None and value == form,
+            )
+            for name, value in arguments.items()
+        ),
+        end=end,
+        tone=tone,
+    )
+
+
+def _list_origins(name: str, call: Call | None, earlier: Mapping[Reference, EarlierResult]) -> tuple[str, ...]:
+    if call is None:
+        return ()
+    if name not in call.proposed:
+        return ("the tool's default",)
+    references = find_references(call.proposed[name])
+    origins = [_describe_origin(reference, earlier.get(reference)) for reference in references]
+    if origins:
+        return tuple(dict.fromkeys(origins))
+    if is_of_host(call.tool_name):
+        return ("from the host",)
+    return ("written by the model" if call.by_model else "from the plan",)
+
+
+def _describe_origin(reference: Reference, earlier: EarlierResult | None) -> str:
+    pointer = f" at {escape_text(reference.pointer)}" if reference.pointer else ""
+    if earlier is None and reference.step_id in _OWN_VALUES:
+        return f"{_OWN_VALUES[reference.step_id]}{pointer}"
+    parsed = ", read as JSON" if reference.parse else ""
+    execution = "" if earlier is None else f" in the earlier execution {escape_text(earlier.execution_id)}"
+    return f"from the result of {escape_text(reference.step_id)}{pointer}{execution}{parsed}"
+
+
+def _list_planned_steps(plan: dict[str, JsonValue] | None) -> list[dict[str, JsonValue]]:
+    steps = (plan or {}).get("todoList")
+    return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+
+
+def _build_planned_step(step: dict[str, JsonValue], number: int, count: int, notes: _ToolNotes) -> PlannedStep:
+    written = step.get("toolCalls")
+    calls = tuple(
+        _build_call(notes.get(str(call.get("toolName"))), arguments)
+        for call in (written if isinstance(written, list) else [])
+        if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
+    )
+    elsewhere = (*_SAID_OF_A_STEP, "toolCalls", *(["requiredTools"] if calls else []))
+    return PlannedStep(
+        heading=f"Step {number} of {count}: {escape_text(str(step.get('id')))}",
+        calls=calls,
+        facts=tuple(
+            (key, ValueView(value)) for key, value in step.items() if key not in elsewhere and value not in ([], "tool")
+        ),
+    )
+
+
+def _build_decision(execution: ExecutionState, suspension: SuspensionState) -> DecisionNote | None:
+    outcome, decision, question = build_outcome(execution, suspension), suspension.decision, suspension.question
+    if outcome is None:
+        return None
+    is_decided = suspension.status == "decided" and decision is not None
+    is_choice = question.is_batch or question.kind == "review"
+    content = None if decision is None or is_choice else decision.content
+    reason = escape_text((decision.reason or "") if decision is not None else "")
+    return DecisionNote(
+        outcome=outcome,
+        principal=name_decider(suspension.principal, suspension.assurance) if is_decided else "",
+        proof=describe_proof(suspension.assurance or "", suspension.channel or "") if is_decided else "",
+        at=None if suspension.decided_at is None else to_utc(suspension.decided_at),
+        reason=cut_text(reason, REASON_CHARS),
+        is_edited=decision is not None and decision.modified_args is not None,
+        answer=None if content is None else ValueView(content),
+        rows=_name_approved_rows(question.covers, decision) if question.is_batch and decision is not None else "",
+    )
+
+
+def _name_approved_rows(rows: Sequence[CoveredCall], decision: RecordedDecision) -> str:
+    """Return which rows an approval chose, as people count them; empty for a rejection."""
+    if not decision.approved:
+        return ""
+    chosen = read_chosen_rows(decision.content)
+    if decision.content is None or len(chosen) == len(rows):
+        return f"all {len(rows)} rows"
+    left_out = [place for place in range(len(rows)) if place not in chosen]
+    return f"{name_rows(chosen)} of {len(rows)}, without {name_rows(left_out)}"
+
+
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
