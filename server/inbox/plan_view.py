@@ -9,9 +9,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.plan import list_step_tools
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
-from planwarden.server.views.card import GOAL_CHARS
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, find_decided
-from planwarden.server.views.facts import escape_text, format_once
+from planwarden.server.views.facts import GOAL_CHARS, escape_text, format_once
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state

@@ -22,7 +22,6 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.permits import read_chosen_rows
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.bindings import (
@@ -35,12 +34,13 @@ from planwarden.agent.core.bindings import (
     has_bindings,
 )
 from planwarden.agent.core.plan import plan_to_json
-from planwarden.agent.core.question import CoveredCall, Question, RecordedDecision
+from planwarden.agent.core.question import Question
 from planwarden.agent.core.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import RemoteCall, is_of_host
 from planwarden.agent.ports.toolbox import Definitions
-from planwarden.server.views.decisions import describe_editor, describe_proof, name_decider
+from planwarden.server.views.decisions import describe_editor, describe_proof
 from planwarden.server.views.facts import (
+    GOAL_CHARS,
     count_hidden_in,
     cut_text,
     escape_text,
@@ -52,17 +52,14 @@ from planwarden.server.views.fields import find_title
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.lineage import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
-from planwarden.server.views.row_ranges import name_rows
 from planwarden.server.views.status_words import WORDS, Tone
 from planwarden.server.views.value_view import ArgumentChange, ValueView, find_changes
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
 """Replaces `AGENT_CHARS` when a server or another agent asks, because all of its question must be seen."""
-GOAL_CHARS = 300
 CLAIM_CHARS = 200
 """Longest quotation of what a tool's source says of it."""
-REASON_CHARS = 2_000
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
 _SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
@@ -175,22 +172,6 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
         return escape_text(self.name)
 
 
-class DecisionNote(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question ended, and what became of that."""
-
-    outcome: Outcome
-    principal: str
-    """Who decided; empty if nobody did."""
-    proof: str
-    at: datetime | None
-    reason: str
-    is_edited: bool
-    answer: ValueView | None
-    """What a person filled in; None where yes or no was the answer."""
-    rows: str
-    """Which rows were approved; empty where there were none."""
-
-
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """One question."""
 
@@ -245,8 +226,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     risk_before: str | None
     """The first risk, if the risk has changed since."""
     is_open: bool
-    decision: DecisionNote | None
-    """None while it is open."""
+    decision: Outcome | None
+    """How it ended; None while it is open."""
 
     @property
     def where(self) -> str:
@@ -358,7 +339,7 @@ def build_card(
         changes=find_changes(_map_arguments(first), _map_arguments(question)),
         risk_before=None if first.risk == question.risk else first.risk,
         is_open=suspension.is_open and not execution.is_finished,
-        decision=_build_decision(execution, suspension),
+        decision=build_outcome(execution, suspension),
     )
 
 
@@ -628,37 +609,6 @@ def _build_planned_step(step: dict[str, JsonValue], number: int, count: int, not
             (key, ValueView(value)) for key, value in step.items() if key not in elsewhere and value not in ([], "tool")
         ),
     )
-
-
-def _build_decision(execution: ExecutionState, suspension: SuspensionState) -> DecisionNote | None:
-    outcome, decision, question = build_outcome(execution, suspension), suspension.decision, suspension.question
-    if outcome is None:
-        return None
-    is_decided = suspension.status == "decided" and decision is not None
-    is_choice = question.is_batch or question.kind == "review"
-    content = None if decision is None or is_choice else decision.content
-    reason = escape_text((decision.reason or "") if decision is not None else "")
-    return DecisionNote(
-        outcome=outcome,
-        principal=name_decider(suspension.principal, suspension.assurance) if is_decided else "",
-        proof=describe_proof(suspension.assurance or "", suspension.channel or "") if is_decided else "",
-        at=None if suspension.decided_at is None else to_utc(suspension.decided_at),
-        reason=cut_text(reason, REASON_CHARS),
-        is_edited=decision is not None and decision.modified_args is not None,
-        answer=None if content is None else ValueView(content),
-        rows=_name_approved_rows(question.covers, decision) if question.is_batch and decision is not None else "",
-    )
-
-
-def _name_approved_rows(rows: Sequence[CoveredCall], decision: RecordedDecision) -> str:
-    """Return which rows an approval chose, as people count them; empty for a rejection."""
-    if not decision.approved:
-        return ""
-    chosen = read_chosen_rows(decision.content)
-    if decision.content is None or len(chosen) == len(rows):
-        return f"all {len(rows)} rows"
-    left_out = [place for place in range(len(rows)) if place not in chosen]
-    return f"{name_rows(chosen)} of {len(rows)}, without {name_rows(left_out)}"
 
 
 def _capitalize(text: str) -> str:

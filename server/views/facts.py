@@ -58,6 +58,7 @@ def is_invisible(character: str, before: str) -> bool:
     return _INVISIBLE.fullmatch(character) is not None
 
 
+GOAL_CHARS = 300
 VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""
 _MARKS_IN_A_ROW = 3

@@ -8,13 +8,13 @@ import msgspec
 from planwarden.agent.approval.forecast import CallForecast, are_conditions_met
 from planwarden.agent.core.bindings import WHEN
 from planwarden.agent.core.plan import PlanStep, list_step_tools
+from planwarden.agent.core.question import MatchedRule
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
 from planwarden.server.views.status_words import WHOM
-from planwarden.server.views.tools import RuleView, build_rule_view
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
 MAX_NAMES = 10
@@ -123,7 +123,7 @@ class AllowedByRule(msgspec.Struct, frozen=True, kw_only=True):
     """The step that calls."""
     tool_name: str
     """What it calls."""
-    rule: RuleView
+    rule: MatchedRule
     """The rule."""
 
 
@@ -179,7 +179,7 @@ def build_forecast(
         by_rule=tuple(
             AllowedByRule(step_id=call.step_id, tool_name=call.tool_name, rule=rule)
             for call in calls
-            if call.asks is None and call.fault is None and (rule := build_rule_view(call.rule)) is not None
+            if call.asks is None and call.fault is None and (rule := call.rule) is not None
         ),
         only_the_run_knows=tuple(
             Unforeseen(

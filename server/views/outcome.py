@@ -4,15 +4,27 @@ A decision is not its outcome. A call that was approved may fail, and a plan may
 may stand under a sign of success.
 """
 
+from datetime import datetime
+
 import msgspec
 
+from planwarden.agent.approval.permits import read_chosen_rows
+from planwarden.agent.core.question import RecordedDecision
 from planwarden.agent.core.state import ExecutionState, StepState, SuspensionState
-from planwarden.server.views.decisions import describe_shortfall
-from planwarden.server.views.facts import format_value
-from planwarden.server.views.outages import describe_lost_patience, describe_next_attempt, describe_outage
+from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider
+from planwarden.server.views.facts import cut_text, escape_text, format_value
+from planwarden.server.views.instants import to_utc
+from planwarden.server.views.row_ranges import name_rows
+from planwarden.server.views.status_text import (
+    ERROR_CHARS,
+    describe_lost_patience,
+    describe_next_attempt,
+    describe_outage,
+)
 from planwarden.server.views.status_words import WAITS, WORDS, Tone
+from planwarden.server.views.value_view import ValueView
 
-ERROR_CHARS = 300
+REASON_CHARS = 2_000
 
 _WORST_FIRST: tuple[Tone, ...] = ("bad", "dim", "warn", "busy", "good")
 
@@ -26,10 +38,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What followed, in sentences."""
     tone: Tone
     """`good` only if the step is done and nothing after it went wrong."""
+    principal: str
+    """Who decided; empty if nobody did."""
+    proof: str
+    """How they decided and what that proves, in words."""
+    at: datetime | None
+    reason: str
+    is_edited: bool
+    answer: ValueView | None
+    """What a person filled in; None where yes or no was the answer."""
+    rows: str
+    """Which rows were approved; empty where there were none."""
 
 
 def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Outcome | None:
-    """Returns what became of the decision about a question; None while the question is open."""
+    """Return what became of the decision about a question; None while the question is open."""
     if suspension.is_open:
         return None
     verdict, is_approved = _describe_verdict(suspension)
@@ -47,7 +70,32 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
     tones = [tone for _, tone in (*parts, ending)]
     worst: Tone = next(tone for tone in _WORST_FIRST if tone in tones)
     text = " ".join(sentence for sentence, _ in parts if sentence)
-    return Outcome(verdict=verdict, text=text, tone=worst if is_approved else "bad")
+    decision, question = suspension.decision, suspension.question
+    is_decided = suspension.status == "decided" and decision is not None
+    is_choice = question.is_batch or question.kind == "review"
+    content = None if decision is None or is_choice else decision.content
+    return Outcome(
+        verdict=verdict,
+        text=text,
+        tone=worst if is_approved else "bad",
+        principal=name_decider(suspension.principal, suspension.assurance) if is_decided else "",
+        proof=describe_proof(suspension.assurance or "", suspension.channel or "") if is_decided else "",
+        at=None if suspension.decided_at is None else to_utc(suspension.decided_at),
+        reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), REASON_CHARS),
+        is_edited=decision is not None and decision.modified_args is not None,
+        answer=None if content is None else ValueView(content),
+        rows=_name_approved_rows(len(question.covers), decision) if question.is_batch and decision is not None else "",
+    )
+
+
+def _name_approved_rows(count: int, decision: RecordedDecision) -> str:
+    """Return which rows an approval chose, as people count them; empty for a rejection."""
+    if not decision.approved:
+        return ""
+    chosen = read_chosen_rows(decision.content)
+    if decision.content is None or len(chosen) == count:
+        return f"all {count} rows"
+    return f"{name_rows(chosen)} of {count}, without {name_rows([row for row in range(count) if row not in chosen])}"
 
 
 def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:

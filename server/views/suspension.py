@@ -11,11 +11,13 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
+from planwarden.agent.core.question import MatchedRule
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.tool import RemoteCall
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_rule_view, build_tool_view
+from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
 CardSource = tuple[ExecutionState, SuspensionState, Definitions | None]
 Program = Callable[[], str]
@@ -76,15 +78,6 @@ class EditView(msgspec.Struct, frozen=True, kw_only=True):
     """Through which channel."""
 
 
-class RemoteCallView(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that another agent makes after an approval."""
-
-    tool_name: str
-    """The tool that it calls there."""
-    arguments: dict[str, JsonValue]
-    """As that agent states them."""
-
-
 class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A question that an execution waits for: to a person or to the caller."""
 
@@ -142,13 +135,13 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The downstream server or agent that asks, if planwarden does not ask itself."""
     edits: tuple[EditView, ...] = ()
     """Arguments that are not those first asked about, with who changed them."""
-    releases: tuple[RemoteCallView, ...] = ()
+    releases: tuple[RemoteCall, ...] = ()
     """Calls that an approval lets the asking agent make, as that agent says."""
     undecidable: str | None = None
     """Why it cannot be approved here, and where it can, or null."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences: a tool that changed, a retry, a new policy; left out if nothing."""
-    rule: RuleView | None = None
+    rule: MatchedRule | None = None
     """The rule of the operator that decided that a person is asked, or what an answer needs; left out if none."""
     calls: tuple[ToolCall, ...] = ()
     """The rows of the one question about many calls of a loop, in order; left out if it is about one call."""
@@ -249,12 +242,10 @@ def build_suspension_view(
             EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
             for edit in question.edits
         ),
-        releases=tuple(
-            RemoteCallView(tool_name=call.tool_name, arguments=call.arguments) for call in question.releases
-        ),
+        releases=question.releases,
         undecidable=question.undecidable or None,
         found=question.found,
-        rule=build_rule_view(question.rule),
+        rule=question.rule,
         card_source=(state, found, tools if is_described else None),
     )
 
