@@ -28,6 +28,7 @@ from planwarden.server.views.fields import Field, format_editable_json
 from planwarden.server.views.status_words import WHOM
 
 APPROVING = ("approve", "sign")
+FAULTY_FIELDS = "Some fields need another look; nothing was decided."
 _TOO_LATE = (AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision)
 
 
@@ -157,7 +158,3 @@ def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, 
 
 def read_reason(request: InboxRequest) -> str | None:
     return request.form_value("reason").strip() or None
-
-
-def build_fault_remark() -> Remark:
-    return Remark(text="Some fields need another look; nothing was decided.", tone="bad")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.forms import FilledForm
@@ -46,14 +47,6 @@ class ArgumentColumn(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     origins: tuple[str, ...]
     """Where the values of all rows come from; empty where they come from different places, which each cell says."""
-
-
-class EditedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The difference that a person made in one row."""
-
-    number: int
-    """Counted from 1."""
-    changes: tuple[ArgumentChange, ...]
 
 
 class RowsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,10 +131,11 @@ def _list_columns(rows: Sequence[RowView]) -> tuple[ArgumentColumn, ...]:
     )
 
 
-def list_edited_rows(card: Card, choice: RowChoice) -> tuple[EditedRow, ...]:
-    """Return the edited rows that stay in, in their order."""
+def list_row_changes(card: Card, choice: RowChoice) -> tuple[ArgumentChange, ...]:
+    """Return the differences in the edited rows that stay in, in their order, each with the number of its row."""
+    rows = ((place, edited) for place, edited in sorted(choice.edits.items()) if place not in choice.left_out)
     return tuple(
-        EditedRow(number=place + 1, changes=find_changes(card.question.covers[place].arguments, arguments))
-        for place, arguments in sorted(choice.edits.items())
-        if place not in choice.left_out
+        replace(change, label=f"row {place + 1}: {change.label}")
+        for place, edited in rows
+        for change in find_changes(card.question.covers[place].arguments, edited)
     )

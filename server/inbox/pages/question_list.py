@@ -63,14 +63,14 @@ async def show_review(request: InboxRequest) -> Response:
     gone = 0
     for suspension_id in chosen:
         try:
-            found = (await find_question(request.service, suspension_id)).card
+            card = (await find_question(request.service, suspension_id)).card
         except UnknownSuspension:
             gone += 1
             continue
-        if not found.is_open:
+        if not card.is_open:
             gone += 1
         else:
-            (ready if found.is_yes_or_no else single).append(found)
+            (ready if card.is_yes_or_no else single).append(card)
     return request.render_page("review.html", ready=ready, single=single, gone=gone)
 
 
@@ -98,21 +98,13 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
         view = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
         return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
-    still_open = next((found for found in view.suspensions if found.suspension_id == suspension_id), None)
-    if still_open is not None:
-        has_voted = any(vote.principal == request.session.principal for vote in still_open.endorsements)
-        text = (
-            "approved by you; other people must approve it too"
-            if has_voted
-            else "your approval does not suffice; the question stays open"
-        )
-        return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone="plain" if has_voted else "bad")
-    return BatchResult(
-        suspension_id=suspension_id,
-        tool=tool,
-        text="approved; its page says what became of it" if decision.approved else "rejected",
-        tone="plain",
-    )
+    text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
+    for open_one in view.suspensions:
+        if open_one.suspension_id == suspension_id:
+            text, tone = "your approval does not suffice; the question stays open", "bad"
+            if any(vote.principal == request.session.principal for vote in open_one.endorsements):
+                text, tone = "approved by you; other people must approve it too", "plain"
+    return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone=tone)
 
 
 def _read_cursor(request: InboxRequest) -> str | None:

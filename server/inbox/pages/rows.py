@@ -13,7 +13,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.inbox.answering import (
     APPROVING,
-    build_fault_remark,
+    FAULTY_FIELDS,
     read_reason,
     record_answer,
     render_question,
@@ -22,7 +22,7 @@ from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, Remark, describe_refusal
 from planwarden.server.inbox.row_choice import RowChoice, read_choice, read_page_number, split_rows
-from planwarden.server.inbox.row_view import list_edited_rows
+from planwarden.server.inbox.row_view import list_row_changes
 from planwarden.server.views.row_ranges import format_ranges
 
 NOTHING_TICKED = "Tick the rows to approve, or reject all of them."
@@ -35,7 +35,7 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
     pages = split_rows(rows)
     choice = read_choice(request, rows, request.service.engine.tools, pages)
     if choice.has_faults:
-        return await render_question(request, record, build_fault_remark(), choice=choice, status=422)
+        return await render_question(request, record, Remark(text=FAULTY_FIELDS, tone="bad"), choice=choice, status=422)
     turned = _turn(request, choice, pages)
     if turned is not None or verdict == "edit":
         return await render_question(request, record, choice=turned or choice)
@@ -64,7 +64,8 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
             "row_changes.html",
             card=record.card,
             choice=choice,
-            edited=list_edited_rows(record.card, choice),
+            edited=len(edited),
+            changes=list_row_changes(record.card, choice),
             chosen=len(chosen),
             count=len(rows),
             unseen=len(unseen),
