@@ -23,7 +23,7 @@ from planwarden.server.inbox.decision import CHANNEL, WAIT_S, find_missing_tools
 from planwarden.server.inbox.questions import QuestionRecord, find_question
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
-from planwarden.server.views.card import find_call
+from planwarden.server.views.card_calls import find_call
 from planwarden.server.views.decisions import describe_proof
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_names

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.row_choice import RowChoice, list_row_fields, refill
-from planwarden.server.views.card import Argument, Card, CardCall, ToolNote
+from planwarden.server.views.card import Card
+from planwarden.server.views.card_calls import Argument, CardCall, ToolNote
 from planwarden.server.views.fields import Field
 from planwarden.server.views.value_view import ArgumentChange, find_changes
 

@@ -5,7 +5,7 @@ Three voices are never mixed, and each has fields of its own, in the order in wh
 * `heading` and `found` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a retry.
   Texts of others stand in them as quoted JSON only.
 * The facts are the stored calls that a decision releases, with their exact arguments, and its conditions.
-* `words` are those of whoever asks, under `label`, and nothing that planwarden added: for an approval the step's
+* `words` are those of the asker, under `label`, and nothing that planwarden added: for an approval the step's
   description. Only those of the operator's own plan count as verified.
 
 Every `str` of a card is escaped and on one line, except those whose description says that they are not for display.
@@ -13,31 +13,30 @@ Values are whole; a renderer cuts them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from functools import cached_property
-from types import MappingProxyType
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
-from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import (
-    INPUTS,
-    ITEM,
-    ITEM_INDEX,
-    EarlierResult,
-    Reference,
-    find_references,
-    has_bindings,
-)
+from planwarden.agent.core.bindings import has_bindings
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.question import Question
-from planwarden.agent.core.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
-from planwarden.agent.core.tool import RemoteCall, is_of_host
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.tool import is_of_host
 from planwarden.agent.ports.toolbox import Definitions
+from planwarden.server.views.card_calls import (
+    CardCall,
+    PlannedStep,
+    ToolNotes,
+    build_call,
+    build_own_call,
+    find_call,
+    list_planned_steps,
+    list_rows,
+    note_remote,
+)
 from planwarden.server.views.decisions import describe_editor, describe_proof
 from planwarden.server.views.facts import (
     GOAL_CHARS,
@@ -48,22 +47,16 @@ from planwarden.server.views.facts import (
     format_value,
     measure_text,
 )
-from planwarden.server.views.fields import find_title
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.lineage import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
-from planwarden.server.views.status_words import WORDS, Tone
 from planwarden.server.views.value_view import ArgumentChange, ValueView, find_changes
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
 """Replaces `AGENT_CHARS` when a server or another agent asks, because all of its question must be seen."""
-CLAIM_CHARS = 200
-"""Longest quotation of what a tool's source says of it."""
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
-_SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
-"""Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
 _HEADINGS = {
     "approval": "Run this call?",
     "confirmation": "Confirm?",
@@ -76,84 +69,8 @@ _EXPLAINS = re.compile(
     r"|Calls of |The answer can cover |Only the run will know |A model writes "
 )
 """Begins sentences that say how a question works; all others warn."""
-_OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
-
 AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
 """What a person sends besides yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
-
-
-class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a tool."""
-
-    name: str
-    """Not for display."""
-    label: str
-    source: str
-    """Where it comes from, in words."""
-    claim: str = ""
-    """How the tool's source describes it, with who says so, quoted; empty for tools of planwarden."""
-    titles: Mapping[str, str] = MappingProxyType({})
-    """What its schema calls its arguments, by their names; not for display."""
-
-
-class Argument(msgspec.Struct, frozen=True, kw_only=True):
-    """One argument of a call."""
-
-    name: str
-    """Not for display."""
-    value: ValueView
-    schema_title: str = ""
-    """What the tool's schema calls it, unverified and not for display; empty if it says nothing else."""
-    origins: tuple[str, ...] = ()
-    """Where the value came from, as far as the log proves it."""
-    is_edited: bool = False
-    """Somebody edited it, as its origin says."""
-    is_form: bool = False
-    """It is the form to fill in."""
-
-    @property
-    def label(self) -> str:
-        return escape_text(self.name) or '""'
-
-    @property
-    def title(self) -> str:
-        return escape_text(self.schema_title)
-
-
-class CardCall(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One call that a decision releases."""
-
-    tool: ToolNote
-    arguments: tuple[Argument, ...]
-    place: str = ""
-    """Its step or its row, such as `step b`; empty for the call that the question is about."""
-    end: str = ""
-    """For a row: what became of it, in words; empty while the question is open."""
-    tone: Tone = "busy"
-
-    @cached_property
-    def by_label(self) -> dict[str, Argument]:
-        return {argument.label: argument for argument in self.arguments}
-
-    @property
-    def values(self) -> dict[str, JsonValue]:
-        """The arguments as they would run; not for display."""
-        return {argument.name: argument.value.value for argument in self.arguments}
-
-    def edit(self, values: Mapping[str, JsonValue]) -> "CardCall":
-        """Return the call with these arguments."""
-        return replace(self, arguments=tuple(Argument(name=name, value=ValueView(v)) for name, v in values.items()))
-
-
-class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a plan under review, without the words of whoever wrote it."""
-
-    heading: str
-    """Its place and its id."""
-    calls: tuple[CardCall, ...]
-    """Arguments may hold bindings."""
-    facts: tuple[tuple[str, ValueView], ...]
-    """What the calls do not show, by the keys of a plan, without what is usual."""
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,11 +206,11 @@ def build_card(
     execution: ExecutionState, suspension: SuspensionState, tools: Definitions | None, now: float = 0.0
 ) -> Card:
     """Return the card of a question. Without `tools` it says nothing of what they say of themselves."""
-    question, notes = suspension.question, _ToolNotes(tools)
+    question, notes = suspension.question, ToolNotes(tools)
     call = find_call(execution, question.call_id or "")
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     speaker, is_verified = _name_speaker(execution, question, call)
-    steps, planned = _list_planned_steps(plan), list(execution.steps)
+    steps, planned = tuple(list_planned_steps(plan, notes)), list(execution.steps)
     place = f"Step {planned.index(question.step_id) + 1} of {len(planned)}" if question.step_id in planned else ""
     if plan is not None:
         place = f"Plan of {len(planned)} step{'' if len(planned) == 1 else 's'}"
@@ -311,15 +228,15 @@ def build_card(
         step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
         host=format_host(execution.host or ""),
         found=tuple(_list_findings(question, steps)),
-        call=_build_own_call(execution, question, call, notes),
-        steps=tuple(_build_planned_step(step, number, len(steps), notes) for number, step in enumerate(steps, 1)),
+        call=build_own_call(execution, question, call, notes),
+        steps=steps,
         plan=plan,
         covered=tuple(
-            _build_call(notes.get(row.tool_name), row.arguments, place=f"step {escape_text(row.step_id)}")
+            build_call(notes.get(row.tool_name), row.arguments, place=f"step {escape_text(row.step_id)}")
             for row in (() if question.is_batch else question.covers)
         ),
-        rows=tuple(_list_rows(execution, suspension, notes)),
-        released=tuple(_build_call(_note_remote(remote, asker), remote.arguments) for remote in question.releases),
+        rows=tuple(list_rows(execution, suspension, notes)),
+        released=tuple(build_call(note_remote(remote, asker), remote.arguments) for remote in question.releases),
         asker=asker,
         votes=tuple(
             Vote(
@@ -341,14 +258,6 @@ def build_card(
         is_open=suspension.is_open and not execution.is_finished,
         decision=build_outcome(execution, suspension),
     )
-
-
-def find_call(execution: ExecutionState, call_id: str) -> Call | None:
-    """Return the call with that id; None if there is none."""
-    try:
-        return execution.call(call_id)
-    except IllegalTransition:
-        return None
 
 
 def format_host(name: str) -> str:
@@ -401,7 +310,7 @@ def _cut_words(question: Question) -> str:
     return cut_text(words, limit - len(note)) + note
 
 
-def _list_findings(question: Question, steps: Sequence[dict[str, JsonValue]]) -> Iterator[str]:
+def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator[str]:
     """Yield what planwarden found, one sentence each."""
     yield from map(escape_text, question.found)
     if (rule := question.rule) is not None:
@@ -420,13 +329,15 @@ def _list_findings(question: Question, steps: Sequence[dict[str, JsonValue]]) ->
         yield f"Control or invisible characters escaped: {escaped}."
 
 
-def _list_foreign_values(question: Question, steps: Iterable[dict[str, JsonValue]]) -> Iterator[JsonValue]:
+def _list_foreign_values(question: Question, steps: Iterable[PlannedStep]) -> Iterator[JsonValue]:
     """Yield all that is shown from outside; the words once, although they may be an argument too."""
     repeated = _find_repeated_argument(question)
     yield question.message
     yield {name: value for name, value in (question.arguments or {}).items() if name != repeated}
     yield from (call.arguments for call in (*question.covers, *question.releases))
-    yield from ({key: value for key, value in step.items() if key not in _SAID_OF_A_STEP} for step in steps)
+    for step in steps:
+        yield {key: value.value for key, value in step.facts}
+        yield from (call.values for call in step.calls)
 
 
 def _find_repeated_argument(question: Question) -> str | None:
@@ -448,167 +359,6 @@ def _map_arguments(question: Question) -> dict[str, JsonValue]:
         return question.arguments or {}
     rows = enumerate(question.covers, 1)
     return {f"row {number}: {name}": value for number, row in rows for name, value in row.arguments.items()}
-
-
-class _ToolNotes:
-    """What is known of each tool, looked up once."""
-
-    def __init__(self, tools: Definitions | None) -> None:
-        self._tools = tools
-        self._notes: dict[str, ToolNote] = {}
-
-    def get(self, name: str) -> ToolNote:
-        if name not in self._notes:
-            self._notes[name] = self._build(name)
-        return self._notes[name]
-
-    def _build(self, name: str) -> ToolNote:
-        definition = None if self._tools is None else self._tools.get(name)
-        source = "the host's own tool" if is_of_host(name) else "no longer registered"
-        if definition is None:
-            return ToolNote(name=name, label=escape_text(name), source=source)
-        properties = definition.input_schema.get("properties")
-        entries = properties.items() if isinstance(properties, dict) else ()
-        return ToolNote(
-            name=name,
-            label=escape_text(name),
-            source=source if is_of_host(name) else _describe_source(definition.source),
-            claim=_quote_claim(definition.source, " ".join(definition.description.split())),
-            titles={key: find_title(key, entry) for key, entry in entries if isinstance(entry, dict)},
-        )
-
-
-def _note_remote(remote: RemoteCall, asker: str) -> ToolNote:
-    return ToolNote(name=remote.tool_name, label=escape_text(remote.tool_name), source=asker)
-
-
-def _describe_source(source: str) -> str:
-    return {"builtin": "built into planwarden", "python": "Python tool"}.get(source) or f"server {format_value(source)}"
-
-
-def _quote_claim(source: str, description: str) -> str:
-    if source == "builtin" or not description:
-        return ""
-    claimant = "Its author" if source == "python" else f"Server {format_value(source)}"
-    is_long = len(description) > CLAIM_CHARS
-    quotation = f"{description[: CLAIM_CHARS - 3]}..." if is_long else description
-    return f"{claimant} says of it: {format_value(quotation, None)}"
-
-
-def _build_own_call(
-    execution: ExecutionState, question: Question, call: Call | None, notes: _ToolNotes
-) -> CardCall | None:
-    if question.call_id is None or question.tool_name is None:
-        return None
-    editors = {name: describe_editor(edit) for edit in question.edits for name in edit.arguments}
-    tool, arguments = notes.get(question.tool_name), question.arguments or {}
-    return _build_call(tool, arguments, call=call, editors=editors, form=question.form, earlier=execution.earlier)
-
-
-def _list_rows(execution: ExecutionState, suspension: SuspensionState, notes: _ToolNotes) -> Iterator[CardCall]:
-    question = suspension.question
-    state = execution.steps.get(question.step_id or "")
-    is_over = execution.is_finished or (state is not None and state.status in STEP_TERMINAL)
-    editors: dict[str, dict[str, str]] = {}
-    for edit in question.edits:
-        for path in edit.arguments:
-            place, _, name = path.partition("/")
-            editors.setdefault(place, {})[name] = describe_editor(edit)
-    for place, row in enumerate(question.covers if question.is_batch else ()):
-        call = find_call(execution, row.call_id)
-        end, tone = ("", "busy") if suspension.is_open else _describe_end(call, is_over=is_over)
-        yield _build_call(
-            notes.get(row.tool_name),
-            row.arguments,
-            place=f"row {place + 1}",
-            call=call,
-            editors=editors.get(str(place), {}),
-            end=end,
-            tone=tone,
-        )
-
-
-def _describe_end(call: Call | None, *, is_over: bool) -> tuple[str, Tone]:
-    if call is None or (is_over and call.status in ("proposed", "decided", "suspended")):
-        return "did not run", "bad"
-    words = WORDS["row"][call.status]
-    return words.word, words.tone
-
-
-def _build_call(
-    tool: ToolNote,
-    arguments: Mapping[str, JsonValue],
-    *,
-    place: str = "",
-    call: Call | None = None,
-    editors: Mapping[str, str] = MappingProxyType({}),
-    form: JsonValue = None,
-    earlier: Mapping[Reference, EarlierResult] = MappingProxyType({}),
-    end: str = "",
-    tone: Tone = "busy",
-) -> CardCall:
-    return CardCall(
-        tool=tool,
-        place=place,
-        arguments=tuple(
-            Argument(
-                name=name,
-                value=ValueView(value),
-                schema_title=tool.titles.get(name, ""),
-                origins=(f"edited by {editors[name]}",) if name in editors else _list_origins(name, call, earlier),
-                is_edited=name in editors,
-                is_form=form is not None and value == form,
-            )
-            for name, value in arguments.items()
-        ),
-        end=end,
-        tone=tone,
-    )
-
-
-def _list_origins(name: str, call: Call | None, earlier: Mapping[Reference, EarlierResult]) -> tuple[str, ...]:
-    if call is None:
-        return ()
-    if name not in call.proposed:
-        return ("the tool's default",)
-    references = find_references(call.proposed[name])
-    origins = [_describe_origin(reference, earlier.get(reference)) for reference in references]
-    if origins:
-        return tuple(dict.fromkeys(origins))
-    if is_of_host(call.tool_name):
-        return ("from the host",)
-    return ("written by the model" if call.by_model else "from the plan",)
-
-
-def _describe_origin(reference: Reference, earlier: EarlierResult | None) -> str:
-    pointer = f" at {escape_text(reference.pointer)}" if reference.pointer else ""
-    if earlier is None and reference.step_id in _OWN_VALUES:
-        return f"{_OWN_VALUES[reference.step_id]}{pointer}"
-    parsed = ", read as JSON" if reference.parse else ""
-    execution = "" if earlier is None else f" in the earlier execution {escape_text(earlier.execution_id)}"
-    return f"from the result of {escape_text(reference.step_id)}{pointer}{execution}{parsed}"
-
-
-def _list_planned_steps(plan: dict[str, JsonValue] | None) -> list[dict[str, JsonValue]]:
-    steps = (plan or {}).get("todoList")
-    return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-
-
-def _build_planned_step(step: dict[str, JsonValue], number: int, count: int, notes: _ToolNotes) -> PlannedStep:
-    written = step.get("toolCalls")
-    calls = tuple(
-        _build_call(notes.get(str(call.get("toolName"))), arguments)
-        for call in (written if isinstance(written, list) else [])
-        if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
-    )
-    elsewhere = (*_SAID_OF_A_STEP, "toolCalls", *(["requiredTools"] if calls else []))
-    return PlannedStep(
-        heading=f"Step {number} of {count}: {escape_text(str(step.get('id')))}",
-        calls=calls,
-        facts=tuple(
-            (key, ValueView(value)) for key, value in step.items() if key not in elsewhere and value not in ([], "tool")
-        ),
-    )
 
 
 def _capitalize(text: str) -> str:

@@ -6,7 +6,8 @@ JSON, so no text can start a new line or a new field. The same question always r
 
 from collections.abc import Iterable, Iterator
 
-from planwarden.server.views.card import Argument, Card, CardCall, PlannedStep, Vote
+from planwarden.server.views.card import Card, Vote
+from planwarden.server.views.card_calls import Argument, CardCall, PlannedStep
 from planwarden.server.views.facts import VALUE_CHARS, format_argument_name, format_value, hash_text
 from planwarden.server.views.instants import format_instant
 

@@ -10,7 +10,8 @@ that text from outside never begins a line. The same question always has the sam
 import unicodedata
 from itertools import accumulate, takewhile
 
-from planwarden.server.views.card import Card, CardCall
+from planwarden.server.views.card import Card
+from planwarden.server.views.card_calls import CardCall
 from planwarden.server.views.facts import (
     continue_isolation,
     cut_text,
