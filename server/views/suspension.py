@@ -6,7 +6,6 @@ from functools import cached_property
 
 import msgspec
 
-from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import plan_schema
@@ -263,4 +262,4 @@ def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
         return step_answer_schema()
     if question.kind == "synthesis":
         return TEXT_SCHEMA
-    return RECONCILE_FORM if question.kind == "reconcile" else question.form
+    return question.form

@@ -30,6 +30,7 @@ from planwarden.server.cli.terminal.lines import (
     value_summary,
 )
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
@@ -41,7 +42,7 @@ from planwarden.server.views.lineage import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.status_words import WORDS
-from planwarden.server.views.suspension import HowToAnswer, Suspension, build_suspension_view
+from planwarden.server.views.suspension import HowToAnswer
 
 
 def draw_step(
@@ -310,8 +311,8 @@ def _draw_execution(
     moment: Moment | None,
 ) -> None:
     # The operator's files may print when they are loaded: before anything is drawn.
-    questions = [
-        build_suspension_view(execution, found, context.definitions if found.question.addressee == "human" else None)
+    cards = [
+        build_card(execution, found, context.definitions if found.question.addressee == "human" else None)
         for found in execution.open_suspensions
     ]
     header = headers[-1]
@@ -331,13 +332,14 @@ def _draw_execution(
     terminal.say(*execution_lines(execution))
     if execution.is_finished:
         terminal.panel(words.word, outcome_lines(execution), words.tone)
-    for question in questions:
-        _draw_open_question(terminal, context, question, is_past=moment is not None)
+    for card in cards:
+        _draw_open_question(terminal, context, card, is_past=moment is not None)
 
 
-def _draw_open_question(terminal: Terminal, context: ReadingContext, question: Suspension, *, is_past: bool) -> None:
+def _draw_open_question(terminal: Terminal, context: ReadingContext, card: Card, *, is_past: bool) -> None:
+    question = card.question
     if question.addressee == "human":
-        terminal_question.show(terminal, question.card, is_cut=False)
+        terminal_question.show(terminal, card, is_cut=False)
         if not is_past:
             terminal.say(TerminalLine(((context.command("approve", question.suspension_id), "bold"),)))
     elif question.addressee == "caller":

@@ -65,8 +65,8 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
         case "reconcile" | "form":
             if viewing:
                 _show_whole(terminal, card)
-            form = card.question.form
-            return _ask_what_happened(terminal) if form is None else _ask_for_form(terminal, form)
+            is_form = card.answer_kind == "form"
+            return _ask_for_form(terminal, card.question.form or {}) if is_form else _ask_what_happened(terminal)
         case _:
             assert_never(card.answer_kind)
 

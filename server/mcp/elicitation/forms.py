@@ -147,8 +147,6 @@ def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Dec
 
 def _build_fields(card: Card) -> tuple[dict[str, JsonValue], list[str]] | None:
     """Return the fields besides the decision, and the required ones by name; None if a form cannot hold them."""
-    if card.answer_kind == "reconcile":
-        return None
     if card.question.form is not None:
         return _build_answer_fields(card.question.form)
     return {REASON: _REASON_FIELD, **_build_argument_fields(card)}, []

@@ -246,7 +246,7 @@ async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_st
         mended.append(True)
         second = await found.warden.retry(first.thread_id)
         page = await browser.open_question(second.suspensions[0])
-        assert "Step 3 of 3 of Tidy up" in page.words and named in page.words
+        assert 'Step 3 of 3 of "Tidy up"' in page.words and named in page.words
         assert f"execution {first.execution_id}; took over from there: a" in page.words
         assert f'href="/inbox/executions/{first.execution_id}"' in page.text
         earlier = await browser.open(f"/inbox/executions/{first.execution_id}")
