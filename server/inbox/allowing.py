@@ -31,7 +31,6 @@ from planwarden.tools.downstream.tools import says_it_only_reads
 
 logger = logging.getLogger(__name__)
 
-MAX_DIGITS = 6
 OWN_SOURCES = ("builtin", "python")
 NOT_IN_ADVANCE = "calls like this one cannot be allowed in advance"
 PLAN_CHANGED = "the saved plan is no longer what this run began with, so its calls cannot be allowed in advance"
@@ -140,11 +139,6 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
             raise StoreError(f"the question was approved, but nothing was allowed besides: {failures[0].message}")
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
     return where
-
-
-def is_number(text: str) -> bool:
-    """Whether the text of a field is a number of calls, perhaps too large."""
-    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 async def read_titles(service: Service) -> dict[tuple[str, str], str]:

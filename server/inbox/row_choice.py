@@ -19,7 +19,7 @@ from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fil
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import Field, format_editable_json
-from planwarden.server.views.row_ranges import format_ranges, read_ranges
+from planwarden.server.views.row_ranges import format_ranges, read_number, read_ranges
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
@@ -28,7 +28,6 @@ MAX_PAGE_CHARS = 96 * 1024
 """Of the arguments of a page as JSON, all of which its form sends back."""
 MAX_EDITS_BYTES = 192 * 1024
 """Of all edited rows; encoded for a form, they and a page fit into its limit."""
-MAX_DIGITS = 6
 MAX_FAULTS = 5
 _WHOLE = ".all"
 """Ends the key of an input that holds all arguments of a row."""
@@ -198,8 +197,8 @@ def _read_set(request: InboxRequest, name: str, count: int) -> frozenset[int]:
 
 
 def _read_row(text: str, rows: range) -> int:
-    row = int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS else -1
-    if row not in rows:
+    row = read_number(text)
+    if row is None or row not in rows:
         raise BadForm
     return row
 
@@ -210,7 +209,7 @@ def _measure(row: CoveredCall) -> int:
 
 def read_page_number(text: str, count: int) -> int:
     """The page, counted from 0, that a number counted from 1 names; the first one for an empty text."""
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS else 0 if text else 1
-    if not 1 <= number <= count:
+    number = read_number(text or "1")
+    if number is None or not 1 <= number <= count:
         raise BadForm(f"there is no page {text[:20]!r} of these rows; they have pages 1 to {count}")
     return number - 1

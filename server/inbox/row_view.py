@@ -54,31 +54,19 @@ class RowsView(msgspec.Struct, frozen=True, kw_only=True):
     """A page of rows, and what was chosen on all pages."""
 
     rows: tuple[RowView, ...]
-    page: int
-    """Counted from 1, as people count."""
     pages: int
     count: int
     """Rows of all pages."""
-    ticked: int
-    """Ticked rows of all pages."""
-    edited: int
-    """Edited rows of all pages."""
-    unopened: int
-    """Pages that were not shown yet."""
     choice: RowChoice
-
-    columns: "tuple[ArgumentColumn, ...]"
+    columns: tuple[ArgumentColumn, ...]
     """The arguments of the rows, each once; empty where a table would be too wide."""
     tools: tuple[ToolNote, ...]
     """The tools of these rows, each once."""
 
     @property
-    def first(self) -> int:
-        return self.rows[0].number
-
-    @property
-    def last(self) -> int:
-        return self.rows[-1].number
+    def page(self) -> int:
+        """Counted from 1, as people count."""
+        return self.choice.page + 1
 
 
 def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequence[range]) -> RowsView:
@@ -103,12 +91,8 @@ def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequen
         )
     return RowsView(
         rows=tuple(rows),
-        page=choice.page + 1,
         pages=len(pages),
         count=len(covers),
-        ticked=len(covers) - len(choice.left_out),
-        edited=len(choice.edits),
-        unopened=len(pages) - len(choice.opened),
         choice=choice,
         columns=_list_columns(rows),
         tools=tuple({row.call.tool.name: row.call.tool for row in rows}.values()),

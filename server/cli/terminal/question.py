@@ -58,10 +58,8 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
             rows = RowTable(terminal, card.rows, find_faults)
             rows.show()
             return terminal.choose("Approve?", lambda: rows.list_choices(_reject(terminal)))
-        case "plan":
-            return _ask_for_review(terminal, card, viewing)
-        case "yes":
-            return _ask_for_consent(terminal, card, find_faults, viewing)
+        case "yes" | "plan":
+            return _ask_for_approval(terminal, card, find_faults, viewing)
         case "reconcile" | "form":
             if viewing:
                 _show_whole(terminal, card)
@@ -71,56 +69,47 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
             assert_never(card.answer_kind)
 
 
-def _ask_for_consent(
+def _ask_for_approval(
     terminal: Terminal, card: Card, find_faults: FaultFinder, viewing: Sequence[Choice]
 ) -> Decision | None:
-    call = card.call
-    edited: dict[str, JsonValue] | None = None
+    """Ask about a call, or a plan with its known calls; the person may edit it first."""
+    call, plan = card.call, card.plan
+    edits: list[dict[str, JsonValue]] = []
 
-    def edit() -> None:
-        nonlocal edited
-        if call is not None:
-            arguments = call.values if edited is None else edited
-            changed = edit_arguments(terminal, "The call", call.tool.name, arguments, find_faults)
-            edited = edited if changed is None else changed
-
-    choices = [
-        Choice(YES, "y yes", lambda: Decision(approved=True, modified_args=edited)),
-        _reject(terminal),
-        *([Choice(("e",), "e edit the arguments", edit)] if card.may_edit else []),
-        *viewing,
-    ]
-    return terminal.choose("Approve?", lambda: choices)
-
-
-def _ask_for_review(terminal: Terminal, card: Card, viewing: Sequence[Choice]) -> Decision | None:
-    """As for consent; the person may also edit the plan, or approve its known calls at once."""
-    edited = dict[str, JsonValue]()
+    def approve() -> Decision:
+        if plan is None:
+            return Decision(approved=True, modified_args=edits[-1] if edits else None)
+        return Decision(approved=True, content={"plan": edits[-1]} if edits else None)
 
     def cover() -> Decision | None:
-        if not edited:
+        if not edits:
             return Decision(approved=True, content={"cover": True})
         terminal.warn("An edited plan is approved without covering calls: y approves it.")
         return None
 
     def edit() -> None:
-        changed = _edit_plan(terminal, edited.get("plan", card.plan))
-        if changed is not None:
-            edited["plan"] = changed
+        changed = None
+        if plan is not None:
+            changed = _edit_plan(terminal, edits[-1] if edits else plan)
+        elif call is not None:
+            arguments = edits[-1] if edits else call.values
+            changed = edit_arguments(terminal, "The call", call.tool.name, arguments, find_faults)
+        edits.extend([changed] if changed is not None else [])
 
-    covering = f"c yes, and the {len(card.covered)} call(s) that it can cover"
+    covering = Choice(("c",), f"c yes, and the {len(card.covered)} call(s) that it can cover", cover)
+    editing = Choice(("e",), f"e edit {'the arguments' if plan is None else 'the plan'}", edit)
     choices = [
-        Choice(YES, "y yes", lambda: Decision(approved=True, content=edited or None)),
-        *([Choice(("c",), covering, cover)] if card.covered else []),
+        Choice(YES, "y yes", approve),
+        *([covering] if plan is not None and card.covered else []),
         _reject(terminal),
-        Choice(("e",), "e edit the plan", edit),
+        *([editing] if plan is not None or card.may_edit else []),
         *viewing,
     ]
-    return terminal.choose("Start it?", lambda: choices)
+    return terminal.choose("Approve?" if plan is None else "Start it?", lambda: choices)
 
 
-def _edit_plan(terminal: Terminal, plan: JsonValue) -> JsonValue | None:
-    """Returns the edited plan; None when it did not change."""
+def _edit_plan(terminal: Terminal, plan: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """Return the edited plan; None when it did not change."""
     edited = edit_json(terminal, plan)
     if edited is None or edited == plan or not isinstance(edited, dict):
         terminal.say("The plan is as it was.")

@@ -15,13 +15,13 @@ from planwarden.server.inbox.allowing import (
     build_authority,
     describe_grant,
     find_allowable,
-    is_number,
     read_titles,
 )
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import derive_key
+from planwarden.server.views.row_ranges import read_number
 from planwarden.server.views.value_view import ValueView
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
@@ -69,8 +69,8 @@ async def show_grant_form(request: InboxRequest) -> Response:
 async def make_grant(request: InboxRequest) -> Response:
     """Approve the call that the question is about, and allow calls like it."""
     record = await _find_grantable_question(request)
-    uses, minutes = request.form_value("uses"), request.form_value("minutes")
-    if record.card.is_open and not (is_number(uses) and minutes in DURATIONS):
+    uses, minutes = read_number(request.form_value("uses")), request.form_value("minutes")
+    if record.card.is_open and (uses is None or minutes not in DURATIONS):
         return _render_grant_form(
             request, record, fault=f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
         )
@@ -85,7 +85,7 @@ async def make_grant(request: InboxRequest) -> Response:
         arguments=arguments,
         free=tuple(name for name in record.question.arguments or {} if name not in arguments),
         opens_others=sent.get("others") == "yes",
-        uses=int(uses) if is_number(uses) else 0,
+        uses=uses or 0,
         expires_in_s=int(minutes) * 60.0 if minutes in DURATIONS else 0.0,
         owner=record.row.principal,
         definition_digest=record.question.definition_digest,

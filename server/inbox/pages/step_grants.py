@@ -18,7 +18,6 @@ from planwarden.server.inbox.allowing import (
     find_allowable,
     find_step,
     find_step_tool,
-    is_number,
     read_titles,
 )
 from planwarden.server.inbox.questions import QuestionRecord
@@ -28,6 +27,7 @@ from planwarden.server.inbox.row_view import build_rows_view
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_value_source, format_last_day
 from planwarden.server.views.instants import to_utc
+from planwarden.server.views.row_ranges import read_number
 from planwarden.server.views.value_view import ValueView
 
 DEFAULT_USES = 5
@@ -59,13 +59,13 @@ async def make_step_grant(request: InboxRequest) -> Response:
     """Approve all that the question asks, and allow the step's calls in later runs."""
     record = await find_allowable(request)
     found = await find_step(request, record)
-    uses, seconds = request.form_value("uses"), _read_end(request, request.form_value("until"))
-    if record.card.is_open and not (is_number(uses) and seconds is not None):
+    uses, seconds = read_number(request.form_value("uses")), _read_end(request, request.form_value("until"))
+    if record.card.is_open and (uses is None or seconds is None):
         return await _render(request, record, found, fault=FAULT)
     wanted = GrantRequest(
         tool_name=find_step_tool(record) or "",
         step=found.step,
-        uses=int(uses) if is_number(uses) else 0,
+        uses=uses or 0,
         expires_in_s=seconds or 0.0,
         owner=record.row.principal,
         definition_digest=_find_definition(record),
