@@ -20,7 +20,7 @@ from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.decision import CHANNEL, WAIT_S, find_missing_tools, record_decision
-from planwarden.server.inbox.questions import QuestionRecord, find_question
+from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.card_calls import find_call
@@ -42,7 +42,7 @@ def build_authority(request: InboxRequest) -> Authority:
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
     """The question of the address. Raises `BadForm` when this person's word is not enough to allow what it asks."""
-    record = await find_question(request.service, request.path("suspension_id"))
+    record = await find_question_of(request)
     question, policy = record.question, request.service.engine.grants.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
     if worth is None or not (record.card.can_be_granted or find_step_tool(record) is not None):

@@ -18,7 +18,12 @@ from planwarden.server.inbox.keys.signing import (
     find_signing_obstacle,
     take_signature,
 )
-from planwarden.server.inbox.questions import QuestionRecord, build_question_token, find_next_waiting, find_question
+from planwarden.server.inbox.questions import (
+    QuestionRecord,
+    build_question_token,
+    find_next_waiting,
+    find_question_of,
+)
 from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
 from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
 from planwarden.server.inbox.row_view import RowsView, build_rows_view
@@ -30,10 +35,6 @@ from planwarden.server.views.status_words import WHOM
 APPROVING = ("approve", "sign")
 FAULTY_FIELDS = "Some fields need another look; nothing was decided."
 _TOO_LATE = (AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision)
-
-
-async def find_asked(request: InboxRequest) -> QuestionRecord:
-    return await find_question(request.service, request.path("suspension_id"))
 
 
 async def render_question(
@@ -123,7 +124,7 @@ async def record_answer(
         try:
             challenge = await take_signature(request, record, decision)
         except SignatureRefused as error:
-            remark, now = describe_refusal(error), await find_asked(request)
+            remark, now = describe_refusal(error), await find_question_of(request)
             return await render_question(request, now, remark, choice=choice, status=http_status(error))
         if challenge is not None:
             return challenge
@@ -133,10 +134,10 @@ async def record_answer(
         execution = await record_decision(request, record, decision, digest, wait_s=WAIT_S, assurance=assurance)
     except _TOO_LATE as error:
         remark = Remark(text=capitalize(error.message))
-        return await render_question(request, await find_asked(request), remark, status=http_status(error))
+        return await render_question(request, await find_question_of(request), remark, status=http_status(error))
     still_open = next((s for s in execution.suspensions if s.suspension_id == record.row.suspension_id), None)
     if still_open is not None and all(v.principal != request.session.principal for v in still_open.endorsements):
-        current = await find_asked(request)
+        current = await find_question_of(request)
         if decision.modified_args is not None and can_sign(request, current):
             text = f"This is revision {current.question.revision}, with your changes. It waits for your signature."
             return await render_question(request, current, Remark(text=text, tone="plain"), choice=choice)

@@ -11,7 +11,7 @@ from planwarden.agent.core.question import Question
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.request import build_token
+from planwarden.server.inbox.request import InboxRequest, build_token
 from planwarden.server.views.card import Card, build_card
 
 PAGE_SIZE = 25
@@ -28,6 +28,7 @@ class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def question(self) -> Question:
+        """What is asked, as it is stored."""
         return self.suspension.question
 
 
@@ -39,12 +40,17 @@ class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
     def build_token(self) -> str:
-        """A token that changes whenever the page would look different."""
+        """Return a token that changes whenever the page would look different."""
         return build_token((self.total, [_describe(*found) for found in self.found]))
 
 
+async def find_question_of(request: InboxRequest) -> QuestionRecord:
+    """Return the question that the address names. Raises `UnknownSuspension`."""
+    return await find_question(request.service, request.path("suspension_id"))
+
+
 async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
-    """The question with that id.
+    """Return the question with that id.
 
     Raises:
         UnknownSuspension: no question to a person has this id.
@@ -61,17 +67,17 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
 
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
-    """Open questions to people, the most dangerous first, then the oldest. Raises `InvalidArguments` as `waiting`."""
+    """Return open questions to people, the most dangerous first, then the oldest. Raises as `Store.waiting`."""
     return await _find_page(service, await service.engine.store.waiting(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
-    """Closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
+    """Return closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
     return await _find_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
-    """The id of an open question other than this one, and the number of all others."""
+    """Return the id of an open question other than this one, and the number of all others."""
     page = await service.engine.store.waiting(limit=2)
     others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
     counts_itself = record.suspension.is_open and record.row.addressee == "human"
@@ -99,7 +105,7 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
 
 
 def build_question_token(record: QuestionRecord) -> str:
-    """A token that changes whenever the question or its execution changes."""
+    """Return a token that changes whenever the question or its execution changes."""
     execution = record.execution
     return build_token((record.question.digest, record.card.is_open, execution.status, execution.version))
 

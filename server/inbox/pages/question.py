@@ -21,7 +21,6 @@ from planwarden.server.inbox.answering import (
     APPROVING,
     FAULTY_FIELDS,
     build_fields,
-    find_asked,
     read_reason,
     record_answer,
     render_question,
@@ -30,7 +29,7 @@ from planwarden.server.inbox.answering import (
 from planwarden.server.inbox.forms import FilledForm, fill_form, is_changed, read_answer, refill_form
 from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.pages.rows import decide_rows
-from planwarden.server.inbox.questions import QuestionRecord
+from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.value_view import ArgumentChange, find_changes
@@ -57,14 +56,14 @@ ROUTES = PageRoutes()
 @ROUTES.page("/suspensions/{suspension_id}")
 async def show_question(request: InboxRequest) -> Response:
     """The page; when it refreshes itself, only the part that shows the status."""
-    record = await find_asked(request)
+    record = await find_question_of(request)
     return await (render_status(request, record) if request.is_refresh else render_question(request, record))
 
 
 @ROUTES.form("/suspensions/{suspension_id}/decision")
 async def decide(request: InboxRequest) -> Response:
     """Approve, reject, or show the difference first."""
-    record = await find_asked(request)
+    record = await find_question_of(request)
     verdict, digest = request.form_value("decision"), request.form_value("digest")
     is_of_rows = record.question.is_batch
     # The buttons that turn the pages of rows, and those that tick all of them, decide nothing.

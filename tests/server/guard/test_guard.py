@@ -125,9 +125,8 @@ async def test_the_question_shows_command_and_folder_who_asks_and_what_an_approv
     async with guarded(tmp_path / "home") as host:
         await host.decide(host.call("rm -rf build"))
         [question] = await host.questions()
-    card = question.card
-    assert (card.label, card.words) == ("Claude Code says (unverified)", "It is about to call Bash.")
-    assert any("passes once, within an hour" in sentence for sentence in card.found)
+    assert question.card.label == "Claude Code says (unverified)" and question.card.words == "It is about to call Bash."
+    assert any("passes once, within an hour" in sentence for sentence in question.card.found)
     assert question.tool_call is not None and question.tool_call.tool_name == "claude-code/Bash"
     assert question.tool_call.arguments == {"cwd": host.folder, "command": "rm -rf build"}
     assert (question.risk, question.needs) == ("dangerous", "human")

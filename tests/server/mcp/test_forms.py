@@ -3,7 +3,7 @@
 import hashlib
 import json
 import unicodedata
-from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import example, given
@@ -15,6 +15,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.question import CoveredCall, Question, SuspensionKind
 from planwarden.agent.core.state import SuspensionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.mcp.elicitation.compact_message import (
     CONTINUATION,
     LINE_CELLS,
@@ -28,31 +29,19 @@ from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.facts import count_hidden, escape_text, format_value, is_shown_whole
 from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.suspension import Suspension, build_suspension_view
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
+from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 
-QUESTION = Question(
-    suspension_id="s",
-    kind="approval",
-    addressee="human",
-    message="tell Ann",
-    step_id="a",
-    call_id="a:1",
-    tool_name="send",
-    arguments={"to": "Ann", "copies": 2},
+QUESTION = replace(
+    Question("s", "approval", "human", "tell Ann", "a", "a:1", "send", {"to": "Ann", "copies": 2}),
     risk="confirm",
     needs="client",
     digest="d",
 )
 
 
-class Tools:
-    """One tool, whose schema calls its argument so."""
-
-    def get(self, name: str) -> ToolDefinition:
-        return ToolDefinition(name=name, description="", input_schema={"properties": {"to": {"title": "Recipient"}}})
-
-
-def _view(question: Question, tools: Tools | None = None, inbox: str | None = None) -> Suspension:
+def _view(question: Question, tools: Definitions | None = None, inbox: str | None = None) -> Suspension:
     stored = SuspensionState(question=question, created_at=0.0)
     return build_suspension_view(new_execution("e", "t", "local"), stored, tools, inbox=inbox)
 
@@ -69,21 +58,14 @@ def _call(arguments: dict[str, JsonValue], message: str = "Remind Ann") -> Quest
     return replace(QUESTION, message=message, arguments=arguments)
 
 
-def _cover(step_id: str, tool_name: str, arguments: dict[str, JsonValue]) -> CoveredCall:
-    return CoveredCall(step_id=step_id, tool_name=tool_name, arguments=arguments, definition_digest="")
+_cover = partial(CoveredCall, definition_digest="")
 
 
 def _confirmation(action: str = SPOKEN, *names: str) -> Question:
-    return replace(
-        QUESTION,
-        kind="confirmation",
-        message=action,
-        tool_name="displayConfirmation",
-        arguments={"action": action},
-        covers=tuple(
-            _cover(f"s{n}", "send", {"to": name, "copies": 1, "urgent": False}) for n, name in enumerate(names, 1)
-        ),
-    )
+    rest: dict[str, JsonValue] = {"copies": 1, "urgent": False}
+    calls = (_cover(f"s{number}", "send", {"to": name, **rest}) for number, name in enumerate(names, 1))
+    asked = _call({"action": action}, action)
+    return replace(asked, kind="confirmation", tool_name="displayConfirmation", covers=tuple(calls))
 
 
 def _lines(question: Question) -> list[str]:
@@ -160,7 +142,7 @@ def test_what_a_call_covers_what_changed_and_when_it_ends_stand_before_the_agent
         f'action="{SPOKEN}"',
         "The agent says (unverified): the same as action",
     ]
-    late = replace(QUESTION, revision=2, expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp())
+    late = replace(QUESTION, revision=2, expires_at=1_767_323_045.0)
     assert _lines(late)[:3] == [
         "Run this call? send (risk: confirm); planwarden found: This is revision ",
         '| 2: something changed since it was first asked; to="Ann", copies=2',
@@ -313,5 +295,7 @@ def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> 
     shown = build_form(_view(replace(QUESTION, kind="input", message="?", form=form)))
     assert shown is not None
     assert {name: shown.schema["properties"][name]["title"] for name in titles} == {**titles, "city": "Where to (city)"}
-    edited = build_form(_view(QUESTION, Tools()))
+    schema: dict[str, JsonValue] = {"properties": {"to": {"title": "Recipient"}}}
+    tool = replace(DISPLAY_CONFIRMATION, definition=ToolDefinition(name="send", description="", input_schema=schema))
+    edited = build_form(_view(QUESTION, Registry([tool])))
     assert edited is not None and edited.schema["properties"]["arg_to"]["title"] == "Recipient (to)"
