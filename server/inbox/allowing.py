@@ -53,7 +53,7 @@ async def find_allowable(request: InboxRequest) -> QuestionRecord:
 
 
 def find_step_tool(record: QuestionRecord) -> str | None:
-    """The tool whose calls in this step of the saved plan can be allowed; None for every other question.
+    """Return the tool whose calls in this step of the saved plan can be allowed; None for every other question.
 
     The run must be one of the saved plan as it is, the plan must have written the calls, and all of them must be on
     one page, so that who allows them has seen them.
@@ -90,7 +90,7 @@ def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
 
 
 async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
-    """The step that the question is about. Raises `BadForm` when it cannot be allowed, and why."""
+    """Return the step that the question is about. Raises `BadForm` when it cannot be allowed, and why."""
     saved, tool_name = record.execution.saved_plan, find_step_tool(record)
     if saved is None or tool_name is None:
         raise BadForm(NOT_IN_ADVANCE)
@@ -142,7 +142,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
 
 
 async def read_titles(service: Service) -> dict[tuple[str, str], str]:
-    """The titles of the saved plans by name and version."""
+    """Return the titles of the saved plans by name and version."""
     return {(plan.name, plan.digest): plan.title for plan in (await service.look_at_plans()).plans if plan.title}
 
 
@@ -157,7 +157,7 @@ def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> s
 
 
 def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mapping[tuple[str, str], str]) -> str:
-    """What the grant for a step of a saved plan allows, as a sentence without its full stop."""
+    """Return what the grant for a step of a saved plan allows, as a sentence without its full stop."""
     terms = build_step_terms(
         tool_name=grant.tool_name,
         step_id=step.step_id,
@@ -172,7 +172,7 @@ def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mappin
 
 
 async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:
-    """What the answer to the question allowed besides, in words; empty for nothing."""
+    """Return what the answer to the question allowed besides, in words; empty for nothing."""
     if record.card.is_open or record.question.kind != "approval":
         return ""
     grant = await request.service.grants.find(record.row.suspension_id)

@@ -73,7 +73,7 @@ async def render_question(
 
 
 async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffer | None:
-    """The rule that this approval and those before it lead to; no page writes it."""
+    """Return the rule that this approval and those before it lead to; no page writes it."""
     engine, question = request.service.engine, record.question
     if record.card.is_open or question.kind != "approval":
         return None
@@ -91,7 +91,7 @@ def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice
 
 
 async def render_status(request: InboxRequest, record: QuestionRecord) -> Response:
-    """The part of the page that shows the status, for its refresh."""
+    """Return the part of the page that shows the status, for its refresh."""
 
     async def build() -> Values:
         return {**await _build_status_values(request, record), "is_news": request.query("open") == "yes"}
@@ -100,7 +100,7 @@ async def render_status(request: InboxRequest, record: QuestionRecord) -> Respon
 
 
 async def _build_status_values(request: InboxRequest, record: QuestionRecord) -> Values:
-    """What `_status.html` needs besides its token."""
+    """Return what `_status.html` needs besides its token."""
     next_id, others = await find_next_waiting(request.service, record)
     return {
         "card": record.card,

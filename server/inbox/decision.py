@@ -58,7 +58,7 @@ async def record_decision(
 
 
 def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
-    """The names of tools that unfinished steps use and that this process does not have."""
+    """Return the names of tools that unfinished steps use and that this process does not have."""
     tools = service.engine.tools
     names = dict.fromkeys(_list_pending_tools(execution))
     return tuple(name for name in names if (tool := tools.get(name)) is None or tool.unavailable)

@@ -110,7 +110,7 @@ class _Room:
         self._left = PAGE_CHARS
 
     def show(self, value: JsonValue) -> ValueView | None:
-        """The value; None when it is too large for the page, or the page is full."""
+        """Return the value; None when it is too large for the page, or the page is full."""
         if self._left <= 0:
             return None
         size = len(msgspec.json.encode(value))
@@ -123,7 +123,7 @@ class _Room:
 def build_plan_view(
     execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]
 ) -> PlanView:
-    """Returns the view. What goes on from it needs the newest execution of its thread. `people` holds the ids of
+    """Return the view. What goes on from it needs the newest execution of its thread. `people` holds the ids of
     questions to people."""
     is_finished, has_plan = execution.is_finished, execution.plan is not None
     begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]

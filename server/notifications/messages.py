@@ -38,7 +38,7 @@ class OutgoingRequest:
 def build_request(
     channel: NotificationChannel, notification: Notification, now: float, inbox: str | None
 ) -> OutgoingRequest:
-    """The request to send now; `inbox` is the address of the inbox, if one is open."""
+    """Return the request to send now; `inbox` is the address of the inbox, if one is open."""
     link = f"{inbox}/suspensions/{notification.suspension_id}" if inbox and notification.kind != "test" else inbox
     if channel.kind == "webhook":
         return _build_webhook(channel, notification, now, link)
@@ -46,7 +46,7 @@ def build_request(
 
 
 def describe_question(execution: ExecutionState, suspension: SuspensionState) -> tuple[str, str]:
-    """The title and the text of a notification that this question was asked."""
+    """Return the title and the text of a notification that this question was asked."""
     facts = build_facts(None, execution, suspension)
     return _write_title("asked", facts), _write_message("asked", facts, suspension.question.suspension_id)
 

@@ -74,17 +74,17 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def hash_text(text: str) -> str:
-    """Returns the hex SHA-256 of a text."""
+    """Return the hex SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_shown_whole(value: JsonValue) -> bool:
-    """Returns True if the value is neither cut nor escaped, so that a form may offer it for editing."""
+    """Return True if the value is neither cut nor escaped, so that a form may offer it for editing."""
     return len(_dump_json(value)) <= VALUE_CHARS and not any(map(count_hidden, iterate_strings(value)))
 
 
 def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
-    """Returns the value as escaped JSON on one line; one longer than `limit` is cut, with its size and hash."""
+    """Return the value as escaped JSON on one line; one longer than `limit` is cut, with its size and hash."""
     whole = _dump_json(value)
     if limit is None:
         return escape_text(whole)
@@ -96,7 +96,7 @@ def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Returns the text on one line, with escapes for characters that are invisible or move others.
+    """Return the text on one line, with escapes for characters that are invisible or move others.
 
     Slashes, quotes and digits beside right-to-left words would be moved too (https://www.unicode.org/reports/tr9/): in
     `/a/\u05d0\u05d1/123` the last two parts would change places. Therefore each run of such words is isolated.
@@ -122,29 +122,29 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
 
 
 def cut_text(shown: str, limit: int) -> str:
-    """Returns the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
+    """Return the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
     cut = shown[:limit]
     return cut + _END if is_isolating(cut) else cut
 
 
 def shorten_text(text: str, limit: int) -> str:
-    """Returns the text on one line, escaped; the first `limit` characters of a longer one, with three dots."""
+    """Return the text on one line, escaped; the first `limit` characters of a longer one, with three dots."""
     shown = escape_text(text[: limit + 1])
     return shown if measure_text(shown) <= limit else f"{cut_text(shown, limit)}…"
 
 
 def measure_text(shown: str) -> int:
-    """Returns the length of an escaped text without what isolates its right-to-left words."""
+    """Return the length of an escaped text without what isolates its right-to-left words."""
     return len(shown) - shown.count(_ISOLATE) - shown.count(_END)
 
 
 def is_isolating(shown: str) -> bool:
-    """True when the text ends inside right-to-left words."""
+    """Return True when the text ends inside right-to-left words."""
     return shown.rfind(_ISOLATE) > shown.rfind(_END)
 
 
 def continue_isolation(shown: str) -> str:
-    """Returns the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
+    """Return the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
     return shown[1:] if shown.startswith(_END) else _ISOLATE + shown
 
 
@@ -159,12 +159,12 @@ def count_hidden_in(value: JsonValue) -> int:
 
 
 def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
-    """Returns a plain name unchanged, any other name as JSON."""
+    """Return a plain name unchanged, any other name as JSON."""
     return name if name.isidentifier() and name.isascii() and len(name) <= 64 else format_value(name, limit)
 
 
 def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
-    """Yields each character of a run with whether it must be escaped, which marks piled up on one letter must too."""
+    """Yield each character of a run with whether it must be escaped, which marks piled up on one letter must too."""
     marks, before = 0, ""
     for character in run:
         category = unicodedata.category(character)
@@ -199,7 +199,7 @@ def _escape(character: str) -> str:
 
 
 def iterate_strings(value: JsonValue) -> Iterator[str]:
-    """Yields every string and key inside a value."""
+    """Yield every string and key inside a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -216,6 +216,6 @@ def _dump_json(value: JsonValue) -> str:
 
 
 def format_once(values: Mapping[str, JsonValue]) -> str:
-    """Returns the business key of a call in words, such as `once per payment_id = "p-7"`."""
+    """Return the business key of a call in words, such as `once per payment_id = "p-7"`."""
     listed = (f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}" for pointer, value in values.items())
     return f"once per {', '.join(listed)}"

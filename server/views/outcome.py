@@ -99,7 +99,7 @@ def _name_approved_rows(count: int, decision: RecordedDecision) -> str:
 
 
 def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
-    """What the whole plan came to or waits for, as a sentence; empty while it runs."""
+    """Return what the whole plan came to or waits for, as a sentence; empty while it runs."""
     lost = describe_lost_patience(execution)
     if lost is not None:
         return f"The plan stopped: {lost}.", "bad"
@@ -113,7 +113,7 @@ def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
 
 
 def _describe_verdict(suspension: SuspensionState) -> tuple[str, bool]:
-    """The verdict in words, and whether it approved."""
+    """Return the verdict in words, and whether it approved."""
     decision, words = suspension.decision, WORDS["question"]
     is_approved = decision is not None and decision.approved
     verdict = words["approved" if is_approved else "rejected"].word
@@ -146,7 +146,7 @@ def _waits_for_clock(execution: ExecutionState, state: StepState) -> bool:
 
 
 def _describe_done(state: StepState) -> tuple[str, Tone]:
-    """What a completed step did, with what it did not do."""
+    """Return what a completed step did, with what it did not do."""
     shortfall = describe_shortfall(state)
     words = WORDS["step"]["partly" if state.failed_items or state.validation == "failed" else "completed"]
     return (

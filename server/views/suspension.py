@@ -176,7 +176,7 @@ def build_suspension_view(
     is_described: bool = True,
     max_rows: int | None = None,
 ) -> Suspension:
-    """Returns a suspension with everything that is needed to answer it: `program` begins the command that does.
+    """Return a suspension with everything that is needed to answer it: `program` begins the command that does.
 
     Without `tools` it is for those who show nothing of them; without `is_described`, for those who show nothing of what
     the tool of the call says of itself, as JSON does. With `max_rows`, it has only so many of a question's rows and

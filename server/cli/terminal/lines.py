@@ -107,7 +107,7 @@ def write_in_set(text: str, *, is_ascii: bool) -> str:
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """Returns the step, then a line for each prose answer that did not count, each call, a wait and an error."""
+    """Return the step, then a line for each prose answer that did not count, each call, a wait and an error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -127,7 +127,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
 
 
 def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Returns what the plan or the final answer waits for; empty while that is no provider."""
+    """Return what the plan or the final answer waits for; empty while that is no provider."""
     return tuple(_outage_lines(execution, execution.outage))
 
 
@@ -138,7 +138,7 @@ def _outage_lines(execution: ExecutionState, outage: ModelOutage | None, *, inde
 
 
 def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
-    """Yields what a model wrote instead of calling its tools, and how planwarden reacted."""
+    """Yield what a model wrote instead of calling its tools, and how planwarden reacted."""
     if not state.retries and not state.warned:
         return
     for turn in state.turns:
@@ -214,13 +214,13 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
 
 
 def _only_waited(execution: ExecutionState, call: Call) -> bool:
-    """Whether the call is a wait and nothing else; a tool that was called again after a wait did more."""
+    """Return whether the call is a wait and nothing else; a tool that was called again after a wait did more."""
     asked = execution.suspensions.get(call.suspension_id or "")
     return asked is not None and asked.question.addressee == "clock" and not call.attempts
 
 
 def _describe_rejected(execution: ExecutionState, call: Call) -> str:
-    """Who rejected it; the reason for which all rows were rejected is said of their step."""
+    """Return who rejected it; the reason for which all rows were rejected is said of their step."""
     asked = find_decided(execution, call)
     is_row = asked is not None and asked.question.is_batch
     return describe_decision(asked, is_left_out=True, has_reason=not is_row) or "rejected"
@@ -273,7 +273,7 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
 
 
 def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Returns how the execution ended: counts that the log proves, its final text, and its error."""
+    """Return how the execution ended: counts that the log proves, its final text, and its error."""
     done = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
     counts = [f"{done} of {len(execution.steps)} steps completed", _count(usage.tool_calls, "tool call")]
@@ -300,19 +300,19 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
 
 
 def streaming_line(text: str) -> TerminalLine:
-    """Returns the end of an answer that a model is still writing. The next drawing replaces it."""
+    """Return the end of an answer that a model is still writing. The next drawing replaces it."""
     tail = escape_text(text[-STREAM_CHARS:])[-STREAM_CHARS:]
     return TerminalLine((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
 
 
 def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
-    """Returns `(name=value, …)` on one line, cut to `ARGUMENT_CHARS`."""
+    """Return `(name=value, …)` on one line, cut to `ARGUMENT_CHARS`."""
     inside = ", ".join(f"{escape_text(name)}={value_summary(value, 40)}" for name, value in arguments.items())
     return f"({_cut(inside, ARGUMENT_CHARS)})"
 
 
 def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
-    """Returns a value in at most `limit` characters: a short list as it is, a long one as its length."""
+    """Return a value in at most `limit` characters: a short list as it is, a long one as its length."""
     if isinstance(value, dict):
         if is_stand_in(value):
             return f"{value['sizeBytes']} bytes, artifact {escape_text(str(value['artifactId']))}"
@@ -334,7 +334,7 @@ def _summarize(value: JsonValue) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Returns the text on one line, escaped, and cut to `limit` characters."""
+    """Return the text on one line, escaped, and cut to `limit` characters."""
     return _cut(escape_text(" ".join(text.split("\n")).strip()), limit)
 
 

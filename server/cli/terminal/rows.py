@@ -46,7 +46,7 @@ class RowTable:
         ]
 
     def show(self, *, is_cut: bool = True) -> None:
-        """Draws the page of rows."""
+        """Draw the page of rows."""
         first = self._page * ROWS_PER_PAGE
         rows = range(first, min(first + ROWS_PER_PAGE, len(self._calls)))
         limit = VALUE_CHARS if is_cut else None
@@ -62,12 +62,12 @@ class RowTable:
         self._seen.update(rows)
 
     def turn(self, step: int) -> None:
-        """Goes to a later or an earlier page, if there is one, and draws it."""
+        """Go to a later or an earlier page, if there is one, and draw it."""
         self._page = min(max(self._page + step, 0), self._pages - 1)
         self.show()
 
     def choose(self) -> None:
-        """Asks which rows run; an answer that names none leaves them as they were."""
+        """Ask which rows run; an answer that names none leaves them as they were."""
         typed = self._terminal.ask("Rows to approve, such as 1,3,6-10 (Enter: as they are): ")
         if not typed:
             return
@@ -79,7 +79,7 @@ class RowTable:
         self._terminal.say(f"{name_rows(chosen).capitalize()} would run, and no others.")
 
     def edit(self) -> None:
-        """Asks for a row and its arguments; what does not fit the tool is refused here, and nothing is changed."""
+        """Ask for a row and its arguments; what does not fit the tool is refused here, and nothing is changed."""
         typed = read_ranges(self._terminal.ask(f"Row to edit, 1 to {len(self._calls)}: ") or "", len(self._calls))
         if typed is None or len(typed) != 1:
             self._terminal.warn(f"Name one row from 1 to {len(self._calls)}.")
@@ -93,7 +93,7 @@ class RowTable:
             self._seen.add(row)
 
     def approve(self) -> Decision | None:
-        """Returns the approval of the chosen rows; None when the person did not mean those that were not shown."""
+        """Return the approval of the chosen rows; None when the person did not mean those that were not shown."""
         unseen = [row for row in self._chosen if row not in self._seen]
         if unseen:
             named = f"{name_rows(unseen).capitalize()} {'was' if len(unseen) == 1 else 'were'}"

@@ -170,7 +170,7 @@ def _render(
 def _show_input(
     number: int, found: ProposedInput, chosen: Sequence[ProposedInput]
 ) -> tuple[str, str, ValueView, str, bool]:
-    """The key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
+    """Return the key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
     return (
         f"input.{number}",
         escape_text(found.name),

@@ -93,7 +93,7 @@ async def _approve(
 
 
 def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:
-    """The choice on another page, or with all rows ticked or none; None if no such button was pressed."""
+    """Return the choice on another page, or with all rows ticked or none; None if no such button was pressed."""
     if text := request.form_value("page"):
         page = read_page_number(text, len(pages))
         return replace(choice, page=page, opened=choice.opened | {page})

@@ -50,7 +50,7 @@ async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> 
 
 
 def build_suspension_app() -> Apps:
-    """The extension with the view. The host may let the view load nothing from elsewhere."""
+    """Return the extension with the view. The host may let the view load nothing from elsewhere."""
     apps = Apps()
     apps.add_html_resource(
         URI,
@@ -65,7 +65,7 @@ def build_suspension_app() -> Apps:
 
 
 def build_questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
-    """The open questions to people, at most `MAX_QUESTIONS`, for the view and not for the model."""
+    """Return the open questions to people, at most `MAX_QUESTIONS`, for the view and not for the model."""
     suspensions = [found for found in view.suspensions if found.addressee == "human"][:MAX_QUESTIONS]
     return [_build_question(found, nonces, principal, now) for found in suspensions]
 

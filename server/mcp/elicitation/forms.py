@@ -90,13 +90,13 @@ def build_elicitation(
     opens_links: bool,
     form: Callable[[Suspension], ElicitationForm | None] | None = None,
 ) -> Elicitation | None:
-    """A form, else the address of the question's page; None where the client can show neither."""
+    """Return a form, else the address of the question's page; None where the client can show neither."""
     shown = (form or build_form)(suspension) if shows_forms else None
     return shown or (build_link(suspension) if opens_links else None)
 
 
 def build_form(suspension: Suspension) -> ElicitationForm | None:
-    """The question as a form; None if it needs more assurance than a form has, or does not fit into one."""
+    """Return the question as a form; None if it needs more assurance than a form has, or does not fit into one."""
     message, schema = build_compact_message(suspension.card), build_form_schema(suspension.card)
     if message is None or schema is None:
         return None
@@ -127,7 +127,7 @@ def compute_form_digest(suspension: Suspension) -> str:
 
 
 def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
-    """The decision of an accepted form, or None if it has none.
+    """Return the decision of an accepted form, or None if it has none.
 
     Raises:
         InvalidArguments: a field has a value of the wrong type.
@@ -188,7 +188,7 @@ def _apply_edits(card: Card, given: dict[str, Any]) -> dict[str, JsonValue] | No
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """The fields of a flat form whose fields are shown whole, labels escaped; None for any other form."""
+    """Return the fields of a flat form whose fields are shown whole, labels escaped; None for any other form."""
     fields, required = read_flat_fields(schema), schema.get("required", [])
     if fields is None or not isinstance(required, list):
         return None
@@ -224,7 +224,7 @@ def _name_title(title: str, name: str) -> str | None:
 
 
 def _is_plain(text: str) -> bool:
-    """True for a text that fits into one line and hides nothing."""
+    """Return True for a text that fits into one line and hides nothing."""
     return len(text) <= MAX_LABEL_CHARS and not count_hidden(text)
 
 
