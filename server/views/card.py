@@ -2,8 +2,8 @@
 
 Three voices are never mixed, and each has fields of its own, in the order in which they are shown:
 
-* `heading` and `found` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a retry.
-  Texts of others stand in them as quoted JSON only.
+* `heading` and `findings` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a
+  retry. Texts of others stand in them as quoted JSON only.
 * The facts are the stored calls that a decision releases, with their exact arguments, and its conditions.
 * `words` are those of the asker, under `label`, and nothing that planwarden added: for an approval the step's
   description. Only those of the operator's own plan count as verified.
@@ -109,7 +109,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the step; empty without one."""
     host: str
     """The program that asked for the execution, as it names itself."""
-    found: tuple[str, ...]
+    findings: tuple[str, ...]
     """What planwarden found, in sentences."""
     call: CardCall | None
     """The call that the question is about."""
@@ -172,7 +172,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_warned(self) -> bool:
         """What planwarden found is more than how the question works."""
-        return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.found))
+        return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.findings))
 
     @property
     def is_yes_or_no(self) -> bool:
@@ -227,7 +227,7 @@ def build_card(
         place=f"{place} of {format_value(goal)}" if place and goal else place,
         step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
         host=format_host(execution.host or ""),
-        found=tuple(_list_findings(question, steps)),
+        findings=tuple(_list_findings(question, steps)),
         call=build_own_call(execution, question, call, notes),
         steps=steps,
         plan=plan,

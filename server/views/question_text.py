@@ -14,7 +14,7 @@ from planwarden.server.views.instants import format_instant
 
 def format_lines(card: Card) -> list[str]:
     """Return everything but the place as lines of text, in the order of the voices."""
-    findings = (f"planwarden found: {sentence}" for sentence in card.found)
+    findings = (f"planwarden found: {sentence}" for sentence in card.findings)
     return [card.heading, *findings, *format_facts(card), f"{card.label}: {card.words}"]
 
 

@@ -37,7 +37,7 @@ def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool 
     facts = format_facts(replace(card, rows=()) if is_paged else card, limit=VALUE_CHARS if is_cut else None)
     question = card.question
     lines = [TerminalLine(((card.where, "dim"),))] if card.where else []
-    lines += [TerminalLine((("planwarden found: ", "warn"), sentence), "note") for sentence in card.found]
+    lines += [TerminalLine((("planwarden found: ", "warn"), sentence), "note") for sentence in card.findings]
     lines += map(indent_fact, facts)
     if question.needs is not None:
         lines.append(TerminalLine((f"Needs: {WHOM[question.needs]}",)))

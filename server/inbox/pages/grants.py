@@ -104,18 +104,15 @@ async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
 
 
 def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
-    names, call = record.question.arguments or {}, record.card.call
+    call = record.card.call
+    arguments = {} if call is None else {argument.name: argument for argument in call.arguments}
     definition = request.service.engine.tools.get(record.question.tool_name or "")
-    others = [escape_text(name) for name in list_properties(definition) if name not in names] if definition else []
-    rows = [
-        (f"fix.{derive_key(name)}", argument)
-        for name, argument in zip(names, call.arguments if call else (), strict=True)
-    ]
+    others = [escape_text(name) for name in list_properties(definition) if name not in arguments] if definition else []
     return request.render_page(
         "grant.html",
         status=422 if fault else 200,
         card=record.card,
-        rows=rows,
+        rows=[(f"fix.{derive_key(name)}", argument) for name, argument in arguments.items()],
         others=", ".join(others),
         minutes=DURATIONS,
         uses=request.form_value("uses") or str(DEFAULT_USES),

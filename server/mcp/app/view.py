@@ -74,14 +74,14 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
     card = suspension.card
     schema = build_form_schema(card)
     facts = format_facts(card, is_form_shown=schema is not None)
-    if not is_whole(card, is_form_shown=True) or sum(map(len, [*card.found, *facts, card.words])) > QUESTION_CHARS:
+    if not is_whole(card, is_form_shown=True) or sum(map(len, [*card.findings, *facts, card.words])) > QUESTION_CHARS:
         schema = None
     return {
         "threadId": suspension.thread_id,
         "suspensionId": suspension.suspension_id,
         "heading": card.heading,
         "place": card.where,
-        "found": list[JsonValue](card.found),
+        "found": list[JsonValue](card.findings),
         "facts": list[JsonValue](facts),
         "label": card.label,
         "words": card.words,

@@ -61,7 +61,7 @@ def _find_layouts(card: Card) -> list[list[str]]:
         _format_covered_calls(card),
         _format_notes(card),
     )
-    findings = [sentence.removesuffix(".") for sentence in card.found]
+    findings = [sentence.removesuffix(".") for sentence in card.findings]
     if sum(map(len, (head, *findings, *arguments, *covers, *notes))) > MAX_FACT_LINES * LINE_CELLS:
         return []
     found = f"planwarden found: {'; '.join(findings)}" if findings else ""

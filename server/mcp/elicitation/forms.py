@@ -50,6 +50,7 @@ _UNSEEN = frozenset(
 )
 """Keywords that restrict an answer and say nothing to a person; a form with any other unknown keyword is not shown."""
 
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
 _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optional)"}
 
@@ -157,7 +158,7 @@ def _build_argument_fields(card: Card) -> dict[str, dict[str, JsonValue]]:
     fields: dict[str, dict[str, JsonValue]] = {}
     for argument in card.call.arguments if card.call is not None and card.may_edit else ():
         name, value = argument.name, argument.value.value
-        kind = _find_json_type(value)
+        kind = _JSON_TYPES.get(type(value))
         if kind is not None and is_shown_whole(value) and not count_hidden(name) and len(name) <= 64:
             title = _name_title(argument.schema_title, name)
             fields[ARGUMENT + name] = {"type": kind, "title": title or name, "default": value}
@@ -226,17 +227,3 @@ def _name_title(title: str, name: str) -> str | None:
 def _is_plain(text: str) -> bool:
     """Return True for a text that fits into one line and hides nothing."""
     return len(text) <= MAX_LABEL_CHARS and not count_hidden(text)
-
-
-def _find_json_type(value: JsonValue) -> str | None:
-    match value:
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case _:
-            return None

@@ -82,7 +82,7 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
             [question] = (await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})))).suspensions
         assert question.needs == "human" and question.rule is not None and question.rule.number == 1
         says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
-        assert f'{says}; here text = "x\\u202ey".' in question.card.found
+        assert f'{says}; here text = "x\\u202ey".' in question.card.findings
         digests.add(question.digest)
     assert len(digests) == 2
 

@@ -126,7 +126,7 @@ async def test_the_question_shows_command_and_folder_who_asks_and_what_an_approv
         await host.decide(host.call("rm -rf build"))
         [question] = await host.questions()
     assert question.card.label == "Claude Code says (unverified)" and question.card.words == "It is about to call Bash."
-    assert any("passes once, within an hour" in sentence for sentence in question.card.found)
+    assert any("passes once, within an hour" in sentence for sentence in question.card.findings)
     assert question.tool_call is not None and question.tool_call.tool_name == "claude-code/Bash"
     assert question.tool_call.arguments == {"cwd": host.folder, "command": "rm -rf build"}
     assert (question.risk, question.needs) == ("dangerous", "human")
@@ -330,7 +330,7 @@ async def test_a_rule_lets_no_other_command_pass_in_the_same_line(tmp_path: Path
             [question] = await host.questions()
             assert (verdict.then, verdict.suspension_id) == ("deny", question.suspension_id), command
             if command == "npm test $X":
-                assert any("a rule cannot see through" in sentence for sentence in question.card.found)
+                assert any("a rule cannot see through" in sentence for sentence in question.card.findings)
             await host.answer(verdict, approved=False)
 
 

@@ -109,7 +109,7 @@ def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
 def test_a_question_of_which_anything_is_cut_is_not_whole(cut: Question) -> None:
     card = _card(cut)
     assert not is_whole(card) and is_whole(_card(QUESTION))
-    assert "... [" not in "".join([*card.found, *format_facts(card, limit=None), card.whole_words])
+    assert "... [" not in "".join([*card.findings, *format_facts(card, limit=None), card.whole_words])
 
 
 VALUES = st.recursive(

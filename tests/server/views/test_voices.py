@@ -196,7 +196,7 @@ async def test_a_page_a_terminal_and_the_view_of_a_host_keep_the_words_of_the_sp
         for fact in (question["heading"], question["place"], *question["facts"], *question["found"]):
             assert IMITATION not in fact
         card = suspension.card
-        assert (card.label, card.words, card.found) == (case.label, IMITATION, case.found)
+        assert (card.label, card.words, card.findings) == (case.label, IMITATION, case.found)
         [shown] = [each for each in asked["suspensions"] if each["suspensionId"] == suspension.suspension_id]
         assert shown["message"] == IMITATION and "cardSource" not in shown
         for line in format_lines(card):
