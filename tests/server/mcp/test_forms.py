@@ -3,8 +3,8 @@
 import hashlib
 import json
 import unicodedata
-from functools import partial
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -33,12 +33,9 @@ from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 
-QUESTION = replace(
-    Question("s", "approval", "human", "tell Ann", "a", "a:1", "send", {"to": "Ann", "copies": 2}),
-    risk="confirm",
-    needs="client",
-    digest="d",
-)
+ARGUMENTS = {"to": "Ann", "copies": 2}
+STORED = ["s", "approval", "human", "tell Ann", "a", "a:1", "send", ARGUMENTS, "", "confirm", "client", "d"]
+QUESTION = msgspec.convert(STORED, Question)
 
 
 def _view(question: Question, tools: Definitions | None = None, inbox: str | None = None) -> Suspension:
@@ -58,7 +55,8 @@ def _call(arguments: dict[str, JsonValue], message: str = "Remind Ann") -> Quest
     return replace(QUESTION, message=message, arguments=arguments)
 
 
-_cover = partial(CoveredCall, definition_digest="")
+def _cover(step_id: str, tool_name: str, arguments: dict[str, JsonValue]) -> CoveredCall:
+    return CoveredCall(step_id=step_id, tool_name=tool_name, arguments=arguments, definition_digest="")
 
 
 def _confirmation(action: str = SPOKEN, *names: str) -> Question:
