@@ -50,7 +50,7 @@ _UNSEEN = frozenset(
 )
 """Keywords that restrict an answer and say nothing to a person; a form with any other unknown keyword is not shown."""
 
-_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_JSON_TYPES: dict[type[object], str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
 _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optional)"}
 
