@@ -18,14 +18,14 @@ AlarmKind = Literal["remind", "escalate"]
 
 
 class MatchedRule(StoredStruct):
-    """The operator's rule that decided about a call."""
+    """A rule of the operator that decided about a call."""
 
     number: int
     """Its place in the operator's file, from 1."""
     words: str
-    """One line: which tool, when, then what, and why."""
+    """What it says, in one line."""
     matched: tuple[str, ...] = ()
-    """The values that matched, such as `amount = 80`; or why the rule could not be evaluated."""
+    """The values that matched, such as `amount = 80`; or why it could not be evaluated, so that a person is asked."""
 
 
 class CoveredCall(StoredStruct):

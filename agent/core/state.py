@@ -452,7 +452,7 @@ class SuspensionState(FrozenStruct):
     decided_digest: str = ""
     """Digest of the revision that the decision was about."""
     first: ev.Question | None = None
-    """The revision before anybody changed arguments; None if nobody did."""
+    """The revision that was asked first; None while it is the only one."""
     endorsements: tuple[EndorsementState, ...] = ()
     """Approvals of this revision so far, one for each person."""
     alarmed: int = 0

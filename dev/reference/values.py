@@ -14,6 +14,7 @@ from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import CallInput, StepInput
+from planwarden.agent.core.question import MatchedRule
 from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
 from planwarden.server.views.encoding import HIDDEN_FIELDS, OPTIONAL_FIELDS
@@ -34,7 +35,6 @@ from planwarden.server.views.suspension import CoveredCallView, Endorsement, How
 from planwarden.server.views.tools import (
     Error,
     RehearsedCall,
-    RuleView,
     ToolCall,
     ToolLine,
     ToolView,
@@ -173,7 +173,7 @@ BLOCKS = {
             Asking,
             Allowed,
             AllowedByRule,
-            RuleView,
+            MatchedRule,
             Unforeseen,
             Impossible,
             ForecastStep,

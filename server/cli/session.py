@@ -32,7 +32,7 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.instants import format_instant, to_utc
-from planwarden.server.views.question_text import build_label, build_title, format_words, hash_question
+from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import Suspension, build_suspension_view
 
@@ -136,7 +136,7 @@ class CliSession(msgspec.Struct, frozen=True):
             channel=channel,
             principal=find_operator(),
             digest=suspension.digest,
-            rendered=hash_question(suspension),
+            rendered=hash_question(suspension.card),
         )
         view = await service.answer(
             suspension.thread_id, suspension.suspension_id, decision, authority, wait_seconds=0, principal=None
@@ -153,12 +153,12 @@ class CliSession(msgspec.Struct, frozen=True):
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
         if suspension.undecidable is not None:
-            terminal_question.show(self.terminal, suspension, is_cut=False)
+            terminal_question.show(self.terminal, suspension.card, is_cut=False)
             return False
         needs = cast("ev.Needs | None", suspension.needs)
         if self.context.settings.policy.worth("human", find_operator(), owner, needs) is not None:
             return True
-        terminal_question.show(self.terminal, suspension)
+        terminal_question.show(self.terminal, suspension.card)
         text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
         self.terminal.say(TerminalLine(((text, "warn"),), "note"))
         return False
@@ -198,9 +198,9 @@ class CliSession(msgspec.Struct, frozen=True):
             message = TerminalLine((("a model has to answer: ", "warn"), escape_text(question.message)), "asks")
             return [message, TerminalLine((MODEL_ADVICE,), indent=1)]
         if question.addressee == "human":
-            message = TerminalLine((("waits for an answer: ", "warn"), build_title(suspension)), "asks")
-            words = cut_text(format_words(suspension), 200)
-            said = TerminalLine(((f"{build_label(suspension)}: ", "dim"), words), indent=1)
+            message = TerminalLine((("waits for an answer: ", "warn"), suspension.card.title), "asks")
+            words = cut_text(suspension.card.words, 200)
+            said = TerminalLine(((f"{suspension.card.label}: ", "dim"), words), indent=1)
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.context.command(*words) for words in (approve, ("reject", question.suspension_id)))
             return [message, said, *(TerminalLine((command,), indent=1) for command in commands)]
@@ -214,7 +214,7 @@ class CliSession(msgspec.Struct, frozen=True):
         """Returns the decision, or None when there is none, and its channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
-            terminal_question.show(self.terminal, suspension, is_cut=False)
+            terminal_question.show(self.terminal, suspension.card, is_cut=False)
             needs = cast("ev.Needs | None", suspension.needs)
             if self.context.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:
                 self.terminal.say(TerminalLine(((YES_ADVICE, "warn"),), "note"))
@@ -223,8 +223,8 @@ class CliSession(msgspec.Struct, frozen=True):
             return Decision(approved=True), YES_CHANNEL
         if not self.terminal.can_ask:
             return None, CHANNEL
-        terminal_question.show(self.terminal, suspension, is_paged=True)
-        return terminal_question.ask(self.terminal, suspension, self.find_faults), CHANNEL
+        terminal_question.show(self.terminal, suspension.card, is_paged=True)
+        return terminal_question.ask(self.terminal, suspension.card, self.find_faults), CHANNEL
 
 
 def _next_question(execution: ExecutionState) -> SuspensionState | None:

@@ -19,18 +19,17 @@ from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.decision import CHANNEL, WAIT_S, find_missing_tools, record_decision
-from planwarden.server.inbox.question_view import find_call
-from planwarden.server.inbox.questions import QuestionRecord, find_question
+from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
+from planwarden.server.views.card_calls import find_call
+from planwarden.server.views.decisions import describe_proof
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_names
-from planwarden.server.views.question_text import describe_proof
 from planwarden.tools.downstream.tools import says_it_only_reads
 
 logger = logging.getLogger(__name__)
 
-MAX_DIGITS = 6
 OWN_SOURCES = ("builtin", "python")
 NOT_IN_ADVANCE = "calls like this one cannot be allowed in advance"
 PLAN_CHANGED = "the saved plan is no longer what this run began with, so its calls cannot be allowed in advance"
@@ -42,23 +41,23 @@ def build_authority(request: InboxRequest) -> Authority:
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
     """The question of the address. Raises `BadForm` when this person's word is not enough to allow what it asks."""
-    record = await find_question(request.service, request.path("suspension_id"))
-    question, policy = record.suspension.question, request.service.engine.grants.policy
+    record = await find_question_of(request)
+    question, policy = record.question, request.service.engine.grants.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
-    if worth is None or not (record.view.can_be_granted or find_step_tool(record) is not None):
+    if worth is None or not (record.card.can_be_granted or find_step_tool(record) is not None):
         raise BadForm(NOT_IN_ADVANCE)
-    if record.view.is_open and find_missing_tools(request.service, record.execution):
+    if record.card.is_open and find_missing_tools(request.service, record.execution):
         raise BadForm("this process does not have the tools of this run, so nothing can be allowed here")
     return record
 
 
 def find_step_tool(record: QuestionRecord) -> str | None:
-    """The tool whose calls in this step of the saved plan can be allowed; None for every other question.
+    """Return the tool whose calls in this step of the saved plan can be allowed; None for every other question.
 
     The run must be one of the saved plan as it is, the plan must have written the calls, and all of them must be on
     one page, so that who allows them has seen them.
     """
-    question = record.suspension.question
+    question = record.question
     is_plain = question.traits.is_about_calls and not question.asker and not question.undecidable
     is_enough = question.needs in ("client", "human") and question.risk != "critical" and question.quorum == 1
     if not (is_plain and is_enough and question.step_id and record.execution.is_as_saved):
@@ -81,21 +80,21 @@ def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
 
     It changes the operator's settings, which no page does.
     """
-    question = record.suspension.question
+    question = record.question
     definition = request.service.engine.tools.get(question.tool_name or "")
-    is_asked = record.view.is_open and question.traits.is_about_calls and question.risk != "critical"
+    is_asked = record.card.is_open and question.traits.is_about_calls and question.risk != "critical"
     if definition is None or not is_asked or definition.source in OWN_SOURCES or not says_it_only_reads(definition):
         return ""
     return escape_text(shlex.join(["planwarden", "trust", definition.source, definition.name]))
 
 
 async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
-    """The step that the question is about. Raises `BadForm` when it cannot be allowed, and why."""
+    """Return the step that the question is about. Raises `BadForm` when it cannot be allowed, and why."""
     saved, tool_name = record.execution.saved_plan, find_step_tool(record)
     if saved is None or tool_name is None:
         raise BadForm(NOT_IN_ADVANCE)
     try:
-        found = await request.service.grants.find_step(saved.name, record.suspension.question.step_id or "", tool_name)
+        found = await request.service.grants.find_step(saved.name, record.question.step_id or "", tool_name)
     except PlanwardenError as error:
         raise BadForm(f"{PLAN_CHANGED}: {error.message}") from None
     if not is_same_version(found.step, record.execution):
@@ -113,11 +112,11 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
     """
     grants, question = request.service.grants, record.row.suspension_id
     where = request.redirect(f"/suspensions/{question}")
-    if not record.view.is_open:
+    if not record.card.is_open:
         if await grants.find(question) is not None:
             return where
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
-    if request.form_value("digest") != record.view.digest:
+    if request.form_value("digest") != record.question.digest:
         raise StaleRevision("this question was revised since you looked at it; nothing was allowed")
     grant = await grants.prepare(wanted, build_authority(request), question=question)
     failures: list[PlanwardenError] = []
@@ -130,7 +129,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
             failures.append(error)
 
     execution = await record_decision(
-        request, record, Decision(approved=True), record.view.digest, wait_s=WAIT_S, then=allow
+        request, record, Decision(approved=True), record.question.digest, wait_s=WAIT_S, then=allow
     )
     if any(found.suspension_id == question for found in execution.suspensions):
         raise BadForm("your approval does not suffice for this call; nothing was approved or allowed")
@@ -141,13 +140,8 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
     return where
 
 
-def is_number(text: str) -> bool:
-    """Whether the text of a field is a number of calls, perhaps too large."""
-    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-
-
 async def read_titles(service: Service) -> dict[tuple[str, str], str]:
-    """The titles of the saved plans by name and version."""
+    """Return the titles of the saved plans by name and version."""
     return {(plan.name, plan.digest): plan.title for plan in (await service.look_at_plans()).plans if plan.title}
 
 
@@ -162,7 +156,7 @@ def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> s
 
 
 def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mapping[tuple[str, str], str]) -> str:
-    """What the grant for a step of a saved plan allows, as a sentence without its full stop."""
+    """Return what the grant for a step of a saved plan allows, as a sentence without its full stop."""
     terms = build_step_terms(
         tool_name=grant.tool_name,
         step_id=step.step_id,
@@ -177,8 +171,8 @@ def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mappin
 
 
 async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:
-    """What the answer to the question allowed besides, in words; empty for nothing."""
-    if record.view.is_open or not record.suspension.question.traits.is_about_calls:
+    """Return what the answer to the question allowed besides, in words; empty for nothing."""
+    if record.card.is_open or not record.question.traits.is_about_calls:
         return ""
     grant = await request.service.grants.find(record.row.suspension_id)
     return "" if grant is None else describe_grant(grant, await read_titles(request.service))

@@ -8,7 +8,6 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.tool import is_of_host
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
@@ -19,20 +18,23 @@ from planwarden.server.inbox.keys.signing import (
     find_signing_obstacle,
     take_signature,
 )
-from planwarden.server.inbox.questions import QuestionRecord, build_question_token, find_next_waiting, find_question
+from planwarden.server.inbox.questions import (
+    QuestionRecord,
+    build_question_token,
+    find_next_waiting,
+    find_question_of,
+)
 from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
 from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
 from planwarden.server.inbox.row_view import RowsView, build_rows_view
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import Field, format_editable_json
+from planwarden.server.views.status_words import WHOM
 
 APPROVING = ("approve", "sign")
+FAULTY_FIELDS = "Some fields need another look; nothing was decided."
 _TOO_LATE = (AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision)
-
-
-async def find_asked(request: InboxRequest) -> QuestionRecord:
-    return await find_question(request.service, request.path("suspension_id"))
 
 
 async def render_question(
@@ -46,7 +48,7 @@ async def render_question(
     status: int = 200,
 ) -> Response:
     """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows."""
-    is_open, may_sign = record.view.is_open, can_sign(request, record)
+    is_open, may_sign = record.card.is_open, can_sign(request, record)
     return request.render_page(
         "question.html",
         status=status,
@@ -54,16 +56,16 @@ async def render_question(
         fields=build_fields(request, record) if is_open else (),
         filled=filled,
         is_editing=filled is not None or plan is not None,
-        plan_text=format_editable_json(record.view.plan) if plan is None and record.view.plan else plan or "",
-        is_form=record.suspension.question.form is not None,
+        plan_text=format_editable_json(record.card.plan) if plan is None and record.card.plan else plan or "",
         can_approve=find_counting_assurance(request, record) == "human",
         can_sign=may_sign,
         obstacle=await find_signing_obstacle(request, record) if may_sign else None,
         missing=tuple(map(escape_text, find_missing_tools(request.service, record.execution))) if is_open else (),
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
-        rows=_build_rows(request, record, choice) if record.suspension.question.rows else None,
+        rows=_build_rows(request, record, choice) if record.question.rows else None,
         offer=await _find_offer(request, record),
+        whom=WHOM,
         is_news=False,
         seen=build_question_token(record),
         **await _build_status_values(request, record),
@@ -71,23 +73,23 @@ async def render_question(
 
 
 async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffer | None:
-    """The rule that this approval and those before it lead to; no page writes it."""
-    engine, question = request.service.engine, record.suspension.question
+    """Return the rule that this approval and those before it lead to; no page writes it."""
+    engine, question = request.service.engine, record.question
     definition = engine.tools.get(question.tool_name or "")
     return await find_offer(engine.store, record.execution, record.suspension, definition)
 
 
 def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> RowsView:
     """Without a choice, the page that the address names, with every row ticked."""
-    pages = split_rows(record.suspension.question.covers)
+    pages = split_rows(record.question.covers)
     if choice is None:
         page = read_page_number(request.query("rows"), len(pages))
         choice = RowChoice(page=page, opened=frozenset({page}))
-    return build_rows_view(record.execution, record.suspension, request.service.engine.tools, choice, pages)
+    return build_rows_view(record.card, request.service.engine.tools, choice, pages)
 
 
 async def render_status(request: InboxRequest, record: QuestionRecord) -> Response:
-    """The part of the page that shows the status, for its refresh."""
+    """Return the part of the page that shows the status, for its refresh."""
 
     async def build() -> Values:
         return {**await _build_status_values(request, record), "is_news": request.query("open") == "yes"}
@@ -96,10 +98,10 @@ async def render_status(request: InboxRequest, record: QuestionRecord) -> Respon
 
 
 async def _build_status_values(request: InboxRequest, record: QuestionRecord) -> Values:
-    """What `_status.html` needs besides its token."""
+    """Return what `_status.html` needs besides its token."""
     next_id, others = await find_next_waiting(request.service, record)
     return {
-        "question": record.view,
+        "card": record.card,
         "execution": record.execution,
         "next_id": next_id,
         "others": others,
@@ -116,11 +118,11 @@ async def record_answer(
     """
     assurance: ev.Assurance = "human"
     # A decided question takes no signature: the same decision again returns the recorded outcome.
-    if request.form_value("decision") == "sign" and record.view.is_open:
+    if request.form_value("decision") == "sign" and record.card.is_open:
         try:
             challenge = await take_signature(request, record, decision)
         except SignatureRefused as error:
-            remark, now = describe_refusal(error), await find_asked(request)
+            remark, now = describe_refusal(error), await find_question_of(request)
             return await render_question(request, now, remark, choice=choice, status=http_status(error))
         if challenge is not None:
             return challenge
@@ -130,12 +132,12 @@ async def record_answer(
         execution = await record_decision(request, record, decision, digest, wait_s=WAIT_S, assurance=assurance)
     except _TOO_LATE as error:
         remark = Remark(text=capitalize(error.message))
-        return await render_question(request, await find_asked(request), remark, status=http_status(error))
+        return await render_question(request, await find_question_of(request), remark, status=http_status(error))
     still_open = next((s for s in execution.suspensions if s.suspension_id == record.row.suspension_id), None)
     if still_open is not None and all(v.principal != request.session.principal for v in still_open.endorsements):
-        current = await find_asked(request)
+        current = await find_question_of(request)
         if decision.modified_args is not None and can_sign(request, current):
-            text = f"This is revision {current.view.revision}, with your changes. It waits for your signature."
+            text = f"This is revision {current.question.revision}, with your changes. It waits for your signature."
             return await render_question(request, current, Remark(text=text, tone="plain"), choice=choice)
         text = "Your approval does not suffice for this call; the question stays open."
         return await render_question(request, current, Remark(text=text), status=409)
@@ -143,20 +145,15 @@ async def record_answer(
 
 
 def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, ...]:
-    question = record.suspension.question
-    if question.kind == "reconcile":
-        return ()
-    if question.form is not None:
-        return build_form_fields(question.form)
+    """Return the fields of the form to fill in, or of the arguments that may be edited."""
+    question = record.question
+    if record.card.answer_kind == "form":
+        return build_form_fields(question.form or {})
     definition = request.service.engine.tools.get(question.tool_name or "")
-    if definition is None or question.arguments is None or question.asker or is_of_host(definition.name):
+    if definition is None or not record.card.may_edit:
         return ()
-    return build_argument_fields(definition.input_schema, question.arguments)
+    return build_argument_fields(definition.input_schema, question.arguments or {})
 
 
 def read_reason(request: InboxRequest) -> str | None:
     return request.form_value("reason").strip() or None
-
-
-def build_fault_remark() -> Remark:
-    return Remark(text="Some fields need another look; nothing was decided.", tone="bad")

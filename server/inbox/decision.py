@@ -17,7 +17,6 @@ from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.question_text import hash_question
-from planwarden.server.views.suspension import build_suspension_view
 
 CHANNEL = "inbox"
 WAIT_S = 1.0
@@ -37,8 +36,7 @@ async def record_decision(
     """Record a decision about the revision with `digest`. Returns the execution; `then` and what it raises are those
     of `Service.answer`.
     """
-    shown = build_suspension_view(record.execution, record.suspension, request.service.engine.tools)
-    rendered = hash_question(shown) if digest == shown.digest else ""
+    rendered = hash_question(record.card) if digest == record.question.digest else ""
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )
@@ -60,7 +58,7 @@ async def record_decision(
 
 
 def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
-    """The names of tools that unfinished steps use and that this process does not have."""
+    """Return the names of tools that unfinished steps use and that this process does not have."""
     tools = service.engine.tools
     names = dict.fromkeys(_list_pending_tools(execution))
     return tuple(name for name in names if (tool := tools.get(name)) is None or tool.unavailable)

@@ -32,7 +32,7 @@ class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> tuple[Field, ...]:
-    """One field for every property of the schema and every other argument; at most `MAX_FIELDS`."""
+    """Return one field for every property of the schema and every other argument; at most `MAX_FIELDS`."""
     return build_fields(schema, arguments)[:MAX_FIELDS]
 
 
@@ -50,7 +50,7 @@ def build_form_fields(
 
 
 def fill_form(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:
-    """The values of all fields. A field that was not sent keeps its initial value."""
+    """Return the values of all fields. A field that was not sent keeps its initial value."""
     values: dict[str, JsonValue] = {}
     texts: dict[str, str] = {}
     faults: dict[str, str] = {}
@@ -73,14 +73,14 @@ def fill_form(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:
 
 
 def read_answer(fields: Sequence[Field], filled: FilledForm) -> JsonValue:
-    """The `content` of a decision from the values of the form."""
+    """Return the `content` of a decision from the values of the form."""
     if len(fields) == 1 and fields[0].key == WHOLE_FORM_KEY:
         return filled.values.get("")
     return filled.values
 
 
 def refill_form(fields: Sequence[Field], values: dict[str, JsonValue]) -> FilledForm:
-    """The form as somebody filled it in before, for values other than the initial ones."""
+    """Return the form as somebody filled it in before, for values other than the initial ones."""
     omitted = frozenset(item.key for item in fields if item.can_be_left_out and item.name not in values)
     texts = {
         item.key: item.write(values[item.name]) if item.name in values else item.text if item.key in omitted else ""

@@ -9,14 +9,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.plan import list_step_tools
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
-from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, find_decided
-from planwarden.server.views.facts import escape_text, format_once
+from planwarden.server.views.facts import GOAL_CHARS, escape_text, format_once
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.question_text import GOAL_CHARS
 from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state
 from planwarden.server.views.status_words import SIGNS, WORDS, Mark, Tone
+from planwarden.server.views.value_view import ValueView
 
 VALUE_CHARS = 8_000
 """Larger arguments and results are a file of their own."""
@@ -111,7 +110,7 @@ class _Room:
         self._left = PAGE_CHARS
 
     def show(self, value: JsonValue) -> ValueView | None:
-        """The value; None when it is too large for the page, or the page is full."""
+        """Return the value; None when it is too large for the page, or the page is full."""
         if self._left <= 0:
             return None
         size = len(msgspec.json.encode(value))
@@ -124,7 +123,7 @@ class _Room:
 def build_plan_view(
     execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]
 ) -> PlanView:
-    """Returns the view. What goes on from it needs the newest execution of its thread. `people` holds the ids of
+    """Return the view. What goes on from it needs the newest execution of its thread. `people` holds the ids of
     questions to people."""
     is_finished, has_plan = execution.is_finished, execution.plan is not None
     begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]

@@ -7,11 +7,12 @@ to the calling model raise the same error.
 import msgspec
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
+from planwarden.agent.core.question import Question
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_first_revision
-from planwarden.server.inbox.request import build_token
+from planwarden.server.inbox.request import InboxRequest, build_token
+from planwarden.server.views.card import Card, build_card
 
 PAGE_SIZE = 25
 _UNKNOWN = "no question has this id, or the question is not for a person"
@@ -23,7 +24,12 @@ class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
     row: SuspensionRow
     execution: ExecutionState
     suspension: SuspensionState
-    view: QuestionView
+    card: Card
+
+    @property
+    def question(self) -> Question:
+        """What is asked, as it is stored."""
+        return self.suspension.question
 
 
 class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +40,17 @@ class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
     def build_token(self) -> str:
-        """A token that changes whenever the page would look different."""
+        """Return a token that changes whenever the page would look different."""
         return build_token((self.total, [_describe(*found) for found in self.found]))
 
 
+async def find_question_of(request: InboxRequest) -> QuestionRecord:
+    """Return the question that the address names. Raises `UnknownSuspension`."""
+    return await find_question(request.service, request.path("suspension_id"))
+
+
 async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
-    """The question with that id.
+    """Return the question with that id.
 
     Raises:
         UnknownSuspension: no question to a person has this id.
@@ -51,31 +62,32 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None:
         raise UnknownSuspension(_UNKNOWN)
-    view = await _build_view(service, execution, suspension)
-    return QuestionRecord(row=row, execution=execution, suspension=suspension, view=view)
+    card = build_card(execution, suspension, service.engine.tools, service.engine.store.clock.now())
+    return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
 
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
-    """Open questions to people, the most dangerous first, then the oldest. Raises `InvalidArguments` as `waiting`."""
+    """Return open questions to people, the most dangerous first, then the oldest. Raises as `Store.waiting`."""
     return await _find_page(service, await service.engine.store.waiting(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
-    """Closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
+    """Return closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
     return await _find_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
-    """The id of an open question other than this one, and the number of all others."""
+    """Return the id of an open question other than this one, and the number of all others."""
     page = await service.engine.store.waiting(limit=2)
     others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
     counts_itself = record.suspension.is_open and record.row.addressee == "human"
     return (others[0] if others else None), page.total - counts_itself
 
 
-async def build_views(service: Service, page: QuestionPage) -> list[QuestionView]:
-    """What the page shows of its questions, in their order."""
-    return [await _build_view(service, execution, suspension) for execution, suspension in page.found]
+def build_cards(service: Service, page: QuestionPage) -> list[Card]:
+    """Return what the page shows of its questions, in their order."""
+    tools, now = service.engine.tools, service.engine.store.clock.now()
+    return [build_card(execution, suspension, tools, now) for execution, suspension in page.found]
 
 
 async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
@@ -92,18 +104,10 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
     return QuestionPage(found=tuple(found), total=page.total, next_cursor=page.next_cursor)
 
 
-async def _build_view(service: Service, execution: ExecutionState, suspension: SuspensionState) -> QuestionView:
-    first = None
-    if suspension.question.revision > 1:
-        log = await service.engine.store.read(execution.execution_id)
-        first = read_first_revision(log, suspension.question.suspension_id)
-    return build_question_view(execution, suspension, service.engine.tools, service.engine.store.clock.now(), first)
-
-
 def build_question_token(record: QuestionRecord) -> str:
-    """A token that changes whenever the question or its execution changes."""
+    """Return a token that changes whenever the question or its execution changes."""
     execution = record.execution
-    return build_token((record.view.digest, record.view.is_open, execution.status, execution.version))
+    return build_token((record.question.digest, record.card.is_open, execution.status, execution.version))
 
 
 def _describe(execution: ExecutionState, suspension: SuspensionState) -> str:

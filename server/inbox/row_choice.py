@@ -19,7 +19,7 @@ from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fil
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import Field, format_editable_json
-from planwarden.server.views.row_ranges import format_ranges, read_ranges
+from planwarden.server.views.row_ranges import format_ranges, read_number, read_ranges
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
@@ -28,7 +28,6 @@ MAX_PAGE_CHARS = 96 * 1024
 """Of the arguments of a page as JSON, all of which its form sends back."""
 MAX_EDITS_BYTES = 192 * 1024
 """Of all edited rows; encoded for a form, they and a page fit into its limit."""
-MAX_DIGITS = 6
 MAX_FAULTS = 5
 _WHOLE = ".all"
 """Ends the key of an input that holds all arguments of a row."""
@@ -66,12 +65,12 @@ class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.filled or self.faults)
 
     def keep(self, rows: Iterable[int]) -> dict[str, JsonValue]:
-        """The edits of these rows as the `modifiedArgs` of a decision."""
+        """Return the edits of these rows as the `modifiedArgs` of a decision."""
         return {str(row): self.edits[row] for row in rows if row in self.edits}
 
 
 def split_rows(rows: Sequence[CoveredCall]) -> tuple[range, ...]:
-    """The rows of each page: at most `ROWS_PER_PAGE`, and no more than a form can send back."""
+    """Return the rows of each page: at most `ROWS_PER_PAGE`, and no more than a form can send back."""
     pages: list[range] = []
     first, chars = 0, 0
     for index, row in enumerate(rows):
@@ -103,7 +102,7 @@ def list_row_fields(rows: Sequence[CoveredCall], shown: range, tools: Toolbox) -
 def read_choice(
     request: InboxRequest, rows: Sequence[CoveredCall], tools: Toolbox, pages: Sequence[range]
 ) -> RowChoice:
-    """What the form says, with what does not fit; raises `BadForm` for a form that no page of ours sends."""
+    """Return what the form says, with what does not fit; raises `BadForm` for a form that no page of ours sends."""
     page = read_page_number(request.form_value("shown"), len(pages))
     shown = pages[page]
     left_out, opened = _read_set(request, "out", len(rows)), _read_set(request, "opened", len(pages))
@@ -148,7 +147,7 @@ def _read_typed(
 
 
 def refill(fields: Sequence[Field], arguments: dict[str, JsonValue]) -> FilledForm:
-    """The inputs of a row with the arguments that a person gave it before."""
+    """Return the inputs of a row with the arguments that a person gave it before."""
     if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
         return FilledForm(texts={fields[0].key: format_editable_json(arguments)})
     return refill_form(fields, arguments)
@@ -157,7 +156,7 @@ def refill(fields: Sequence[Field], arguments: dict[str, JsonValue]) -> FilledFo
 def _read_values(
     fields: Sequence[Field], typed: FilledForm, before: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue] | None:
-    """All arguments of the row; None if a single field for all of them does not hold an object."""
+    """Return all arguments of the row; None if a single field for all of them does not hold an object."""
     if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
         whole = typed.values.get("")
         return whole if isinstance(whole, dict) else None
@@ -198,8 +197,8 @@ def _read_set(request: InboxRequest, name: str, count: int) -> frozenset[int]:
 
 
 def _read_row(text: str, rows: range) -> int:
-    row = int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS else -1
-    if row not in rows:
+    row = read_number(text)
+    if row is None or row not in rows:
         raise BadForm
     return row
 
@@ -209,8 +208,8 @@ def _measure(row: CoveredCall) -> int:
 
 
 def read_page_number(text: str, count: int) -> int:
-    """The page, counted from 0, that a number counted from 1 names; the first one for an empty text."""
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS else 0 if text else 1
-    if not 1 <= number <= count:
+    """Return the page, counted from 0, that a number counted from 1 names; the first one for an empty text."""
+    number = read_number(text or "1")
+    if number is None or not 1 <= number <= count:
         raise BadForm(f"there is no page {text[:20]!r} of these rows; they have pages 1 to {count}")
     return number - 1

@@ -13,7 +13,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.outages import describe_next_attempt
+from planwarden.server.views.status_text import describe_next_attempt
 from planwarden.server.views.suspension import Suspension
 
 HEARTBEAT_S = 3.0

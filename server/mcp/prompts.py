@@ -16,7 +16,7 @@ from planwarden.server.api.limits import MAX_GOAL_CHARS
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, translate_errors
 from planwarden.server.mcp.text import cut
-from planwarden.server.views.question_text import build_voices
+from planwarden.server.views.question_text import format_lines
 from planwarden.server.views.suspension import Suspension
 
 MAX_SHOWN = 20
@@ -70,7 +70,7 @@ async def review_pending(
 
 def _format_question(found: Suspension) -> str:
     """The escaped facts from the log, then the ids and where to decide, which are our own text."""
-    facts = cut("\n".join(build_voices(found).lines), MAX_FACTS)
+    facts = cut("\n".join(format_lines(found.card)), MAX_FACTS)
     how = found.how_to_answer
     channels = [f"open {how.inbox_url}" if how.inbox_url else "", f"run `{how.command}`" if how.command else ""]
     where = " or ".join(filter(None, channels))

@@ -19,7 +19,7 @@ MAX_STEPS_TEXT = 40_000
 
 
 def format_execution(document: Document) -> str:
-    """An execution as text, or what a call changed of it."""
+    """Return an execution as text, or what a call changed of it."""
     ids = ", ".join(f"{key} {document[key]}" for key in ("threadId", "executionId") if key in document)
     lines = [f"{_format_status(document)}; {ids}", f"Next: {document['nextAction']}"]
     if document.get("goal"):
@@ -56,7 +56,7 @@ def _format_earlier_effect(effect: Document) -> str:
 
 
 def format_suspensions(document: Document) -> str:
-    """A page of suspensions as text."""
+    """Return a page of suspensions as text."""
     lines = [f"{document['total']} open question(s){_format_cursor(document)}"]
     for suspension in document["suspensions"]:
         lines.extend(["", f"threadId {suspension['threadId']}", *_format_question(suspension)])
@@ -64,7 +64,7 @@ def format_suspensions(document: Document) -> str:
 
 
 def format_tools(document: Document) -> str:
-    """A page of the catalogue as text, one tool a line."""
+    """Return a page of the catalogue as text, one tool a line."""
     lines = [f"{document['total']} tool(s) for plans{_format_cursor(document)}; get_tool_schemas gives their arguments"]
     for tool in document["tools"]:
         facts = [f"risk {tool['risk']}", tool["executionMode"], *tool.get("capabilities", ()), f"from {tool['source']}"]
@@ -74,7 +74,7 @@ def format_tools(document: Document) -> str:
 
 
 def format_schemas(document: Document) -> str:
-    """Tool definitions as text, one JSON object a line."""
+    """Return tool definitions as text, one JSON object a line."""
     lines = [_format_json(tool, MAX_TEXT) for tool in document["tools"]]
     if document.get("unknown"):
         lines.append(f"Unknown: {_format_json(document['unknown'])}; search_tools finds names")
@@ -82,20 +82,20 @@ def format_schemas(document: Document) -> str:
 
 
 def format_error(error: Document) -> str:
-    """An error as text: code, message, and details that the message does not have."""
+    """Return an error as text: code, message, and details that the message does not have."""
     sentence = f"{error['code']}: {error['message']}"
     details = {key: part for key, part in error["details"].items() if not is_told(part, error["message"])}
     return f"{sentence}\nDetails: {_format_json(details, 2 * MAX_VALUE)}" if details else sentence
 
 
 def is_told(part: Any, message: str) -> bool:
-    """Whether a message says already what a list of its details says."""
+    """Return whether a message says already what a list of its details says."""
     texts = cast("list[Any]", part) if isinstance(part, list) else []
     return bool(texts) and all(isinstance(text, str) and text in message for text in texts)
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` characters; a cut text ends with its whole length."""
+    """Return at most `limit` characters; a cut text ends with its whole length."""
     if len(text) <= limit:
         return text
     note = f"... [cut; {len(text)} characters in all]"
@@ -171,7 +171,7 @@ def _format_rows(suspension: Document) -> Iterator[str]:
 
 
 def _format_steps(steps: list[Document]) -> list[str]:
-    """The steps with their results; values are shorter if they would take too much room."""
+    """Return the steps with their results; values are shorter if they would take too much room."""
     lines = [line for step in steps for line in _format_step(step, MAX_VALUE)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
         lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE)]
@@ -224,5 +224,5 @@ def _format_observations(document: Document) -> Iterator[str]:
 
 
 def _format_json(value: Any, limit: int = MAX_VALUE) -> str:
-    """The value as JSON on one line, cut."""
+    """Return the value as JSON on one line, cut."""
     return cut(json.dumps(value, ensure_ascii=False), limit)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.notifications import Notification, NotificationKind
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.outbox import build_facts
 from planwarden.server.notifications.settings import NotificationChannel
@@ -38,7 +38,7 @@ class OutgoingRequest:
 def build_request(
     channel: NotificationChannel, notification: Notification, now: float, inbox: str | None
 ) -> OutgoingRequest:
-    """The request to send now; `inbox` is the address of the inbox, if one is open."""
+    """Return the request to send now; `inbox` is the address of the inbox, if one is open."""
     link = f"{inbox}/suspensions/{notification.suspension_id}" if inbox and notification.kind != "test" else inbox
     if channel.kind == "webhook":
         return _build_webhook(channel, notification, now, link)
@@ -46,17 +46,9 @@ def build_request(
 
 
 def describe_question(execution: ExecutionState, suspension: SuspensionState) -> tuple[str, str]:
-    """The title and the text of a notification that this question was asked."""
-    asked = Notification(
-        notification_id="",
-        channel="",
-        kind="asked",
-        execution_id=execution.execution_id,
-        suspension_id=suspension.question.suspension_id,
-        facts=build_facts(None, execution, suspension),
-        created_at=0.0,
-    )
-    return _truncate(_write_title(asked), MAX_TITLE_CHARS), _truncate(_write_message(asked), MAX_MESSAGE_CHARS)
+    """Return the title and the text of a notification that this question was asked."""
+    facts = build_facts(None, execution, suspension)
+    return _write_title("asked", facts), _write_message("asked", facts, suspension.question.suspension_id)
 
 
 def _build_webhook(
@@ -88,8 +80,8 @@ def _build_push(channel: NotificationChannel, notification: Notification, link: 
     parts = urlsplit(channel.url)
     document: dict[str, JsonValue] = {
         "topic": parts.path.removeprefix("/"),
-        "title": _truncate(_write_title(notification), MAX_TITLE_CHARS),
-        "message": _truncate(_write_message(notification), MAX_MESSAGE_CHARS),
+        "title": _write_title(notification.kind, notification.facts),
+        "message": _write_message(notification.kind, notification.facts, notification.suspension_id),
         "priority": _choose_priority(notification),
         "tags": [_TAGS.get(notification.kind, "white_check_mark" if notification.facts.get("approved") else "x")],
     }
@@ -111,45 +103,35 @@ _TAGS = {
 """https://docs.ntfy.sh/emojis/"""
 
 
-def _write_title(notification: Notification) -> str:
-    tool = escape_text(str(notification.facts.get("toolName") or notification.facts.get("kind") or "planwarden"))
-    match notification.kind:
-        case "asked":
-            return f"Decision needed: {tool}"
-        case "reminded":
-            return f"Still waiting: {tool}"
-        case "escalated":
-            people = notification.facts.get("escalatedTo")
-            names = [escape_text(str(name)) for name in people] if isinstance(people, list) else []
-            return f"Escalated{' to ' + ', '.join(names) if names else ''}: {tool}"
-        case "decided":
-            verdict = "approved" if notification.facts.get("approved") else "rejected"
-            return f"{WORDS['question'][verdict].word.capitalize()}: {tool}"
-        case "timed_out":
-            return f"{WORDS['question']['timed_out'].word.capitalize()}: {tool}"
-        case "test":
-            return "planwarden can reach you"
+def _write_title(kind: NotificationKind, facts: Mapping[str, JsonValue]) -> str:
+    tool = escape_text(str(facts.get("toolName") or facts.get("kind") or "planwarden"))
+    people = facts.get("escalatedTo")
+    names = ", ".join(escape_text(str(name)) for name in people) if isinstance(people, list) else ""
+    starts: dict[NotificationKind, str] = {
+        "asked": "Decision needed",
+        "reminded": "Still waiting",
+        "escalated": f"Escalated to {names}" if names else "Escalated",
+        "decided": WORDS["question"]["approved" if facts.get("approved") else "rejected"].word.capitalize(),
+        "timed_out": WORDS["question"]["timed_out"].word.capitalize(),
+    }
+    return _truncate("planwarden can reach you" if kind == "test" else f"{starts[kind]}: {tool}", MAX_TITLE_CHARS)
 
 
-def _write_message(notification: Notification) -> str:
-    if notification.kind == "test":
+def _write_message(kind: NotificationKind, facts: Mapping[str, JsonValue], suspension_id: str) -> str:
+    if kind == "test":
         return "This is a test notification. No question waits for you."
-    facts = notification.facts
     parts = [f"risk {facts.get('risk')}", f"needs {facts.get('needs')}"]
-    if notification.kind in ("asked", "reminded", "escalated"):
-        parts.insert(0, f"{_name_speaker(str(facts.get('speaker')))} asks")
+    if kind in ("asked", "reminded", "escalated"):
+        speaker = facts.get("speaker")
+        parts.insert(0, f"{'the agent' if speaker == 'agent' else speaker} asks")
         if facts.get("findings"):
             parts.append("planwarden found something about it: read that first")
         if facts.get("expiresAt") is not None:
             parts.append(f"until {facts.get('expiresAt')}, then {facts.get('onTimeout')}")
         parts.append("decide in the inbox or at the terminal")
-    elif notification.kind == "timed_out":
+    elif kind == "timed_out":
         parts.append("approved by the time-out" if facts.get("approved") else "rejected by the time-out")
-    return escape_text(f"{'; '.join(parts)}. Question {notification.suspension_id}")
-
-
-def _name_speaker(speaker: str) -> str:
-    return {"planwarden": "planwarden", "agent": "the agent"}.get(speaker, speaker)
+    return _truncate(escape_text(f"{'; '.join(parts)}. Question {suspension_id}"), MAX_MESSAGE_CHARS)
 
 
 def _choose_priority(notification: Notification) -> int:

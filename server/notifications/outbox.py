@@ -50,7 +50,7 @@ def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
 
 
 def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
-    """One event has one id per channel, whichever process writes it and however often it is sent."""
+    """Return the one id of the event for a channel, whichever process writes it and however often it is sent."""
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
 
 
@@ -62,7 +62,7 @@ def _find_speaker(question: ev.Question) -> str:
 
 
 def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
-    """What may be said about the event of a question, or about the question itself."""
+    """Return what may be said about the event of a question, or about the question itself."""
     question = suspension.question
     facts: dict[str, JsonValue] = {
         "threadId": execution.thread_id[:MAX_NAME_CHARS],

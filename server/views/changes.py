@@ -36,7 +36,7 @@ _SAID_ABOVE = ("threadId", "executionId", "createdAt")
 
 
 def describe_changes(after: Execution, before: Execution | None = None, answered: str | None = None) -> Document:
-    """The execution as JSON, with what is not in `before` and what comes next.
+    """Return the execution as JSON, with what is not in `before` and what comes next.
 
     `before` is what the caller has seen: None when it sees the execution for the first time. `answered` is the question
     that the call names; it is shown in full while it is open.
@@ -110,7 +110,7 @@ def _show_steps(after: Execution, before: Execution | None, shown: list[Document
 def _show_questions(
     after: Execution, shown: list[Document], seen: Mapping[str, Suspension], answered: str | None
 ) -> Iterator[Document]:
-    """The open questions: new ones, changed ones and the one that was answered in full, the others by name."""
+    """Yield the open questions: new ones, changed ones and the one that was answered in full, the others by name."""
     told = {found.instructions for found in seen.values()}
     equipped = {tool.name for found in seen.values() for tool in found.tools}
     again = {(found.kind, found.step_id) for found in seen.values()}

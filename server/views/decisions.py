@@ -5,14 +5,55 @@ A call may have several questions, and the latest may be the wait before its nex
 
 from itertools import chain
 
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.question import ArgumentEdit, Question
 from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.server.views.facts import cut_text, escape_text, measure_text
-from planwarden.server.views.question_text import describe_editor, name_decider
 from planwarden.server.views.status_words import WORDS
-from planwarden.server.views.suspension import build_edit_views
 
 REASON_CHARS = 160
+_ASSURANCES = {
+    "human": "a person, ",
+    "signed": "a person with a key, ",
+    "second": "a second person, ",
+    "claimed": "the calling model's claim, ",
+    "caller": "the calling model, ",
+    "timeout": "by itself, ",
+}
+_CHANNELS = {
+    "inbox": "in the inbox",
+    "terminal": "at the terminal",
+    "terminal --yes": "with --yes at a terminal",
+    "code": "with a code of the inbox",
+    "elicitation": "in a form of the host",
+    "tasks": "in a form of the host",
+    "app": "in a view of the host",
+    "mcp": "over MCP",
+    "oauth": "after a login",
+    "python": "in the program",
+}
+
+
+def describe_editor(edit: ArgumentEdit) -> str:
+    """Return who edited arguments and how sure that is; only a proven person is called by a name alone."""
+    if edit.assurance in ("claimed", "caller"):
+        return "the calling model"
+    name = escape_text(edit.principal)
+    who = f"the client of {name}" if edit.assurance == "client" else name
+    return f"{who} ({describe_proof(edit.assurance, edit.channel)})"
+
+
+def describe_proof(assurance: str, channel: str) -> str:
+    """Return how a decision or an edit was made and what that proves, in words."""
+    way = _CHANNELS.get(channel) or escape_text(channel)
+    if assurance == "client":
+        return f"{way}; not proven to be a person"
+    return f"{_ASSURANCES.get(assurance, '')}{way}"
+
+
+def name_decider(principal: str | None, assurance: str | None) -> str:
+    """Return whose decision it was: a model that says so on somebody's behalf is not that person."""
+    name = escape_text(principal or "somebody")
+    return f"the calling model of {name}" if assurance == "claimed" else name
 
 
 def find_decided(execution: ExecutionState, call: Call) -> SuspensionState | None:
@@ -52,9 +93,9 @@ def describe_rejection(execution: ExecutionState, *, has_reason: bool = True) ->
     return describe_decision(asked, is_left_out=True, has_reason=has_reason) or ""
 
 
-def describe_call_edit(question: ev.Question, call_id: str) -> str:
+def describe_call_edit(question: Question, call_id: str) -> str:
     """Return who edited the arguments of the call after it was asked about; empty if nobody did."""
-    edits = build_edit_views(question)
+    edits = question.edits
     if question.rows:
         places = (place for place, row in enumerate(question.rows) if row.call_id == call_id)
         start = f"{next(places, '')}/"

@@ -51,7 +51,7 @@ OPTIONAL_FIELDS = frozenset(
     }
 )
 """Fields that the JSON leaves out when they are empty."""
-HIDDEN_FIELDS = frozenset({"background"})
+HIDDEN_FIELDS = frozenset({"card_source"})
 """Fields that only pages and other surfaces for people show."""
 
 

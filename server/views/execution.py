@@ -27,7 +27,7 @@ from planwarden.server.views.accomplishment import (
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
-from planwarden.server.views.outages import describe_lost_patience, describe_next_attempt
+from planwarden.server.views.status_text import describe_lost_patience, describe_next_attempt
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 

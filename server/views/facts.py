@@ -1,10 +1,8 @@
-"""Renders the facts of a question as text: the tool, its arguments, what else the decision covers, the risk.
+"""Text from outside, made harmless to show: escaped, on one line, cut, and values as JSON.
 
-Facts come only from the stored question: the tool, every argument, what else the decision covers, the risk. Values are
-JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other invisible
-characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Right-to-left words are isolated, so
-that they move no character beside them. Long values are cut, with their size and hash. What a tool's source says of it
-is quoted under the name of that source. The same question always renders the same text.
+Values are JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other
+invisible characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Right-to-left words are
+isolated, so that they move no character beside them. Long values are cut, with their size and hash.
 """
 
 import hashlib
@@ -12,13 +10,8 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
-
-import msgspec
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.views.instants import format_instant
-from planwarden.server.views.suspension import Background, Endorsement, Suspension
 
 _DEFAULT_IGNORABLE = (
     "ad 34f 61c 115f-1160 17b4-17b5 180b-180f 200b-200f 202a-202e 2060-206f 3164 fe00-fe0f feff ffa0 fff0-fff8 "
@@ -65,12 +58,9 @@ def is_invisible(character: str, before: str) -> bool:
     return _INVISIBLE.fullmatch(character) is not None
 
 
+GOAL_CHARS = 300
 VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""
-CLAIM_CHARS = 200
-"""Longest quotation of what a tool's source says of it."""
-_SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
-"""Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
 _MARKS_IN_A_ROW = 3
 _UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
 """Runs of characters that are looked at one by one; in all others there is nothing to escape."""
@@ -83,159 +73,18 @@ _ISOLATE, _END = "\u2067", "\u2069"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def format_facts(suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False) -> list[str]:
-    """Returns one fact a line. Indentation shows what belongs together; no value spans lines.
-
-    Values are cut to `limit`, or not at all. Where the fields of a form are shown, they are not repeated as a value.
-    """
-    lines: list[str] = []
-    call, background = suspension.tool_call, suspension.background
-    if call is not None:
-        lines.append(f"Tool: {escape_text(call.tool_name)}")
-        if claim := format_claim(background):
-            lines.append(f"  {claim}")
-        form = suspension.answer_schema if is_form_shown else None
-        lines.extend(_format_arguments(call.arguments, "  ", limit, form, background.titles))
-    for step in list_planned_steps(suspension):
-        lines.append(step.heading)
-        lines.extend(f"  {line}" for line in _format_planned_step(step, limit))
-    if suspension.kind == "review" and suspension.confirms:
-        lines.append(f"Approving can cover {len(suspension.confirms)} call(s) at once, if you say so:")
-        for covered in suspension.confirms:
-            lines.append(f"  {escape_text(covered.tool_name)} (step {escape_text(covered.step_id)})")
-            lines.extend(_format_arguments(covered.arguments, "    ", limit))
-    elif suspension.covered:
-        also, where = ("also ", "step ") if suspension.confirms else ("", "")
-        lines.append(f"The same decision {also}covers {len(suspension.covered)} call(s):")
-        for covered in suspension.covered:
-            lines.extend(format_call(covered.tool_name, f"{where}{covered.step_id}", covered.arguments, limit))
-    lines.extend(_format_remote_calls(suspension, limit))
-    if is_form_shown and (titles := find_form_titles(suspension)):
-        lines.append(f"The form says of itself: {format_value(titles, limit)}")
-    return [*lines, *_format_conditions(suspension, limit)]
-
-
-def format_call(tool_name: str, place: str, arguments: Mapping[str, JsonValue], limit: int | None) -> Iterator[str]:
-    """Yields a call that a decision covers, indented: its tool and its place, then its arguments."""
-    yield f"  {escape_text(tool_name)} ({escape_text(place)})"
-    yield from _format_arguments(arguments, "    ", limit)
-
-
-class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a plan under review, without the words of whoever wrote it."""
-
-    heading: str
-    """Its place and its id, escaped."""
-    facts: dict[str, JsonValue]
-    """Everything else that the plan says of it, by the keys of a plan."""
-    calls: list[tuple[str, dict[str, JsonValue]]]
-    """Tool and arguments of its calls; arguments may hold bindings."""
-
-    @property
-    def shown(self) -> dict[str, JsonValue]:
-        """The facts that the calls do not show, without what is usual."""
-        return {
-            key: value
-            for key, value in self.facts.items()
-            if key != "toolCalls" and value not in ([], "tool") and not (key == "requiredTools" and self.calls)
-        }
-
-
-def list_planned_steps(suspension: Suspension) -> list[PlannedStep]:
-    """Returns the steps of the plan that a review is about, in plan order; none for any other question."""
-    listed = (suspension.background.plan or {}).get("todoList")
-    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
-    return [_build_planned_step(step, number, len(steps)) for number, step in enumerate(steps, 1)]
-
-
-def _build_planned_step(step: dict[str, JsonValue], number: int, count: int) -> PlannedStep:
-    written = step.get("toolCalls")
-    calls = [
-        (str(call.get("toolName")), arguments)
-        for call in (written if isinstance(written, list) else [])
-        if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
-    ]
-    return PlannedStep(
-        heading=f"Step {number} of {count}: {escape_text(str(step.get('id')))}",
-        facts={key: value for key, value in step.items() if key not in _SAID_OF_A_STEP},
-        calls=calls,
-    )
-
-
-def _format_planned_step(step: PlannedStep, limit: int | None) -> Iterator[str]:
-    for tool_name, arguments in step.calls:
-        yield f"Tool: {escape_text(tool_name)}"
-        yield from _format_arguments(arguments, "  ", limit)
-    yield from (f"{key} = {format_value(value, limit)}" for key, value in step.shown.items())
-
-
-def format_claim(background: Background) -> str:
-    """Returns what the tool's source says of it, quoted, under its name; empty for tools of planwarden."""
-    said = " ".join(background.tool_description.split())
-    if background.tool_source in (None, "builtin") or not said:
-        return ""
-    shown = said if len(said) <= CLAIM_CHARS else f"{said[: CLAIM_CHARS - 3]}..."
-    return f"{describe_claimant(background.tool_source)} says of it: {format_value(shown, None)}"
-
-
-def describe_source(source: str | None) -> str:
-    """Returns where a tool comes from, in words."""
-    if source is None:
-        return "no longer registered"
-    return {"builtin": "built into planwarden", "python": "Python tool"}.get(source) or f"server {format_value(source)}"
-
-
-def describe_claimant(source: str | None) -> str:
-    """Returns who describes a tool: its server, or the author of a Python tool."""
-    return "Its author" if source == "python" else f"Server {format_value(source)}"
-
-
-def _format_remote_calls(suspension: Suspension, limit: int | None) -> Iterator[str]:
-    """Yields what an approval releases at another agent."""
-    if suspension.releases:
-        asker = escape_text(suspension.asker or "")
-        yield f"Approving it lets {len(suspension.releases)} call(s) run there, as {asker} says:"
-    for call in suspension.releases:
-        yield f"  {escape_text(call.tool_name)}"
-        yield from _format_arguments(call.arguments, "    ", limit)
-
-
-def find_form_titles(suspension: Suspension) -> dict[str, JsonValue]:
-    """Returns what the form says of itself, which no field shows."""
-    form = suspension.answer_schema or {}
-    return {key: form[key] for key in ("title", "description") if key in form}
-
-
-def _format_conditions(suspension: Suspension, limit: int | None) -> list[str]:
-    """Returns what else decides about the question: its risk, who approved, and its end."""
-    lines: list[str] = []
-    if suspension.risk is not None:
-        lines.append(f"Risk: {suspension.risk}")
-    if suspension.quorum > 1:
-        given = ", ".join(_format_vote(vote, limit) for vote in suspension.endorsements) or "nobody yet"
-        lines.append(f"Needs {suspension.quorum} different people; approved by: {given}")
-    if suspension.expires_at is not None:
-        lines.append(f"Without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
-    return lines
-
-
-def _format_vote(vote: Endorsement, limit: int | None) -> str:
-    answer = "" if vote.content is None else f" (who answered {format_value(vote.content, limit)})"
-    return f"{escape_text(vote.principal)}{answer}"
-
-
 def hash_text(text: str) -> str:
-    """Returns the hex SHA-256 of a text."""
+    """Return the hex SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_shown_whole(value: JsonValue) -> bool:
-    """Returns True if the value is neither cut nor escaped, so that a form may offer it for editing."""
+    """Return True if the value is neither cut nor escaped, so that a form may offer it for editing."""
     return len(_dump_json(value)) <= VALUE_CHARS and not any(map(count_hidden, iterate_strings(value)))
 
 
 def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
-    """Returns the value as escaped JSON on one line; one longer than `limit` is cut, with its size and hash."""
+    """Return the value as escaped JSON on one line; one longer than `limit` is cut, with its size and hash."""
     whole = _dump_json(value)
     if limit is None:
         return escape_text(whole)
@@ -247,7 +96,7 @@ def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Returns the text on one line, with escapes for characters that are invisible or move others.
+    """Return the text on one line, with escapes for characters that are invisible or move others.
 
     Slashes, quotes and digits beside right-to-left words would be moved too (https://www.unicode.org/reports/tr9/): in
     `/a/\u05d0\u05d1/123` the last two parts would change places. Therefore each run of such words is isolated.
@@ -273,29 +122,29 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
 
 
 def cut_text(shown: str, limit: int) -> str:
-    """Returns the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
+    """Return the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
     cut = shown[:limit]
     return cut + _END if is_isolating(cut) else cut
 
 
 def shorten_text(text: str, limit: int) -> str:
-    """Returns the text on one line, escaped; the first `limit` characters of a longer one, with three dots."""
+    """Return the text on one line, escaped; the first `limit` characters of a longer one, with three dots."""
     shown = escape_text(text[: limit + 1])
     return shown if measure_text(shown) <= limit else f"{cut_text(shown, limit)}…"
 
 
 def measure_text(shown: str) -> int:
-    """Returns the length of an escaped text without what isolates its right-to-left words."""
+    """Return the length of an escaped text without what isolates its right-to-left words."""
     return len(shown) - shown.count(_ISOLATE) - shown.count(_END)
 
 
 def is_isolating(shown: str) -> bool:
-    """True when the text ends inside right-to-left words."""
+    """Return True when the text ends inside right-to-left words."""
     return shown.rfind(_ISOLATE) > shown.rfind(_END)
 
 
 def continue_isolation(shown: str) -> str:
-    """Returns the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
+    """Return the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
     return shown[1:] if shown.startswith(_END) else _ISOLATE + shown
 
 
@@ -309,21 +158,13 @@ def count_hidden_in(value: JsonValue) -> int:
     return sum(count_hidden(text) - text.count("\n") for text in iterate_strings(value))
 
 
-def find_repeated_argument(suspension: Suspension) -> str | None:
-    """Returns the name of the argument that equals the agent's message; the argument is a fact and always shown."""
-    if suspension.tool_call is None:
-        return None
-    found = suspension.tool_call.arguments.items()
-    return next((name for name, value in found if value == suspension.message), None)
-
-
 def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
-    """Returns a plain name unchanged, any other name as JSON."""
+    """Return a plain name unchanged, any other name as JSON."""
     return name if name.isidentifier() and name.isascii() and len(name) <= 64 else format_value(name, limit)
 
 
 def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
-    """Yields each character of a run with whether it must be escaped, which marks piled up on one letter must too."""
+    """Yield each character of a run with whether it must be escaped, which marks piled up on one letter must too."""
     marks, before = 0, ""
     for character in run:
         category = unicodedata.category(character)
@@ -357,23 +198,8 @@ def _escape(character: str) -> str:
     return _SHORT.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
 
 
-def _format_arguments(
-    arguments: Mapping[str, JsonValue],
-    indent: str,
-    limit: int | None,
-    form: JsonValue = None,
-    titles: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[str]:
-    for name, value in arguments.items():
-        shown = "(the fields below)" if form is not None and value == form else format_value(value, limit)
-        title = f" (titled {format_value(titles[name])})" if name in titles else ""
-        yield f"{indent}{format_argument_name(name, limit)}{title} = {shown}"
-    if not arguments:
-        yield f"{indent}(no arguments)"
-
-
 def iterate_strings(value: JsonValue) -> Iterator[str]:
-    """Yields every string and key inside a value."""
+    """Yield every string and key inside a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -390,6 +216,6 @@ def _dump_json(value: JsonValue) -> str:
 
 
 def format_once(values: Mapping[str, JsonValue]) -> str:
-    """Returns the business key of a call in words, such as `once per payment_id = "p-7"`."""
+    """Return the business key of a call in words, such as `once per payment_id = "p-7"`."""
     listed = (f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}" for pointer, value in values.items())
     return f"once per {', '.join(listed)}"

@@ -18,7 +18,6 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.facts import count_hidden, escape_text, shorten_text
-from planwarden.server.views.suspension import find_title
 
 Kind = Literal["text", "lines", "number", "boolean", "choice", "json"]
 JsonSchema = Mapping[str, JsonValue]
@@ -26,6 +25,7 @@ JsonSchema = Mapping[str, JsonValue]
 LINE_CHARS = 80
 MAX_CHOICES = 100
 HELP_CHARS = 200
+MAX_TITLE_CHARS = 80
 _PRIMITIVE = frozenset({"string", "integer", "number", "boolean"})
 _TRUE, _FALSE = ("true", "yes", "y", "1"), ("false", "no", "n", "0")
 _NOTHING: JsonSchema = MappingProxyType({})
@@ -174,6 +174,13 @@ def read_inputs(inputs: JsonSchema | None, typed: Iterable[tuple[str, str]]) -> 
     """Return the values of typed texts, with the types that the inputs of a plan take."""
     fields = {field.name: field for field in build_fields(inputs)}
     return {name: fields.get(name, build_field(name)).read_typed(text) for name, text in typed}
+
+
+def find_title(name: str, schema: JsonSchema) -> str:
+    """Return what the schema of a property calls it; empty for a title that only repeats the name."""
+    title = schema.get("title")
+    says_more = isinstance(title, str) and title.replace(" ", "_").lower() != name.lower()
+    return title[:MAX_TITLE_CHARS] if isinstance(title, str) and says_more else ""
 
 
 def derive_key(name: str) -> str:

@@ -8,21 +8,16 @@ import msgspec
 from planwarden.agent.approval.forecast import CallForecast, are_conditions_met
 from planwarden.agent.core.bindings import WHEN
 from planwarden.agent.core.plan import PlanStep, list_step_tools
+from planwarden.agent.core.question import MatchedRule
 from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
-from planwarden.server.views.tools import RuleView, build_rule_view
+from planwarden.server.views.status_words import WHOM
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
 MAX_NAMES = 10
-_WHOM = {
-    "client": "a person (a form of the client is enough)",
-    "human": "a person, in the inbox or at a terminal",
-    "signed": "a person with a key, or somebody other than the owner",
-    "second": "a person other than the owner",
-}
 
 
 class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +123,7 @@ class AllowedByRule(msgspec.Struct, frozen=True, kw_only=True):
     """The step that calls."""
     tool_name: str
     """What it calls."""
-    rule: RuleView
+    rule: MatchedRule
     """The rule."""
 
 
@@ -184,7 +179,7 @@ def build_forecast(
         by_rule=tuple(
             AllowedByRule(step_id=call.step_id, tool_name=call.tool_name, rule=rule)
             for call in calls
-            if call.asks is None and call.fault is None and (rule := build_rule_view(call.rule)) is not None
+            if call.asks is None and call.fault is None and (rule := call.rule) is not None
         ),
         only_the_run_knows=tuple(
             Unforeseen(
@@ -212,7 +207,7 @@ def build_forecast(
 
 def _build_asking(call: CallForecast) -> Asking:
     needs = call.needs or "client"
-    people = f"{call.quorum} different people" if call.quorum > 1 else _WHOM[needs]
+    people = f"{call.quorum} different people" if call.quorum > 1 else WHOM[needs]
     return Asking(
         step_id=call.step_id,
         tool_name=call.tool_name,

@@ -50,7 +50,7 @@ def build_step_terms(
     owner: str | None,
     has_values: bool = False,
 ) -> StepTerms:
-    """Returns the terms; `plan` is the title or the name."""
+    """Return the terms; `plan` is the title or the name."""
     return StepTerms(
         tool=escape_text(tool_name),
         step=escape_text(step_id),
@@ -75,13 +75,13 @@ def describe_names(arguments: Collection[str], free: Sequence[str]) -> str:
 
 
 def format_last_day(ends_at: datetime) -> str:
-    """Returns the day in UTC of the last moment before `ends_at`, such as `21 February 2027`."""
+    """Return the day in UTC of the last moment before `ends_at`, such as `21 February 2027`."""
     last = ends_at - timedelta(seconds=1)
     return f"{last.day} {last:%B %Y}"
 
 
 def describe_value_source(source: str) -> str:
-    """Returns whose value an argument takes; `source` is `inputs`, an item's reserved id, or a step."""
+    """Return whose value an argument takes; `source` is `inputs`, an item's reserved id, or a step."""
     if source == INPUTS:
         return "the run's inputs, which whoever starts it chooses"
     if source in (ITEM, ITEM_INDEX):

@@ -8,7 +8,7 @@ _LAST_S = 253_402_300_799.0
 
 
 def to_utc(seconds: float) -> datetime:
-    """Returns Unix seconds as an aware moment in UTC; the nearest one for a number beyond the calendar.
+    """Return Unix seconds as an aware moment in UTC; the nearest one for a number beyond the calendar.
 
     A damaged row may hold any number, and must not stop the page or the list that shows it.
     """
@@ -16,7 +16,7 @@ def to_utc(seconds: float) -> datetime:
 
 
 def format_instant(moment: datetime, timespec: Literal["minutes", "seconds", "milliseconds"] = "seconds") -> str:
-    """Returns the text of a moment in UTC, such as `2026-11-24T05:00:00Z`."""
+    """Return the text of a moment in UTC, such as `2026-11-24T05:00:00Z`."""
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 

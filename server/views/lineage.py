@@ -1,31 +1,53 @@
-"""Where an execution comes from: the saved plan that it runs, and the execution that it goes on from."""
+"""Where an execution comes from, in words for people: facts that planwarden knows from its own log."""
+
+from collections.abc import Iterator
 
 import msgspec
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.facts import cut_text, escape_text
+
+VERSION_CHARS = 12
+"""Of a plan's version, for people."""
+NAME_CHARS = 80
+MAX_NAMED = 5
+SAVED_PLAN = "Saved plan"
+REHEARSAL = "nothing is done, whatever the answer is"
 
 
-class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an execution comes from."""
+class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact; its texts are escaped."""
 
-    saved_plan: ev.PlanVersion | None = None
-    """The saved plan that it runs."""
-    retry_of: str | None = None
-    """The execution that it goes on from."""
-    taken_over: tuple[str, ...] = ()
-    """Steps whose results are those of earlier executions."""
-    is_rehearsal: bool = False
-    is_revised: bool = False
-    """The plan is no longer what the saved plan says."""
+    name: str
+    text: str
+    execution_id: str = ""
+    """The other execution that it is about; empty if it is about none."""
 
 
-def build_lineage(execution: ExecutionState) -> Lineage:
-    """Return where the execution comes from."""
-    return Lineage(
-        saved_plan=execution.saved_plan,
-        retry_of=execution.retry_of,
-        taken_over=tuple(name for name, state in execution.steps.items() if state.taken_from is not None),
-        is_rehearsal=execution.options.rehearse,
-        is_revised=execution.is_revised,
-    )
+def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
+    """Yield where the execution comes from; nothing where it comes from no saved plan and no other execution."""
+    if execution.saved_plan is not None:
+        changed = ", changed since by a model or in a review" if execution.is_revised else ""
+        yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")
+    if execution.retry_of is not None:
+        steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
+        taken = f"; took over from there: {_join(steps)}" if steps else ""
+        text = f"execution {escape_text(execution.retry_of)}{taken}"
+        yield LineageFact(name="Goes on from", text=text, execution_id=execution.retry_of)
+    if execution.options.rehearse:
+        yield LineageFact(name="Rehearsal", text=REHEARSAL)
+
+
+def format_version(version: ev.PlanVersion) -> str:
+    """Return the name of a saved plan and the beginning of its version."""
+    return f"{_shorten(version.name)}, version {escape_text(version.digest[:VERSION_CHARS])}"
+
+
+def _join(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(map(_shorten, names[:MAX_NAMED])) + more
+
+
+def _shorten(name: str) -> str:
+    return cut_text(escape_text(name[:NAME_CHARS]), NAME_CHARS)

@@ -45,7 +45,7 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_items(found: StepState, following: int | None) -> LoopItems:
-    """Returns how far the loop is; `following` is the first item whose result is not shown beside it."""
+    """Return how far the loop is; `following` is the first item whose result is not shown beside it."""
     ends = [{call.status for call in found.list_item_calls(index)} for index in range(len(found.items or ()))]
     return LoopItems(
         total=len(ends),
@@ -57,7 +57,7 @@ def count_items(found: StepState, following: int | None) -> LoopItems:
 
 
 def list_items(found: StepState, first: int, limit: int) -> tuple[LoopItem, ...]:
-    """Returns at most `limit` items from `first` on, and no more than `MAX_PAGE_BYTES` of results."""
+    """Return at most `limit` items from `first` on, and no more than `MAX_PAGE_BYTES` of results."""
     page: list[LoopItem] = []
     size = 0
     for index in range(first, min(first + limit, len(found.items or ()))):
@@ -85,7 +85,7 @@ def _build_item(found: StepState, index: int) -> LoopItem:
 
 
 def _list_statuses(found: StepState, index: int) -> Iterator[str]:
-    """Yields the status that says most about the item first."""
+    """Yield the status that says most about the item first."""
     statuses = [call.status for call in found.list_item_calls(index)]
     telling = ("failed", "rejected", "outcome_unknown", "suspended", "running", "decided", "rehearsed")
     yield from ("running" if status == "decided" else status for status in telling if status in statuses)

@@ -4,15 +4,26 @@ A decision is not its outcome. A call that was approved may fail, and a plan may
 may stand under a sign of success.
 """
 
+from datetime import datetime
+
 import msgspec
 
+from planwarden.agent.core.question import Question, RecordedDecision
 from planwarden.agent.core.state import ExecutionState, StepState, SuspensionState
-from planwarden.server.views.decisions import describe_shortfall
-from planwarden.server.views.facts import format_value
-from planwarden.server.views.outages import describe_lost_patience, describe_next_attempt, describe_outage
+from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider
+from planwarden.server.views.facts import cut_text, escape_text, format_value
+from planwarden.server.views.instants import to_utc
+from planwarden.server.views.row_ranges import name_rows
+from planwarden.server.views.status_text import (
+    ERROR_CHARS,
+    describe_lost_patience,
+    describe_next_attempt,
+    describe_outage,
+)
 from planwarden.server.views.status_words import WAITS, WORDS, Tone
+from planwarden.server.views.value_view import ValueView
 
-ERROR_CHARS = 300
+REASON_CHARS = 2_000
 
 _WORST_FIRST: tuple[Tone, ...] = ("bad", "dim", "warn", "busy", "good")
 
@@ -26,10 +37,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What followed, in sentences."""
     tone: Tone
     """`good` only if the step is done and nothing after it went wrong."""
+    principal: str
+    """Who decided; empty if nobody did."""
+    proof: str
+    """How they decided and what that proves, in words."""
+    at: datetime | None
+    reason: str
+    is_edited: bool
+    answer: ValueView | None
+    """What a person filled in; None where yes or no was the answer."""
+    rows: str
+    """Which rows were approved; empty where there were none."""
 
 
 def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Outcome | None:
-    """Returns what became of the decision about a question; None while the question is open."""
+    """Return what became of the decision about a question; None while the question is open."""
     if suspension.is_open:
         return None
     verdict, is_approved = _describe_verdict(suspension)
@@ -47,11 +69,36 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
     tones = [tone for _, tone in (*parts, ending)]
     worst: Tone = next(tone for tone in _WORST_FIRST if tone in tones)
     text = " ".join(sentence for sentence, _ in parts if sentence)
-    return Outcome(verdict=verdict, text=text, tone=worst if is_approved else "bad")
+    decision, question = suspension.decision, suspension.question
+    is_decided = suspension.status == "decided" and decision is not None
+    chooses_calls = question.traits.releases in ("rows", "planned_calls")
+    content = None if decision is None or chooses_calls else decision.content
+    return Outcome(
+        verdict=verdict,
+        text=text,
+        tone=worst if is_approved else "bad",
+        principal=name_decider(suspension.principal, suspension.assurance) if is_decided else "",
+        proof=describe_proof(suspension.assurance or "", suspension.channel or "") if is_decided else "",
+        at=None if suspension.decided_at is None else to_utc(suspension.decided_at),
+        reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), REASON_CHARS),
+        is_edited=decision is not None and decision.modified_args is not None,
+        answer=None if content is None else ValueView(content),
+        rows=_name_approved_rows(question, decision) if question.rows and decision is not None else "",
+    )
+
+
+def _name_approved_rows(question: Question, decision: RecordedDecision) -> str:
+    """Return which rows an approval chose, as people count them; empty for a rejection."""
+    if not decision.approved:
+        return ""
+    count, chosen = len(question.rows), question.choose_rows(decision.content)
+    if len(chosen) == count:
+        return f"all {count} rows"
+    return f"{name_rows(chosen)} of {count}, without {name_rows([row for row in range(count) if row not in chosen])}"
 
 
 def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
-    """What the whole plan came to or waits for, as a sentence; empty while it runs."""
+    """Return what the whole plan came to or waits for, as a sentence; empty while it runs."""
     lost = describe_lost_patience(execution)
     if lost is not None:
         return f"The plan stopped: {lost}.", "bad"
@@ -65,7 +112,7 @@ def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
 
 
 def _describe_verdict(suspension: SuspensionState) -> tuple[str, bool]:
-    """The verdict in words, and whether it approved."""
+    """Return the verdict in words, and whether it approved."""
     decision, words = suspension.decision, WORDS["question"]
     is_approved = decision is not None and decision.approved
     verdict = words["approved" if is_approved else "rejected"].word
@@ -98,7 +145,7 @@ def _waits_for_clock(execution: ExecutionState, state: StepState) -> bool:
 
 
 def _describe_done(state: StepState) -> tuple[str, Tone]:
-    """What a completed step did, with what it did not do."""
+    """Return what a completed step did, with what it did not do."""
     shortfall = describe_shortfall(state)
     words = WORDS["step"]["partly" if state.failed_items or state.validation == "failed" else "completed"]
     return (

@@ -1,24 +1,26 @@
-"""Rows of one question about many calls as people write them, counted from 1: `1,3,6-10`. Programs count from 0."""
+"""Numbers and rows as people write them: rows are counted from 1, `1,3,6-10`. Programs count from 0."""
 
 from collections.abc import Collection
 
 MAX_DIGITS = 6
 
 
+def read_number(text: str) -> int | None:
+    """Return the number that a text of a few digits writes; None for every other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
+
+
 def read_ranges(text: str, count: int) -> list[int] | None:
     """Return the places of the rows that the text names, each once, in order; None if it names none, or one that is not
     there."""
-    found: set[int] = set()
+    rows: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
-        ends = [first, last if dash else first]
-        if not all(end.isascii() and end.isdecimal() and len(end) < MAX_DIGITS for end in ends):
+        begin, end = read_number(first), read_number(last if dash else first)
+        if begin is None or end is None or not 1 <= begin <= end <= count:
             return None
-        begin, end = map(int, ends)
-        if not 1 <= begin <= end <= count:
-            return None
-        found.update(range(begin - 1, end))
-    return sorted(found)
+        rows.update(range(begin - 1, end))
+    return sorted(rows)
 
 
 def format_ranges(rows: Collection[int]) -> str:
@@ -33,3 +35,8 @@ def format_ranges(rows: Collection[int]) -> str:
             parts.append(str(first) if first == last else f"{first}-{last}")
         first = last = number
     return ",".join(parts)
+
+
+def name_rows(rows: Collection[int]) -> str:
+    """Return these places as people name them, such as `rows 1, 3-5`."""
+    return f"{'row' if len(rows) == 1 else 'rows'} {format_ranges(rows).replace(',', ', ')}"

@@ -1,15 +1,21 @@
-"""The state of an execution in sentences, for its page and for the view that hosts draw."""
+"""The state of an execution in sentences, and why it waits for the provider of a model, or gave up.
+
+The sentences of a failure come from `planwarden.agent.models.provider.fault` and may quote the provider or a tool, so
+they stand here as values, which cannot pass for words of planwarden.
+"""
 
 from collections.abc import Collection
 
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.patience import list_outages
+from planwarden.agent.core.state import ExecutionState, ModelOutage
 from planwarden.server.views.decisions import describe_rejection
-from planwarden.server.views.facts import escape_text, format_value
-from planwarden.server.views.outages import describe_lost_patience
-from planwarden.server.views.outcome import ERROR_CHARS
-from planwarden.server.views.question_text import GOAL_CHARS
+from planwarden.server.views.facts import GOAL_CHARS, escape_text, format_value
+from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WAITS, WORDS
 
+ERROR_CHARS = 300
+PATIENCE = "modelPatience"
+"""The budget that is used up when a provider did not answer in time."""
 GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
 """Statuses of executions that ended before their plan was done."""
 
@@ -38,7 +44,6 @@ def describe_state(execution: ExecutionState) -> str:
         return f"stopped: {lost}"
     phrase = WORDS["execution"][execution.status].phrase
     if execution.status == "failed" and execution.error_message:
-        # The error may hold what a tool or a server wrote: quoted, it passes for no word of planwarden.
         return f"{phrase}: {format_value(execution.error_message, ERROR_CHARS)}"
     return phrase
 
@@ -53,3 +58,35 @@ def describe_progress(execution: ExecutionState) -> str:
     over = sum(found.status in ("completed", "skipped", "rehearsed") for found in execution.steps.values())
     count = len(execution.steps)
     return f"{over} of {count} step{'s' if count != 1 else ''}" if count else ""
+
+
+def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | None:
+    """Return until when its prompt waits, and why; None while the prompt does not wait."""
+    found = execution.suspensions.get(outage.suspension_id or "")
+    if found is None or not found.is_open or found.question.expires_at is None:
+        return None
+    until = format_instant(to_utc(found.question.expires_at))
+    error = format_value(outage.message, ERROR_CHARS)
+    return f"waits for the provider until {until}, then attempt {outage.attempts + 1}; the last error was {error}"
+
+
+def describe_next_attempt(execution: ExecutionState) -> str | None:
+    """Return what `describe_outage` says about the prompt that is sent again first; None when none waits."""
+    outages = list_outages(execution)
+    if not outages:
+        return None
+    deadlines = {found.question.suspension_id: found.question.expires_at for found in execution.open_suspensions}
+    waiting = [found for found in outages if deadlines.get(found.suspension_id or "") is not None]
+    first = min(waiting, key=lambda found: deadlines[found.suspension_id or ""] or 0.0, default=None)
+    return None if first is None else describe_outage(execution, first)
+
+
+def describe_lost_patience(execution: ExecutionState) -> str | None:
+    """Return how often the provider was asked before the execution gave up, and why; None if it did not."""
+    outages = list_outages(execution)
+    if execution.exhausted != PATIENCE or not outages:
+        return None
+    last = max(outages, key=lambda outage: outage.failed_at)
+    times = "once" if last.attempts == 1 else f"{last.attempts} times"
+    error = format_value(last.message, ERROR_CHARS)
+    return f"the provider was asked {times} without an answer; the last error was {error}"

@@ -135,6 +135,13 @@ WAITS: Mapping[str, str] = {
     "clock": "waits for a time",
 }
 """Whose answer a suspended execution, step or call waits for, by addressee."""
+WHOM: Mapping[str, str] = {
+    "client": "a person (a form of the client is enough)",
+    "human": "a person, in the inbox or at a terminal",
+    "signed": "a person with a key, or somebody other than the owner",
+    "second": "a person other than the owner",
+}
+"""Who can decide, by the assurance that an approval needs."""
 STATUSES = cast(
     "Mapping[str, ExecutionStatus]",
     {words.word: status for status, words in WORDS["execution"].items() if status != "new"},

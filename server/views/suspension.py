@@ -1,29 +1,24 @@
 """The view of a suspension: what is asked, about which call, and how to answer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import has_bindings
-from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
+from planwarden.agent.core.question import MatchedRule
 from planwarden.agent.core.state import ExecutionState, SuspensionState
-from planwarden.agent.core.suspension_kinds import KINDS, SuspensionKind
-from planwarden.agent.core.tool import is_of_host
+from planwarden.agent.core.tool import RemoteCall
 from planwarden.agent.ports.toolbox import Definitions
+from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.lineage import Lineage, build_lineage
-from planwarden.server.views.tools import RuleView, ToolCall, ToolView, build_rule_view, build_tool_view
+from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
-_ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
-"""Built-in tools whose questions consist of the agent's words."""
-MAX_TITLE_CHARS = 80
-
-
+CardSource = tuple[ExecutionState, SuspensionState, Definitions | None]
 Program = Callable[[], str]
 """Returns what a command in a terminal begins with; to find out whether a home is the default one takes an import."""
 
@@ -82,43 +77,7 @@ class EditView(msgspec.Struct, frozen=True, kw_only=True):
     """Through which channel."""
 
 
-class RemoteCallView(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that another agent makes after an approval."""
-
-    tool_name: str
-    """The tool that it calls there."""
-    arguments: dict[str, JsonValue]
-    """As that agent states them."""
-
-
-class Background(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a question to a person stands, and what its tool's source says of itself. Not part of the JSON."""
-
-    step_number: int = 0
-    """Counted from 1 in the order of the plan; 0 when the question belongs to no step."""
-    step_count: int = 0
-    goal: str | None = None
-    """In the caller's words."""
-    host: str | None = None
-    """The program that asked for the execution, as it named itself."""
-    tool_source: str | None = None
-    """`builtin`, `python`, the name of a downstream server, or None when nothing is registered under the name, or
-    nobody looked."""
-    tool_description: str = ""
-    """As the tool's source describes it; unverified."""
-    titles: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """What the tool's schema calls its arguments, by their names; unverified."""
-    plan: dict[str, JsonValue] | None = None
-    """For a review: the plan that the decision is about, in the form in which a plan is sent."""
-    lineage: Lineage = Lineage()
-    """Where the execution and the step come from."""
-    is_of_plan: bool = False
-    """The words stand so in the operator's own plan: a saved one, or one that was sent at a terminal."""
-    takes_values: bool = False
-    """Values of steps or inputs stand in the words."""
-
-
-class Suspension(msgspec.Struct, frozen=True, kw_only=True):
+class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A question that an execution waits for: to a person or to the caller."""
 
     suspension_id: str
@@ -131,7 +90,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """The step that waits, or null."""
     addressee: str
     """`human` or `caller`."""
-    kind: SuspensionKind
+    kind: str
     """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile`, `delegated` or `review`."""
     message: str
     """The words of whoever asks, unverified: for an approval the step's description, else the question itself."""
@@ -175,51 +134,25 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """The downstream server or agent that asks, if planwarden does not ask itself."""
     edits: tuple[EditView, ...] = ()
     """Arguments that are not those first asked about, with who changed them."""
-    releases: tuple[RemoteCallView, ...] = ()
+    releases: tuple[RemoteCall, ...] = ()
     """Calls that an approval lets the asking agent make, as that agent says."""
     undecidable: str | None = None
     """Why it cannot be approved here, and where it can, or null."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences: a tool that changed, a retry, a new policy; left out if nothing."""
-    rule: RuleView | None = None
+    rule: MatchedRule | None = None
     """The rule of the operator that decided that a person is asked, or what an answer needs; left out if none."""
     calls: tuple[ToolCall, ...] = ()
     """The rows of the one question about many calls of a loop, in order; left out if it is about one call."""
     call_count: int | None = None
     """How many rows there are, where `calls` has only the first of them; left out where it has all."""
-    background: Background = Background()
+    card_source: CardSource
+    """Not part of the JSON."""
 
-    @property
-    def is_about_calls(self) -> bool:
-        """It asks whether calls run, exactly as shown."""
-        return KINDS[self.kind].is_about_calls
-
-    @property
-    def covered(self) -> tuple[CoveredCallView, ...]:
-        """Every call that the same decision covers: later ones, or the rows of the one question about many calls."""
-        rows = (
-            CoveredCallView(step_id=f"row {number}", tool_name=call.tool_name, arguments=call.arguments)
-            for number, call in enumerate(self.calls, 1)
-        )
-        return self.confirms or tuple(rows)
-
-    @property
-    def speaker(self) -> str:
-        """Whose words `message` holds, for example `the agent` or `server 'mail'`; not escaped."""
-        if self.asker is not None:
-            return self.asker
-        if self.tool_call is not None and is_of_host(self.tool_call.tool_name) and self.background.host:
-            # Its hook says what it is about to do.
-            return self.background.host
-        call = self.tool_call if KINDS[self.kind].is_in_words else None
-        if call is not None and call.tool_name not in _ASKED_BY_THE_AGENT:
-            return f"tool {call.tool_name!r}"
-        return "the plan" if self.background.is_of_plan else "the agent"
-
-    @property
-    def is_verified(self) -> bool:
-        """The words are exactly those of the operator's own plan."""
-        return self.speaker == "the plan" and not self.background.takes_values
+    @cached_property
+    def card(self) -> Card:
+        """What every channel for people shows of it."""
+        return build_card(*self.card_source)
 
 
 class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +176,7 @@ def build_suspension_view(
     is_described: bool = True,
     max_rows: int | None = None,
 ) -> Suspension:
-    """Returns a suspension with everything that is needed to answer it: `program` begins the command that does.
+    """Return a suspension with everything that is needed to answer it: `program` begins the command that does.
 
     Without `tools` it is for those who show nothing of them; without `is_described`, for those who show nothing of what
     the tool of the call says of itself, as JSON does. With `max_rows`, it has only so many of a question's rows and
@@ -252,6 +185,7 @@ def build_suspension_view(
     question = found.question
     is_caller = question.addressee == "caller"
     offered = () if tools is None else map(tools.get, question.offered)
+    rows = question.rows
     return Suspension(
         suspension_id=question.suspension_id,
         thread_id=state.thread_id,
@@ -279,13 +213,13 @@ def build_suspension_view(
         confirms=tuple(
             CoveredCallView(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
             for covered in question.covers
-            if not question.rows
+            if not rows
         ),
         calls=tuple(
             ToolCall(call_id=covered.call_id, tool_name=covered.tool_name, arguments=covered.arguments)
-            for covered in question.rows[:max_rows]
+            for covered in rows[:max_rows]
         ),
-        call_count=len(question.rows) if max_rows is not None and len(question.rows) > max_rows else None,
+        call_count=len(rows) if max_rows is not None and len(rows) > max_rows else None,
         how_to_answer=HowToAnswer()
         if is_caller
         else HowToAnswer(
@@ -304,61 +238,16 @@ def build_suspension_view(
             for vote in found.endorsements
         ),
         asker=question.asker or None,
-        edits=build_edit_views(question),
-        releases=tuple(
-            RemoteCallView(tool_name=call.tool_name, arguments=call.arguments) for call in question.releases
+        edits=tuple(
+            EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
+            for edit in question.edits
         ),
+        releases=question.releases,
         undecidable=question.undecidable or None,
         found=question.found,
-        rule=build_rule_view(question.rule),
-        background=Background() if is_caller else _build_background(state, question, tools if is_described else None),
+        rule=question.rule,
+        card_source=(state, found, tools if is_described else None),
     )
-
-
-def build_edit_views(question: ev.Question) -> tuple[EditView, ...]:
-    """Returns who changed which arguments; those of a row are named `ROW/NAME`."""
-    return tuple(
-        EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
-        for edit in question.edits
-    )
-
-
-def _build_background(state: ExecutionState, question: ev.Question, tools: Definitions | None) -> Background:
-    steps = list(state.steps)
-    definition = None if tools is None else tools.get(question.tool_name or "")
-    call = None if question.call_id is None else state.call(question.call_id)
-    is_own = state.is_operators or state.saved_plan is not None
-    return Background(
-        step_number=steps.index(question.step_id) + 1 if question.step_id in steps else 0,
-        step_count=len(steps),
-        goal=state.goal,
-        host=state.host,
-        tool_source=None if definition is None else definition.source,
-        tool_description="" if definition is None else definition.description,
-        titles={} if definition is None else read_titles(definition.input_schema),
-        plan=plan_to_json(state.plan) if question.kind == "review" and state.plan is not None else None,
-        lineage=build_lineage(state),
-        is_of_plan=is_own and not state.is_revised and not question.edits and not (call is not None and call.by_model),
-        takes_values=not question.traits.is_about_calls and call is not None and has_bindings(call.proposed),
-    )
-
-
-def read_titles(schema: Mapping[str, JsonValue]) -> dict[str, str]:
-    """Return what a JSON Schema calls its properties, by their names."""
-    properties = schema.get("properties")
-    titles = {
-        name: find_title(name, entry)
-        for name, entry in (properties.items() if isinstance(properties, dict) else ())
-        if isinstance(entry, dict)
-    }
-    return {name: title for name, title in titles.items() if title}
-
-
-def find_title(name: str, schema: Mapping[str, JsonValue]) -> str:
-    """Return what the schema of a property calls it; empty for a title that only repeats the name."""
-    title = schema.get("title")
-    says_more = isinstance(title, str) and title.replace(" ", "_").lower() != name.lower()
-    return title[:MAX_TITLE_CHARS] if isinstance(title, str) and says_more else ""
 
 
 def _write_results(state: ExecutionState, question: ev.Question) -> str | None:

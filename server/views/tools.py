@@ -19,17 +19,6 @@ class Error(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, to which id, and what to do next."""
 
 
-class RuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule of the operator that decided about a call."""
-
-    number: int
-    """Its place in the operator's file, from 1."""
-    words: str
-    """What it says, in one line."""
-    matched: tuple[str, ...] = ()
-    """The values that matched, such as `amount = 80`; or why it could not be evaluated, so that a person is asked."""
-
-
 class RehearsedCall(msgspec.Struct, frozen=True, kw_only=True):
     """What a call would have needed that a rehearsal did not make."""
 
@@ -49,7 +38,7 @@ class RehearsedCall(msgspec.Struct, frozen=True, kw_only=True):
     """The standing grant that would have let it through; left out if none."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences; left out if nothing."""
-    rule: RuleView | None = None
+    rule: MatchedRule | None = None
     """The rule of the operator that would have decided; left out if none."""
 
 
@@ -76,7 +65,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """The execution that made it, when a retry took it over; left out otherwise."""
     rehearsal: RehearsedCall | None = None
     """What a rehearsal found instead of making the call; left out if it was made."""
-    rule: RuleView | None = None
+    rule: MatchedRule | None = None
     """The rule of the operator that let it through, or denied it; left out if none."""
 
 
@@ -207,18 +196,13 @@ def build_tool_call(call: Call) -> ToolCall:
         beside=call.beside,
         taken_from=call.origin.partition(":")[0] or None,
         rehearsal=None if call.rehearsed is None else _build_rehearsed_call(call.rehearsed),
-        rule=build_rule_view(call.rule),
+        rule=call.rule,
     )
 
 
 def _is_resolved(call: Call) -> bool:
     arguments = call.arguments or {}
     return any(key in arguments and arguments[key] != value for key, value in call.proposed.items())
-
-
-def build_rule_view(rule: MatchedRule | None) -> RuleView | None:
-    """Returns the view; None for None."""
-    return None if rule is None else RuleView(number=rule.number, words=rule.words, matched=rule.matched)
 
 
 def _build_rehearsed_call(rehearsed: CallRehearsed) -> RehearsedCall:
@@ -231,5 +215,5 @@ def _build_rehearsed_call(rehearsed: CallRehearsed) -> RehearsedCall:
         covered_by=rehearsed.covered_by,
         grant_id=rehearsed.grant_id,
         found=rehearsed.found,
-        rule=build_rule_view(rehearsed.rule),
+        rule=rehearsed.rule,
     )

@@ -327,8 +327,8 @@ class TerminalDialogue(Channel):
         if not session.can_approve(view, owner):
             # `planwarden reject` asks nothing.
             return Decision(approved=False, reason=answer.reason or None) if answer.approves is False else None
-        terminal_question.show(session.terminal, view, is_paged=True)
-        return terminal_question.ask(session.terminal, view, session.find_faults)
+        terminal_question.show(session.terminal, view.card, is_paged=True)
+        return terminal_question.ask(session.terminal, view.card, session.find_faults)
 
     async def _record(self, stage: Stage, session: CliSession, view: Suspension, decision: Decision) -> str:
         try:

@@ -94,7 +94,9 @@ async def check_record(stage: Stage, case: Case, channel: Channel, asked: Suspen
         assert bool(event.rendered) == (channel.assurance in ("client", "human"))
         if event.rendered and question.revision == len(case.turns) == 1:
             # What was shown is the question as every channel draws it, or the short form of it.
-            assert any(text.startswith(event.rendered) for text in (hash_question(asked), compute_form_digest(asked)))
+            assert any(
+                text.startswith(event.rendered) for text in (hash_question(asked.card), compute_form_digest(asked))
+            )
         resumed = [seen.data for seen in execution.observations or () if seen.type == "AGENT_RESUMED"]
         assert [(data["assurance"], data["channel"]) for data in resumed] == [(worth, channel.recorded_as)]
     kinds = [row.kind for row in (await stage.warden.service.audit.read_page()).rows]

@@ -42,7 +42,7 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
     question, current = event.question, _find_open(execution, event.question.suspension_id)
     if question.revision != current.question.revision + 1 or question.call_id != current.question.call_id:
         raise IllegalTransition(f"revision {question.revision} does not follow {current.question.revision}")
-    first = current.first or (current.question if question.edits else None)
+    first = current.first or current.question
     # The people who approved the earlier revision have not seen this one.
     revised = replace(current, question=question, first=first, endorsements=())
     arguments = {} if question.call_id is None else {"arguments": question.arguments}

@@ -35,7 +35,7 @@ def approve_with_code(session: CliSession, beginning: str, code: str, digest: st
     suspension, execution, owner = anyio.run(_read_question, session.context, beginning)
     _check_question(session.context, suspension, digest)
     session.context.check_tools(execution)
-    terminal_question.show(session.terminal, suspension, is_cut=False)
+    terminal_question.show(session.terminal, suspension.card, is_cut=False)
 
     async def start(service: Service) -> ExecutionState:
         # Redeem the code last, so that no other mistake uses it up. The session that it opens is not needed.
@@ -48,7 +48,7 @@ def approve_with_code(session: CliSession, beginning: str, code: str, digest: st
             channel=CHANNEL,
             principal=principal,
             digest=suspension.digest,
-            rendered=hash_question(suspension),
+            rendered=hash_question(suspension.card),
         )
         view = await service.answer(
             suspension.thread_id,

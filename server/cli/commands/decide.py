@@ -155,8 +155,8 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
     suspension = session.build_view(execution, found)
     if not session.can_approve(suspension, owner):
         return DecisionResult(execution, is_recorded=False)
-    terminal_question.show(session.terminal, suspension, is_paged=True)
-    decision = terminal_question.ask(session.terminal, suspension, session.find_faults)
+    terminal_question.show(session.terminal, suspension.card, is_paged=True)
+    decision = terminal_question.ask(session.terminal, suspension.card, session.find_faults)
     if decision is None:
         session.terminal.say("Nothing was decided; the question stays open.")
         return DecisionResult(execution, is_recorded=False)

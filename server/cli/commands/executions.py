@@ -9,10 +9,10 @@ from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.card import format_host
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.listing import ExecutionLine, ExecutionLines, build_line
-from planwarden.server.views.question_text import format_host
 from planwarden.server.views.status_words import STATUSES
 
 TITLE_CHARS = 100

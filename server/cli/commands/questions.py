@@ -20,7 +20,6 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_age
-from planwarden.server.views.question_text import build_label, build_title, format_place
 from planwarden.server.views.status_words import FORMER, STATUSES
 from planwarden.server.views.suspension import Suspension, SuspensionPage
 
@@ -111,7 +110,7 @@ def _draw_questions(terminal: Terminal, context: ReadingContext, page: Suspensio
         terminal.say(
             TerminalLine(((shorten(suspension.suspension_id), "bold"), (facts, "dim")), "asks"),
             TerminalLine(
-                (build_title(suspension), (f"  {build_label(suspension)}: ", "dim"), one_line(suspension.message, 160)),
+                (suspension.card.title, (f"  {suspension.card.label}: ", "dim"), one_line(suspension.message, 160)),
                 indent=1,
             ),
             *_list_details(suspension),
@@ -130,7 +129,7 @@ def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
             yield TerminalLine((f"{escape_text(call.tool_name)}{arguments_text(call.arguments)}",), indent=1)
     if len(calls) > SHOWN_CALLS:
         yield TerminalLine(((f"and {len(calls) - SHOWN_CALLS} more calls", "dim"),), indent=1)
-    plan = format_place(suspension.background)
+    plan = suspension.card.where
     thread = f"thread {escape_text(shorten(suspension.thread_id))}"
     yield TerminalLine(((" · ".join(filter(None, (plan, thread))), "dim"),), indent=1)
 

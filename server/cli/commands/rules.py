@@ -31,6 +31,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import FILE
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.status_words import WHOM
 
 DAY_S = 86_400.0
 LINE_CHARS = 700
@@ -46,12 +47,6 @@ _CONDITIONS: Mapping[str, tuple[str, Style]] = {
     "unknown": ("cannot be evaluated", "warn"),
 }
 _STYLES: Mapping[str, Style] = {"deny": "bad", "allow": "good", "ask": "warn"}
-_NEEDS = {
-    "client": "asks a person (a form of the client is enough)",
-    "human": "asks a person, in the inbox or at a terminal",
-    "signed": "asks a person with a key, or somebody other than the owner",
-    "second": "asks a person other than the owner",
-}
 _WAS = {
     "ran": "ran without a question",
     "approved": "was approved",
@@ -211,7 +206,7 @@ def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
         terminal.say(*(_condition_line(condition) for condition in verdict.conditions))
     does = "is denied" if checked.decision == "deny" else "runs without a question"
     if checked.needs is not None:
-        does = _NEEDS[checked.needs]
+        does = f"asks {WHOM[checked.needs]}"
     style = _STYLES[checked.decision]
     name = one_line(checked.tool_name, 128)
     terminal.say(TerminalLine(((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}")))

@@ -30,6 +30,7 @@ from planwarden.server.cli.terminal.lines import (
     value_summary,
 )
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.facts import escape_text
@@ -37,12 +38,11 @@ from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
-from planwarden.server.views.lineage import build_lineage
-from planwarden.server.views.lineage_facts import list_lineage_facts
+from planwarden.server.views.lineage import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.status_words import WORDS
-from planwarden.server.views.suspension import HowToAnswer, Suspension, build_suspension_view
+from planwarden.server.views.suspension import HowToAnswer
 
 
 def draw_step(
@@ -311,8 +311,8 @@ def _draw_execution(
     moment: Moment | None,
 ) -> None:
     # The operator's files may print when they are loaded: before anything is drawn.
-    questions = [
-        build_suspension_view(execution, found, context.definitions if found.question.addressee == "human" else None)
+    cards = [
+        build_card(execution, found, context.definitions if found.question.addressee == "human" else None)
         for found in execution.open_suspensions
     ]
     header = headers[-1]
@@ -323,7 +323,7 @@ def _draw_execution(
     terminal.say(TerminalLine(((words.word, words.tone), (changed, "dim")), words.mark))
     if execution.goal:
         terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
-    for fact in list_lineage_facts(build_lineage(execution)):
+    for fact in list_lineage_facts(execution):
         terminal.say(TerminalLine(((f"{fact.name}: ", "dim"), fact.text)))
     if len(headers) > 1:
         terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
@@ -332,13 +332,14 @@ def _draw_execution(
     terminal.say(*execution_lines(execution))
     if execution.is_finished:
         terminal.panel(words.word, outcome_lines(execution), words.tone)
-    for question in questions:
-        _draw_open_question(terminal, context, question, is_past=moment is not None)
+    for card in cards:
+        _draw_open_question(terminal, context, card, is_past=moment is not None)
 
 
-def _draw_open_question(terminal: Terminal, context: ReadingContext, question: Suspension, *, is_past: bool) -> None:
+def _draw_open_question(terminal: Terminal, context: ReadingContext, card: Card, *, is_past: bool) -> None:
+    question = card.question
     if question.addressee == "human":
-        terminal_question.show(terminal, question, is_cut=False)
+        terminal_question.show(terminal, card, is_cut=False)
         if not is_past:
             terminal.say(TerminalLine(((context.command("approve", question.suspension_id), "bold"),)))
     elif question.addressee == "caller":

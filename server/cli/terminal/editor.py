@@ -23,7 +23,7 @@ FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
 
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
-    """Returns the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
+    """Return the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
     editor = _find_editor()
     text = _edit_in_editor(editor, value) if editor else _edit_on_one_line(terminal, value)
     return _read(terminal, text) if text else None

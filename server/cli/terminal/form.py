@@ -19,7 +19,7 @@ from planwarden.server.views.fields import Field, read_flat_fields
 
 
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
-    """Returns content that fits the form; None when the person stopped."""
+    """Return content that fits the form; None when the person stopped."""
     fields = read_flat_fields(form)
     labels = [escape_text(str(form[key])) for key in ("title", "description") if key in form]
     if fields and labels:
@@ -35,7 +35,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
 
 
 def ask_for_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
-    """Returns whether something usable was typed, and its value: None for an empty line; text needs no quotes."""
+    """Return whether something usable was typed, and its value: None for an empty line; text needs no quotes."""
     typed = terminal.ask(prompt)
     if not typed:
         return typed is not None, None
@@ -60,7 +60,7 @@ def _ask_fields(terminal: Terminal, fields: Sequence[Field]) -> dict[str, JsonVa
 
 
 def _ask_field(terminal: Terminal, field: Field) -> tuple[bool, JsonValue]:
-    """Returns whether the person continued, and the value; None omits the field."""
+    """Return whether the person continued, and the value; None omits the field."""
     prompt, default = _prompt(field), field.schema.get("default")
     while True:
         typed = terminal.ask(prompt)

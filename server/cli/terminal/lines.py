@@ -35,7 +35,7 @@ from planwarden.server.views.decisions import (
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.facts import cut_text, escape_rest, escape_text, format_once
 from planwarden.server.views.instants import format_instant, to_utc
-from planwarden.server.views.outages import describe_lost_patience, describe_outage
+from planwarden.server.views.status_text import describe_lost_patience, describe_outage
 from planwarden.server.views.status_words import SIGNS, WAITS, WORDS, Mark, Tone
 
 Style = Tone | Literal["plain", "bold"]
@@ -90,7 +90,10 @@ class TerminalLine(msgspec.Struct, frozen=True):
             head = Text(" " * head.cell_len)
 
 
-"""Kinds of questions that are all that their call does."""
+def indent_fact(fact: str) -> TerminalLine:
+    """Return a fact of a question, away from the margin where planwarden speaks, on all of its lines."""
+    text = fact.lstrip(" ")
+    return TerminalLine((text,), indent=(len(fact) - len(text)) // 2)
 
 
 def write_in_set(text: str, *, is_ascii: bool) -> str:
@@ -100,7 +103,7 @@ def write_in_set(text: str, *, is_ascii: bool) -> str:
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """Returns the step, then a line for each prose answer that did not count, each call, a wait and an error."""
+    """Return the step, then a line for each prose answer that did not count, each call, a wait and an error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -120,7 +123,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
 
 
 def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Returns what the plan or the final answer waits for; empty while that is no provider."""
+    """Return what the plan or the final answer waits for; empty while that is no provider."""
     return tuple(_outage_lines(execution, execution.outage))
 
 
@@ -131,7 +134,7 @@ def _outage_lines(execution: ExecutionState, outage: ModelOutage | None, *, inde
 
 
 def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
-    """Yields what a model wrote instead of calling its tools, and how planwarden reacted."""
+    """Yield what a model wrote instead of calling its tools, and how planwarden reacted."""
     if not state.retries and not state.warned:
         return
     for turn in state.turns:
@@ -207,13 +210,13 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
 
 
 def _only_waited(execution: ExecutionState, call: Call) -> bool:
-    """Whether the call is a wait and nothing else; a tool that was called again after a wait did more."""
+    """Return whether the call is a wait and nothing else; a tool that was called again after a wait did more."""
     asked = execution.suspensions.get(call.suspension_id or "")
     return asked is not None and asked.question.addressee == "clock" and not call.attempts
 
 
 def _describe_rejected(execution: ExecutionState, call: Call) -> str:
-    """Who rejected it; the reason for which all rows were rejected is said of their step."""
+    """Return who rejected it; the reason for which all rows were rejected is said of their step."""
     asked = find_decided(execution, call)
     is_row = asked is not None and bool(asked.question.rows)
     return describe_decision(asked, is_left_out=True, has_reason=not is_row) or "rejected"
@@ -266,7 +269,7 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
 
 
 def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Returns how the execution ended: counts that the log proves, its final text, and its error."""
+    """Return how the execution ended: counts that the log proves, its final text, and its error."""
     done = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
     counts = [f"{done} of {len(execution.steps)} steps completed", _count(usage.tool_calls, "tool call")]
@@ -293,19 +296,19 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
 
 
 def streaming_line(text: str) -> TerminalLine:
-    """Returns the end of an answer that a model is still writing. The next drawing replaces it."""
+    """Return the end of an answer that a model is still writing. The next drawing replaces it."""
     tail = escape_text(text[-STREAM_CHARS:])[-STREAM_CHARS:]
     return TerminalLine((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
 
 
 def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
-    """Returns `(name=value, …)` on one line, cut to `ARGUMENT_CHARS`."""
+    """Return `(name=value, …)` on one line, cut to `ARGUMENT_CHARS`."""
     inside = ", ".join(f"{escape_text(name)}={value_summary(value, 40)}" for name, value in arguments.items())
     return f"({_cut(inside, ARGUMENT_CHARS)})"
 
 
 def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
-    """Returns a value in at most `limit` characters: a short list as it is, a long one as its length."""
+    """Return a value in at most `limit` characters: a short list as it is, a long one as its length."""
     if isinstance(value, dict):
         if is_stand_in(value):
             return f"{value['sizeBytes']} bytes, artifact {escape_text(str(value['artifactId']))}"
@@ -327,7 +330,7 @@ def _summarize(value: JsonValue) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Returns the text on one line, escaped, and cut to `limit` characters."""
+    """Return the text on one line, escaped, and cut to `limit` characters."""
     return _cut(escape_text(" ".join(text.split("\n")).strip()), limit)
 
 

@@ -41,7 +41,7 @@ FRAMES_A_SECOND = 10
 
 class ScreenUpdate(Protocol):
     def __call__(self, execution: ExecutionState, streamed_text: str = "") -> None:
-        """Shows the execution; `streamed_text` is the end of the answer that a model is still writing."""
+        """Show the execution; `streamed_text` is the end of the answer that a model is still writing."""
         ...
 
 
@@ -97,7 +97,7 @@ class Terminal:
         self.console.print(Text(self._write(text), "bold"), end=end, soft_wrap=True)
 
     def panel(self, title: str, lines: Sequence[TerminalLine], style: Style = "plain") -> None:
-        """Draws the lines in a frame."""
+        """Draw the lines in a frame."""
         if not self.console.is_terminal:
             self.say(f"== {title} ==", *lines)
             return
@@ -126,7 +126,7 @@ class Terminal:
             self.settled |= {(latest.execution_id, name) for name in settled}
 
     def ask(self, prompt: str) -> str | None:
-        """Returns what was typed after the prompt, without surrounding spaces; None at the end of input."""
+        """Return what was typed after the prompt, without surrounding spaces; None at the end of input."""
         if self._discard_typed_input():
             self.say(TerminalLine(((DROPPED, "warn"),), "note"))
         self.say_unbroken(prompt, end="")
@@ -140,7 +140,7 @@ class Terminal:
         return typed.strip()
 
     def choose(self, question: str, list_choices: Callable[[], Sequence[Choice]]) -> Decision | None:
-        """Returns the decision that the person chose; None when they typed nothing and it stays open."""
+        """Return the decision that the person chose; None when they typed nothing and it stays open."""
         while True:
             choices = list_choices()
             labels = " · ".join(choice.label for choice in choices)

@@ -74,7 +74,7 @@ def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts only with a signature."""
     has_keys = isinstance(request.service.engine.store, HasRecords)
-    return has_keys and record.view.is_open and find_counting_assurance(request, record) == "signed"
+    return has_keys and record.card.is_open and find_counting_assurance(request, record) == "signed"
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:
@@ -109,7 +109,7 @@ async def take_signature(request: InboxRequest, record: QuestionRecord, decision
     statement = SignedStatement(
         execution_id=record.execution.execution_id,
         suspension_id=record.row.suspension_id,
-        digest=record.view.digest,
+        digest=record.question.digest,
         content="" if decision.content is None else digest(decision.content, context="approval-answer/v1"),
     )
     if request.form_value("signature"):

@@ -12,14 +12,14 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Header
 from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
+from planwarden.server.views.card import AGENT_CHARS, format_host
+from planwarden.server.views.decisions import describe_proof
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_for_page
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.lineage import build_lineage
-from planwarden.server.views.lineage_facts import SAVED_PLAN, list_lineage_facts
+from planwarden.server.views.lineage import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.question_text import AGENT_CHARS, describe_proof, format_host
 from planwarden.server.views.status_words import WORDS, Tone, Words
 
 MAX_ENTRIES = 500
@@ -120,7 +120,7 @@ async def _build_values(request: InboxRequest, execution: ExecutionState) -> Val
         "waiting": [s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
         "relatives": _list_relatives(headers, execution),
         # The saved plan stands among the facts.
-        "lineage": [fact for fact in list_lineage_facts(build_lineage(execution)) if fact.name != SAVED_PLAN],
+        "lineage": [fact for fact in list_lineage_facts(execution) if fact.name != SAVED_PLAN],
         "key": request.new_key(),
         "is_shared": request.site.is_shared,
     }

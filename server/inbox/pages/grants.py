@@ -15,14 +15,14 @@ from planwarden.server.inbox.allowing import (
     build_authority,
     describe_grant,
     find_allowable,
-    is_number,
     read_titles,
 )
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
-from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.fields import derive_key
+from planwarden.server.views.row_ranges import read_number
+from planwarden.server.views.value_view import ValueView
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES = 10
@@ -69,26 +69,26 @@ async def show_grant_form(request: InboxRequest) -> Response:
 async def make_grant(request: InboxRequest) -> Response:
     """Approve the call that the question is about, and allow calls like it."""
     record = await _find_grantable_question(request)
-    uses, minutes = request.form_value("uses"), request.form_value("minutes")
-    if record.view.is_open and not (is_number(uses) and minutes in DURATIONS):
+    uses, minutes = read_number(request.form_value("uses")), request.form_value("minutes")
+    if record.card.is_open and (uses is None or minutes not in DURATIONS):
         return _render_grant_form(
             request, record, fault=f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
         )
     sent = request.form_values()
     arguments: dict[str, JsonValue] = {
         name: value
-        for name, value in (record.suspension.question.arguments or {}).items()
+        for name, value in (record.question.arguments or {}).items()
         if sent.get(f"fix.{derive_key(name)}") == "yes"
     }
     wanted = GrantRequest(
-        tool_name=record.suspension.question.tool_name or "",
+        tool_name=record.question.tool_name or "",
         arguments=arguments,
-        free=tuple(name for name in record.suspension.question.arguments or {} if name not in arguments),
+        free=tuple(name for name in record.question.arguments or {} if name not in arguments),
         opens_others=sent.get("others") == "yes",
-        uses=int(uses) if is_number(uses) else 0,
+        uses=uses or 0,
         expires_in_s=int(minutes) * 60.0 if minutes in DURATIONS else 0.0,
         owner=record.row.principal,
-        definition_digest=record.suspension.question.definition_digest,
+        definition_digest=record.question.definition_digest,
     )
     try:
         return await answer_and_allow(request, record, wanted)
@@ -98,24 +98,21 @@ async def make_grant(request: InboxRequest) -> Response:
 
 async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
     record = await find_allowable(request)
-    if not record.view.can_be_granted:
+    if not record.card.can_be_granted:
         raise BadForm(NOT_IN_ADVANCE)
     return record
 
 
 def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
-    names, call = record.suspension.question.arguments or {}, record.view.call
-    definition = request.service.engine.tools.get(record.suspension.question.tool_name or "")
-    others = [escape_text(name) for name in list_properties(definition) if name not in names] if definition else []
-    rows = [
-        (f"fix.{derive_key(name)}", argument)
-        for name, argument in zip(names, call.arguments if call else (), strict=True)
-    ]
+    call = record.card.call
+    arguments = {} if call is None else {argument.name: argument for argument in call.arguments}
+    definition = request.service.engine.tools.get(record.question.tool_name or "")
+    others = [escape_text(name) for name in list_properties(definition) if name not in arguments] if definition else []
     return request.render_page(
         "grant.html",
         status=422 if fault else 200,
-        question=record.view,
-        rows=rows,
+        card=record.card,
+        rows=[(f"fix.{derive_key(name)}", argument) for name, argument in arguments.items()],
         others=", ".join(others),
         minutes=DURATIONS,
         uses=request.form_value("uses") or str(DEFAULT_USES),

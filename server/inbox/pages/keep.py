@@ -25,7 +25,6 @@ from planwarden.server.inbox.request import (
     hash_draft,
     http_status,
 )
-from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.keeping import (
     ProposedInput,
@@ -40,6 +39,7 @@ from planwarden.server.plans.keeping import (
 from planwarden.server.plans.plan_file import MAX_NAME_CHARS, MAX_TITLE_CHARS
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.value_view import ValueView
 
 MAX_PERSON_CHARS = 100
 OTHER_FILE = (
@@ -170,7 +170,7 @@ def _render(
 def _show_input(
     number: int, found: ProposedInput, chosen: Sequence[ProposedInput]
 ) -> tuple[str, str, ValueView, str, bool]:
-    """The key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
+    """Return the key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
     return (
         f"input.{number}",
         escape_text(found.name),

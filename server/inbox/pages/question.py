@@ -5,7 +5,9 @@ transaction that records the decision. A person who edits arguments approves the
 the difference.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
+from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -17,9 +19,8 @@ from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.server.inbox.answering import (
     APPROVING,
-    build_fault_remark,
+    FAULTY_FIELDS,
     build_fields,
-    find_asked,
     read_reason,
     record_answer,
     render_question,
@@ -28,25 +29,25 @@ from planwarden.server.inbox.answering import (
 from planwarden.server.inbox.forms import FilledForm, fill_form, is_changed, read_answer, refill_form
 from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.pages.rows import decide_rows
-from planwarden.server.inbox.questions import QuestionRecord
+from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
-from planwarden.server.inbox.value_view import ArgumentChange, find_changes
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.fields import Field
+from planwarden.server.views.value_view import ArgumentChange, find_changes
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")
 _ORDER = "the order of the steps"
 
 
-class _PlanEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person made of the plan under review."""
+class _Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person made of the arguments of a call, or of the plan under review."""
 
-    text: str
-    plan: dict[str, JsonValue] | None = None
-    """None when the text is no JSON object."""
+    draft: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     changes: tuple[ArgumentChange, ...] = ()
     fault: str = ""
-    """Why the text is no plan, escaped."""
+    """Why it cannot be approved, escaped."""
+    filled: FilledForm | None = None
+    plan: str | None = None
+    """The text of the plan, and above it the inputs, as the page shows them again."""
 
 
 ROUTES = PageRoutes()
@@ -55,132 +56,126 @@ ROUTES = PageRoutes()
 @ROUTES.page("/suspensions/{suspension_id}")
 async def show_question(request: InboxRequest) -> Response:
     """The page; when it refreshes itself, only the part that shows the status."""
-    record = await find_asked(request)
+    record = await find_question_of(request)
     return await (render_status(request, record) if request.is_refresh else render_question(request, record))
 
 
 @ROUTES.form("/suspensions/{suspension_id}/decision")
 async def decide(request: InboxRequest) -> Response:
     """Approve, reject, or show the difference first."""
-    record = await find_asked(request)
+    record = await find_question_of(request)
     verdict, digest = request.form_value("decision"), request.form_value("digest")
-    is_of_rows = bool(record.suspension.question.rows)
+    is_of_rows = bool(record.question.rows)
     # The buttons that turn the pages of rows, and those that tick all of them, decide nothing.
     turns = is_of_rows and (request.form_value("page") or request.form_value("tick"))
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:
         raise BadForm
-    if not record.view.is_open and verdict not in ("approve", "reject", "sign"):
+    if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
         raise AlreadyDecided("this question has been decided in the meantime")
-    if record.view.is_open and digest != record.view.digest:
+    if record.card.is_open and digest != record.question.digest:
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
         return await render_question(request, record, Remark(text=text), status=409)
     if verdict == "reject":
         return await record_answer(request, record, Decision(approved=False, reason=read_reason(request)))
-    if record.view.kind == "reconcile":
-        return await _reconcile(request, record)
-    if record.view.plan is not None:
-        return await _review(request, record, verdict, record.view.plan)
-    if record.suspension.question.form is not None:
-        return await _submit_form(request, record, verdict)
-    if is_of_rows:
-        return await decide_rows(request, record, verdict)
-    return await _approve(request, record, verdict)
+    match record.card.answer_kind:
+        case "reconcile":
+            return await _reconcile(request, record)
+        case "form":
+            return await _submit_form(request, record, verdict)
+        case "rows":
+            return await decide_rows(request, record, verdict)
+        case "yes" | "plan":
+            return await _approve(request, record, verdict)
+        case _:
+            assert_never(record.card.answer_kind)
 
 
 async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
-    """Approve the call as shown, or with edits whose difference the person has seen."""
-    fields = build_fields(request, record)
-    before = record.suspension.question.arguments or {}
-    filled = _read_edits(request, fields, before)
-    if filled.faults:
-        return await render_question(request, record, build_fault_remark(), filled=filled, status=422)
-    if not is_changed(before, filled.values):
-        if verdict in APPROVING:
-            return await record_answer(request, record, Decision(approved=True, reason=read_reason(request)))
-        remark = Remark(text="You changed no argument.", tone="plain") if verdict == "review" else None
-        return await render_question(request, record, remark, filled=filled)
-    if verdict == "edit":
-        return await render_question(request, record, filled=filled)
-    tool_name = record.suspension.question.tool_name or ""
-    completed, faults = request.service.engine.tools.complete(tool_name, filled.values)
-    if faults:
-        text = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}"
-        return await render_question(request, record, Remark(text=text, tone="bad"), filled=filled, status=422)
-    page = request.confirm(
-        [record.view.digest, completed],
-        lambda seen: request.render_page(
-            "changes.html",
-            question=record.view,
-            changes=find_changes(before, completed),
-            edited=canonical_json(completed),
-            seen=seen,
-            reason=request.form_value("reason"),
-            can_sign=can_sign(request, record),
-        ),
-    )
-    decision = Decision(approved=True, reason=read_reason(request), modified_args=completed)
-    return page or await record_answer(request, record, decision)
-
-
-async def _review(
-    request: InboxRequest, record: QuestionRecord, verdict: str, before: dict[str, JsonValue]
-) -> Response:
-    """Approve the plan as shown, perhaps with its known calls, or an edited one whose difference was seen."""
-    edit = _read_plan_edit(request.form_value("edited") or request.form_value("plan"), before)
-    if edit.plan is None:
-        return await render_question(request, record, Remark(text=edit.fault, tone="bad"), plan=edit.text, status=422)
+    """Approve the call or the plan as shown, or with edits whose difference the person has seen."""
+    plan, reason = record.card.plan, read_reason(request)
+    edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
+    show = partial(render_question, request, record, filled=edit.filled, plan=edit.plan)
+    if edit.fault:
+        return await show(Remark(text=edit.fault, tone="bad"), status=422)
     if not edit.changes:
         if verdict in APPROVING:
-            content: JsonValue = {"cover": True} if request.form_value("cover") == "yes" else None
-            return await record_answer(
-                request, record, Decision(approved=True, reason=read_reason(request), content=content)
-            )
-        remark = Remark(text="You changed nothing.", tone="plain") if verdict == "review" else None
-        return await render_question(request, record, remark)
+            is_covering = plan is not None and request.form_value("cover") == "yes"
+            content: JsonValue = {"cover": True} if is_covering else None
+            return await record_answer(request, record, Decision(approved=True, reason=reason, content=content))
+        return await show(Remark(text="You changed nothing.", tone="plain") if verdict == "review" else None)
     if verdict == "edit":
-        return await render_question(request, record, plan=edit.text)
+        return await show()
     page = request.confirm(
-        [record.view.digest, edit.plan],
+        [record.question.digest, edit.draft],
         lambda seen: request.render_page(
             "changes.html",
-            question=record.view,
+            card=record.card,
             changes=edit.changes,
-            edited=canonical_json(edit.plan),
+            edited=canonical_json(edit.draft),
             seen=seen,
             reason=request.form_value("reason"),
-            can_sign=False,
+            can_sign=plan is None and can_sign(request, record),
         ),
     )
+    decision = Decision(approved=True, reason=reason)
+    if plan is None:
+        decision = replace(decision, modified_args=edit.draft)
+    else:
+        decision = replace(decision, content={"plan": edit.draft})
     try:
-        decision = Decision(approved=True, reason=read_reason(request), content={"plan": edit.plan})
         return page or await record_answer(request, record, decision)
     except (InvalidPlan, InvalidArguments, LimitExceeded) as error:
-        return await render_question(request, record, describe_refusal(error), plan=edit.text, status=422)
+        return await show(describe_refusal(error), status=422)
 
 
-def _read_plan_edit(text: str, before: dict[str, JsonValue]) -> _PlanEdit:
-    """Return the edit; it has no changes if the text is empty or says what the plan says."""
+def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
+    """Return the arguments of the inputs, or those that the page with the difference sends."""
+    before, fields = record.question.arguments or {}, build_fields(request, record)
+    edited = request.form_value("edited")
+    if edited:
+        values = read_json(edited)
+        if not isinstance(values, dict):
+            raise BadForm
+        filled = refill_form(fields, values)
+    else:
+        filled, names = fill_form(fields, request.form_values()), {field.name for field in fields}
+        # Arguments without an input stay.
+        unchanged = {name: value for name, value in before.items() if name not in names}
+        filled = replace(filled, values={**unchanged, **filled.values})
+    if filled.faults:
+        return _Edit(fault=FAULTY_FIELDS, filled=filled)
+    if not is_changed(before, filled.values):
+        return _Edit(filled=filled)
+    completed, faults = request.service.engine.tools.complete(record.question.tool_name or "", filled.values)
+    fault = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}" if faults else ""
+    return _Edit(draft=completed, changes=find_changes(before, completed), fault=fault, filled=filled)
+
+
+def _read_plan(request: InboxRequest, before: dict[str, JsonValue]) -> _Edit:
+    """Return the edited plan; it has no changes if the text is empty or says what the plan says."""
+    text = request.form_value("edited") or request.form_value("plan")
     if not text.strip():
-        return _PlanEdit(text="", plan=before)
+        return _Edit()
     try:
         plan = read_json(text)
     except PlanwardenError as error:
-        return _PlanEdit(text=text, fault=f"The plan is {escape_text(error.message)}")
+        return _Edit(plan=text, fault=f"The plan is {escape_text(error.message)}")
     if not isinstance(plan, dict):
-        return _PlanEdit(text=text, fault="The plan is no JSON object")
-    return _PlanEdit(text=text, plan=plan, changes=find_changes(_map_steps(before), _map_steps(plan)))
+        return _Edit(plan=text, fault="The plan is no JSON object")
+    changes = find_changes(_map_steps(before), _map_steps(plan))
+    return _Edit(draft=plan, changes=changes, plan=text if changes else None)
 
 
 def _map_steps(plan: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The steps by id, their order, and everything else that the plan says."""
+    """Return the steps by id, their order, and everything else that the plan says."""
     listed = plan.get("todoList", plan.get("steps"))
     steps = listed if isinstance(listed, list) else []
-    found: dict[str, JsonValue] = {key: value for key, value in plan.items() if key not in ("todoList", "steps")}
+    parts: dict[str, JsonValue] = {key: value for key, value in plan.items() if key not in ("todoList", "steps")}
     for number, step in enumerate(steps, 1):
         step_id = step.get("id") if isinstance(step, dict) else None
-        found[f"step {step_id if isinstance(step_id, str) else number}"] = step
-    found[_ORDER] = [step.get("id") if isinstance(step, dict) else None for step in steps]
-    return found
+        parts[f"step {step_id if isinstance(step_id, str) else number}"] = step
+    parts[_ORDER] = [step.get("id") if isinstance(step, dict) else None for step in steps]
+    return parts
 
 
 async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
@@ -188,7 +183,7 @@ async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: s
     fields = build_fields(request, record)
     filled = fill_form(fields, request.form_values())
     if filled.faults or verdict not in APPROVING:
-        remark = build_fault_remark() if filled.faults else None
+        remark = Remark(text=FAULTY_FIELDS, tone="bad") if filled.faults else None
         return await render_question(request, record, remark, filled=filled, status=422)
     try:
         return await record_answer(request, record, Decision(approved=True, content=read_answer(fields, filled)))
@@ -210,16 +205,3 @@ async def _reconcile(request: InboxRequest, record: QuestionRecord) -> Response:
             remark = Remark(text=f"The result is {escape_text(error.message)}", tone="bad")
             return await render_question(request, record, remark, status=422)
     return await record_answer(request, record, Decision(approved=True, content=content))
-
-
-def _read_edits(request: InboxRequest, fields: Sequence[Field], before: Mapping[str, JsonValue]) -> FilledForm:
-    """The values of the inputs, or those that the page with the difference sends; arguments without an input stay."""
-    edited = request.form_value("edited")
-    if not edited:
-        filled, names = fill_form(fields, request.form_values()), {field.name for field in fields}
-        unchanged = {name: value for name, value in before.items() if name not in names}
-        return replace(filled, values={**unchanged, **filled.values})
-    values = read_json(edited)
-    if not isinstance(values, dict):
-        raise BadForm
-    return refill_form(fields, values)

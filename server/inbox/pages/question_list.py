@@ -6,10 +6,10 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
 from planwarden.server.inbox.decision import record_decision
-from planwarden.server.inbox.question_view import QuestionView
-from planwarden.server.inbox.questions import build_views, find_question, list_decided, list_waiting
+from planwarden.server.inbox.questions import build_cards, find_question, list_decided, list_waiting
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values
 from planwarden.server.notifications.messages import describe_question
+from planwarden.server.views.card import Card
 
 MAX_TOGETHER = 50
 
@@ -33,7 +33,7 @@ async def show_waiting(request: InboxRequest) -> Response:
     async def build() -> Values:
         return {
             "listed": listed,
-            "questions": await build_views(request.service, listed),
+            "cards": build_cards(request.service, listed),
             "notices": {found.question.suspension_id: describe_question(state, found) for state, found in listed.found},
             "after": _read_cursor(request),
         }
@@ -44,8 +44,8 @@ async def show_waiting(request: InboxRequest) -> Response:
 @ROUTES.page("/history")
 async def show_history(request: InboxRequest) -> Response:
     listed = await list_decided(request.service, _read_cursor(request))
-    questions = await build_views(request.service, listed)
-    return request.render_page("history.html", listed=listed, questions=questions, after=_read_cursor(request))
+    cards = build_cards(request.service, listed)
+    return request.render_page("history.html", listed=listed, cards=cards, after=_read_cursor(request))
 
 
 @ROUTES.page("/review")
@@ -58,19 +58,19 @@ async def show_review(request: InboxRequest) -> Response:
         )
     if len(chosen) > MAX_TOGETHER:
         raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(chosen)}")
-    ready: list[QuestionView] = []
-    single: list[QuestionView] = []
+    ready: list[Card] = []
+    single: list[Card] = []
     gone = 0
     for suspension_id in chosen:
         try:
-            found = (await find_question(request.service, suspension_id)).view
+            card = (await find_question(request.service, suspension_id)).card
         except UnknownSuspension:
             gone += 1
             continue
-        if not found.is_open:
+        if not card.is_open:
             gone += 1
         else:
-            (ready if found.is_yes_or_no else single).append(found)
+            (ready if card.is_yes_or_no else single).append(card)
     return request.render_page("review.html", ready=ready, single=single, gone=gone)
 
 
@@ -92,27 +92,19 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
     tool = "unknown"
     try:
         record = await find_question(request.service, suspension_id)
-        tool = record.view.call.tool if record.view.call is not None else record.view.kind
-        if not record.view.is_yes_or_no:
+        tool = record.card.call.tool.label if record.card.call is not None else record.question.kind
+        if not record.card.is_yes_or_no:
             raise BadForm("answer this question on its own page")
         view = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
         return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
-    still_open = next((found for found in view.suspensions if found.suspension_id == suspension_id), None)
-    if still_open is not None:
-        has_voted = any(vote.principal == request.session.principal for vote in still_open.endorsements)
-        text = (
-            "approved by you; other people must approve it too"
-            if has_voted
-            else "your approval does not suffice; the question stays open"
-        )
-        return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone="plain" if has_voted else "bad")
-    return BatchResult(
-        suspension_id=suspension_id,
-        tool=tool,
-        text="approved; its page says what became of it" if decision.approved else "rejected",
-        tone="plain",
-    )
+    text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
+    for open_one in view.suspensions:
+        if open_one.suspension_id == suspension_id:
+            text, tone = "your approval does not suffice; the question stays open", "bad"
+            if any(vote.principal == request.session.principal for vote in open_one.endorsements):
+                text, tone = "approved by you; other people must approve it too", "plain"
+    return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone=tone)
 
 
 def _read_cursor(request: InboxRequest) -> str | None:

@@ -13,7 +13,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.inbox.answering import (
     APPROVING,
-    build_fault_remark,
+    FAULTY_FIELDS,
     read_reason,
     record_answer,
     render_question,
@@ -22,7 +22,7 @@ from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, Remark, describe_refusal
 from planwarden.server.inbox.row_choice import RowChoice, read_choice, read_page_number, split_rows
-from planwarden.server.inbox.row_view import list_edited_rows
+from planwarden.server.inbox.row_view import list_row_changes
 from planwarden.server.views.row_ranges import format_ranges
 
 NOTHING_TICKED = "Tick the rows to approve, or reject all of them."
@@ -31,11 +31,11 @@ ALL_BEFORE_SIGNING = "Open every page of the rows before you sign: what you sign
 
 async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
     """Turn a page, show a fault or what was chosen, or approve the rows that are ticked."""
-    rows = record.suspension.question.covers
+    rows = record.question.covers
     pages = split_rows(rows)
     choice = read_choice(request, rows, request.service.engine.tools, pages)
     if choice.has_faults:
-        return await render_question(request, record, build_fault_remark(), choice=choice, status=422)
+        return await render_question(request, record, Remark(text=FAULTY_FIELDS, tone="bad"), choice=choice, status=422)
     turned = _turn(request, choice, pages)
     if turned is not None or verdict == "edit":
         return await render_question(request, record, choice=turned or choice)
@@ -47,7 +47,7 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(chosen)
-    if verdict in APPROVING and not record.view.is_open:
+    if verdict in APPROVING and not record.card.is_open:
         # The same decision again, to which the recorded one is the answer.
         return await _approve(request, record, choice, chosen, edited)
     if verdict == "sign" and unseen:
@@ -59,12 +59,13 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
         remark = Remark(text="You changed no row.", tone="plain")
         return await render_question(request, record, remark, choice=choice)
     page = request.confirm(
-        [record.view.digest, choice.edits_text, choice.left_out_text],
+        [record.question.digest, choice.edits_text, choice.left_out_text],
         lambda seen: request.render_page(
             "row_changes.html",
-            question=record.view,
+            card=record.card,
             choice=choice,
-            edited=list_edited_rows(record.suspension, choice),
+            edited=len(edited),
+            changes=list_row_changes(record.card, choice),
             chosen=len(chosen),
             count=len(rows),
             unseen=len(unseen),
@@ -92,7 +93,7 @@ async def _approve(
 
 
 def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:
-    """The choice on another page, or with all rows ticked or none; None if no such button was pressed."""
+    """Return the choice on another page, or with all rows ticked or none; None if no such button was pressed."""
     if text := request.form_value("page"):
         page = read_page_number(text, len(pages))
         return replace(choice, page=page, opened=choice.opened | {page})

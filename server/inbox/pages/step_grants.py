@@ -18,17 +18,17 @@ from planwarden.server.inbox.allowing import (
     find_allowable,
     find_step,
     find_step_tool,
-    is_number,
     read_titles,
 )
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.inbox.row_choice import RowChoice, split_rows
 from planwarden.server.inbox.row_view import build_rows_view
-from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_value_source, format_last_day
 from planwarden.server.views.instants import to_utc
+from planwarden.server.views.row_ranges import read_number
+from planwarden.server.views.value_view import ValueView
 
 DEFAULT_USES = 5
 MAX_CALLS = 20
@@ -59,13 +59,13 @@ async def make_step_grant(request: InboxRequest) -> Response:
     """Approve all that the question asks, and allow the step's calls in later runs."""
     record = await find_allowable(request)
     found = await find_step(request, record)
-    uses, seconds = request.form_value("uses"), _read_end(request, request.form_value("until"))
-    if record.view.is_open and not (is_number(uses) and seconds is not None):
+    uses, seconds = read_number(request.form_value("uses")), _read_end(request, request.form_value("until"))
+    if record.card.is_open and (uses is None or seconds is None):
         return await _render(request, record, found, fault=FAULT)
     wanted = GrantRequest(
         tool_name=find_step_tool(record) or "",
         step=found.step,
-        uses=int(uses) if is_number(uses) else 0,
+        uses=uses or 0,
         expires_in_s=seconds or 0.0,
         owner=record.row.principal,
         definition_digest=_find_definition(record),
@@ -77,7 +77,7 @@ async def make_step_grant(request: InboxRequest) -> Response:
 
 
 def _find_definition(record: QuestionRecord) -> str:
-    question = record.suspension.question
+    question = record.question
     return question.rows[0].definition_digest if question.rows else question.definition_digest
 
 
@@ -99,17 +99,17 @@ def _find_now(request: InboxRequest) -> datetime:
 
 
 async def _render(request: InboxRequest, record: QuestionRecord, found: FoundStep, fault: str = "") -> Response:
-    question, now = record.suspension.question, _find_now(request)
+    question, now = record.question, _find_now(request)
     last = now + timedelta(days=MAX_STEP_DAYS)
     titles, step = await read_titles(request.service), found.step
     rows = None
     if question.rows:
         pages = split_rows(question.covers)
-        rows = build_rows_view(record.execution, record.suspension, request.service.engine.tools, RowChoice(), pages)
+        rows = build_rows_view(record.card, request.service.engine.tools, RowChoice(), pages)
     return request.render_page(
         "step_grant.html",
         status=422 if fault else 200,
-        question=record.view,
+        card=record.card,
         rows=rows,
         terms=build_step_terms(
             tool_name=find_step_tool(record) or "",

@@ -11,11 +11,11 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.request import InboxRequest
-from planwarden.server.inbox.value_view import ValueView, format_name
 from planwarden.server.schedules.schedule_commands import ScheduleBook
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.schedule import TickView
 from planwarden.server.views.status_words import WORDS, Tone
+from planwarden.server.views.value_view import ValueView, format_name
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 from planwarden.storage.sql.records import HasRecords
 

@@ -21,7 +21,7 @@ class Nonces:
         self._key = hmac.digest(key, _LABEL, "sha256")
 
     def issue(self, principal: str, suspension: Suspension, now: float) -> str:
-        """The nonce for this revision of the question."""
+        """Return the nonce for this revision of the question."""
         parts = f"{int(now + NONCE_TTL_S)}.{suspension.digest}"
         return f"{parts}.{self._seal(principal, suspension.suspension_id, parts)}"
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.card import AGENT_CHARS
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.loop_items import PAGE_ITEMS
 from planwarden.server.views.outcome import build_outcome
-from planwarden.server.views.question_text import AGENT_CHARS
 from planwarden.server.views.status_text import build_title, describe_progress, describe_state
 from planwarden.server.views.status_words import WORDS, Mark
 
@@ -28,7 +28,7 @@ _STOPS_AT: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
 
 
 def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue:
-    """Returns the plan for the view and not for the model. `asked` is a question of it: what became of it is told."""
+    """Return the plan for the view and not for the model. `asked` is a question of it: what became of it is told."""
     graph = None if execution.plan is None else build_graph(execution.plan, execution)
     suspension = execution.suspensions.get(asked or "")
     outcome = None if suspension is None else build_outcome(execution, suspension)
@@ -50,12 +50,12 @@ def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue
 
 
 def name_version(execution: ExecutionState) -> str:
-    """Returns a name for what the view shows of the execution; another one after each event."""
+    """Return a name for what the view shows of the execution; another one after each event."""
     return f"{execution.execution_id}:{execution.version}"
 
 
 def _describe_place(graph: PlanGraph) -> str:
-    """Where the plan stands: the first step that waits, runs or went wrong; empty if there is none."""
+    """Return where the plan stands: the first step that waits, runs or went wrong; empty if there is none."""
     for mark in _STOPS_AT:
         for number, row in enumerate(graph.rows, 1):
             if row.mark == mark:
@@ -65,7 +65,7 @@ def _describe_place(graph: PlanGraph) -> str:
 
 
 def _list_results(execution: ExecutionState) -> Iterator[JsonValue]:
-    """What the tools of the steps returned that were completed last; what a model wrote is no result."""
+    """Return what the tools of the steps returned that were completed last; what a model wrote is no result."""
     done = [found for found in execution.steps.values() if found.status == "completed" and found.calls]
     for found in done[-MAX_RESULTS:]:
         result, more = found.result, ""

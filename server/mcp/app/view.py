@@ -26,7 +26,7 @@ from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.graph.svg import read_rules
-from planwarden.server.views.question_text import build_voices, is_whole
+from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.suspension import Suspension
 
 URI = "ui://planwarden/suspension"
@@ -50,7 +50,7 @@ async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> 
 
 
 def build_suspension_app() -> Apps:
-    """The extension with the view. The host may let the view load nothing from elsewhere."""
+    """Return the extension with the view. The host may let the view load nothing from elsewhere."""
     apps = Apps()
     apps.add_html_resource(
         URI,
@@ -65,25 +65,26 @@ def build_suspension_app() -> Apps:
 
 
 def build_questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
-    """The open questions to people, at most `MAX_QUESTIONS`, for the view and not for the model."""
+    """Return the open questions to people, at most `MAX_QUESTIONS`, for the view and not for the model."""
     suspensions = [found for found in view.suspensions if found.addressee == "human"][:MAX_QUESTIONS]
     return [_build_question(found, nonces, principal, now) for found in suspensions]
 
 
 def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
-    schema = build_form_schema(suspension)
-    voices = build_voices(suspension, is_form_shown=schema is not None)
-    if not is_whole(suspension, is_form_shown=True) or sum(map(len, voices.lines)) > QUESTION_CHARS:
+    card = suspension.card
+    schema = build_form_schema(card)
+    facts = format_facts(card, is_form_shown=schema is not None)
+    if not is_whole(card, is_form_shown=True) or sum(map(len, [*card.findings, *facts, card.words])) > QUESTION_CHARS:
         schema = None
     return {
         "threadId": suspension.thread_id,
         "suspensionId": suspension.suspension_id,
-        "heading": voices.heading,
-        "place": voices.place,
-        "found": list[JsonValue](voices.found),
-        "facts": list[JsonValue](voices.facts),
-        "label": voices.label,
-        "words": voices.words,
+        "heading": card.heading,
+        "place": card.where,
+        "found": list[JsonValue](card.findings),
+        "facts": list[JsonValue](facts),
+        "label": card.label,
+        "words": card.words,
         "schema": schema,
         "nonce": nonces.issue(principal, suspension, now) if schema is not None else None,
         "inboxUrl": suspension.how_to_answer.inbox_url,

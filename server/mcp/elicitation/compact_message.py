@@ -10,20 +10,16 @@ that text from outside never begins a line. The same question always has the sam
 import unicodedata
 from itertools import accumulate, takewhile
 
+from planwarden.server.views.card import Card
+from planwarden.server.views.card_calls import CardCall
 from planwarden.server.views.facts import (
-    PlannedStep,
     continue_isolation,
     cut_text,
-    find_form_titles,
-    find_repeated_argument,
     format_argument_name,
-    format_instant,
     format_value,
     is_isolating,
-    list_planned_steps,
 )
-from planwarden.server.views.question_text import build_heading, build_label, format_found, format_words
-from planwarden.server.views.suspension import CoveredCallView, RemoteCallView, Suspension
+from planwarden.server.views.instants import format_instant
 
 MAX_LINES = 4
 MAX_FACT_LINES = 3
@@ -32,42 +28,40 @@ LINE_CELLS = 74
 CONTINUATION = "| "
 
 
-def build_compact_message(suspension: Suspension) -> str | None:
-    """Facts and the agent's words on at most `LINES` lines; None when the facts do not fit.
+def build_compact_message(card: Card) -> str | None:
+    """Return facts and the agent's words on at most `MAX_LINES` lines; None when the facts do not fit.
 
     Words that an argument repeats are a fact and stand there. Unless the question is about a call alone, the decision
     is about the words, so those must fit too. Otherwise they prove nothing: they may run beyond the visible part of
     the last line, and then their length stands before them.
     """
-    layouts = _find_layouts(suspension)
-    repeated = find_repeated_argument(suspension)
-    label = build_label(suspension)
-    words = format_words(suspension) if repeated is None else f"the same as {format_argument_name(repeated)}"
-    word_lines = _wrap_lines(f"{label}: {words}")
+    layouts, repeated = _find_layouts(card), card.repeated_argument
+    words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"
+    word_lines = _wrap_lines(f"{card.label}: {words}")
     facts = next((lines for lines in layouts if len(lines) + len(word_lines) <= MAX_LINES), None)
     if facts is not None:
         return "\n".join([*facts, *word_lines])
-    if not suspension.is_about_calls or suspension.asker is not None or not layouts:
+    if not card.question.traits.is_about_calls or card.asker or not layouts:
         return None
     facts = layouts[0]
-    counted = f"{label}, {len(suspension.message)} characters: {words}"
+    counted = f"{card.label}, {len(card.question.message)} characters: {words}"
     return "\n".join([*facts, *_wrap_lines(counted, most=MAX_LINES - len(facts))])
 
 
-def build_compact_facts(suspension: Suspension) -> list[str] | None:
-    """All facts on at most `MAX_FACT_LINES` lines of at most `LINE_CELLS` columns; None when they do not fit."""
-    return next(iter(_find_layouts(suspension)), None)
+def build_compact_facts(card: Card) -> list[str] | None:
+    """Return all facts on at most `MAX_FACT_LINES` lines of at most `LINE_CELLS` columns; None when they do not fit."""
+    return next(iter(_find_layouts(card)), None)
 
 
-def _find_layouts(suspension: Suspension) -> list[list[str]]:
-    """The layouts in which all facts fit, the most readable one first; empty when there is none."""
+def _find_layouts(card: Card) -> list[list[str]]:
+    """Return the layouts in which all facts fit, the most readable one first; empty when there is none."""
     head, arguments, covers, notes = (
-        _format_headline(suspension),
-        _format_arguments(suspension),
-        _format_covered_calls(suspension),
-        _format_notes(suspension),
+        _format_headline(card),
+        _format_arguments(card),
+        _format_covered_calls(card),
+        _format_notes(card),
     )
-    findings = [sentence.removesuffix(".") for sentence in format_found(suspension)]
+    findings = [sentence.removesuffix(".") for sentence in card.findings]
     if sum(map(len, (head, *findings, *arguments, *covers, *notes))) > MAX_FACT_LINES * LINE_CELLS:
         return []
     found = f"planwarden found: {'; '.join(findings)}" if findings else ""
@@ -81,83 +75,84 @@ def _find_layouts(suspension: Suspension) -> list[list[str]]:
         (head, rest),
         (f"{head}; {rest}",),
     )
-    found = [[line for part in way if part for line in _wrap_lines(part)] for way in ways]
-    found.append(_wrap_lines(f"{head}; {rest}", at_spaces=False))
-    fitting = [lines for lines in found if len(lines) <= MAX_FACT_LINES]
+    layouts = [[line for part in way if part for line in _wrap_lines(part)] for way in ways]
+    layouts.append(_wrap_lines(f"{head}; {rest}", at_spaces=False))
+    fitting = [lines for lines in layouts if len(lines) <= MAX_FACT_LINES]
     return sorted(fitting, key=lambda lines: any(line.startswith(CONTINUATION) for line in lines))
 
 
-def build_headline(suspension: Suspension) -> list[str]:
-    """The kind of question, the tool and the risk, for an address to open; the page shows the rest."""
-    return _wrap_lines(_format_headline(suspension), most=MAX_FACT_LINES - 1)
+def build_headline(card: Card) -> list[str]:
+    """Return the kind of question, the tool and the risk, for an address to open; the page shows the rest."""
+    return _wrap_lines(_format_headline(card), most=MAX_FACT_LINES - 1)
 
 
-def _format_headline(suspension: Suspension) -> str:
-    call, heading = suspension.tool_call, build_heading(suspension)
+def _format_headline(card: Card) -> str:
     words = [
-        heading if heading.endswith("?") else f"{heading}:",
-        _format_name(call.tool_name) if call is not None else "",
-        f"(risk: {suspension.risk})" if suspension.risk is not None else "",
+        card.heading if card.heading.endswith("?") else f"{card.heading}:",
+        _format_name(card.call.tool.name) if card.call is not None else "",
+        f"(risk: {card.question.risk})" if card.question.risk is not None else "",
     ]
     return " ".join(word for word in words if word)
 
 
-def _format_arguments(suspension: Suspension) -> list[str]:
-    """Every argument with its value; for the form itself, its fields stand below."""
-    call = suspension.tool_call
-    if suspension.background.plan is not None:
-        return [_format_step(step) for step in list_planned_steps(suspension)]
-    if call is None:
-        return []
-    shown: list[str] = []
-    for name, value in call.arguments.items():
-        is_form = value is not None and value == suspension.answer_schema
-        shown.append(f"{format_argument_name(name)}={'(the fields below)' if is_form else format_value(value)}")
-    return shown or ["no arguments"]
+def _format_arguments(card: Card) -> list[str]:
+    """Return every argument with its value, or every step of a plan; for the form itself, its fields stand below."""
+    if card.call is not None:
+        return _format_values(card.call) or ["no arguments"]
+    return [
+        " ".join(
+            [
+                f"{step.heading}:",
+                *map(_format_call, step.calls),
+                *(f"{key}={format_value(value.value)}" for key, value in step.facts),
+            ]
+        )
+        for step in card.steps
+    ]
 
 
-def _format_step(step: PlannedStep) -> str:
-    called = [_format_call(CoveredCallView(step_id="", tool_name=name, arguments=given)) for name, given in step.calls]
-    others = (f"{key}={format_value(value)}" for key, value in step.shown.items())
-    return " ".join([f"{step.heading}:", *called, *others])
-
-
-def _format_covered_calls(suspension: Suspension) -> list[str]:
-    """Every call that the same decision releases, here or there; the first entry begins with their number."""
-    if suspension.kind == "review":
+def _format_covered_calls(card: Card) -> list[str]:
+    """Return every call that the same decision releases, here or there; the first entry begins with their number."""
+    if card.plan is not None:
         # No form covers anything; the page and the terminal do.
         return []
-    calls = [_format_call(call) for call in suspension.covered or suspension.releases]
-    word = "covers" if suspension.covered else "runs there"
-    return [f"{word} {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
+    covered = card.covered or card.rows
+    calls = list(map(_format_call, covered or card.released))
+    return [f"{'covers' if covered else 'runs there'} {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
 
 
-def _format_call(call: CoveredCallView | RemoteCallView) -> str:
-    given = ", ".join(f"{format_argument_name(name)}={format_value(value)}" for name, value in call.arguments.items())
-    return f"{_format_name(call.tool_name)}({given})"
+def _format_call(call: CardCall) -> str:
+    return f"{_format_name(call.tool.name)}({', '.join(_format_values(call))})"
 
 
-def _format_notes(suspension: Suspension) -> list[str]:
-    """The conditions of the decision."""
+def _format_values(call: CardCall) -> list[str]:
+    return [
+        f"{format_argument_name(each.name)}={'(the fields below)' if each.is_form else format_value(each.value.value)}"
+        for each in call.arguments
+    ]
+
+
+def _format_notes(card: Card) -> list[str]:
+    """Return the conditions of the decision."""
     notes: list[str] = []
-    if suspension.expires_at is not None:
-        notes.append(f"without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
-    if titles := find_form_titles(suspension):
-        notes.append(f"the form says of itself {format_value(titles)}")
-    if suspension.quorum > 1:
-        given = ", ".join(_format_name(vote.principal) for vote in suspension.endorsements) or "nobody yet"
-        notes.append(f"needs {suspension.quorum} different people, approved by {given}")
+    if card.expires_at is not None:
+        notes.append(f"without an answer until {format_instant(card.expires_at)}: {card.question.on_timeout}")
+    if card.form_titles:
+        notes.append(f"the form says of itself {format_value(card.form_titles)}")
+    if card.question.quorum > 1:
+        names = ", ".join(_format_name(vote.name) for vote in card.votes) or "nobody yet"
+        notes.append(f"needs {card.question.quorum} different people, approved by {names}")
     return notes
 
 
 def _format_name(name: str) -> str:
-    """The name, quoted when it has characters that could pass for more than a name."""
+    """Return the name, quoted when it has characters that could pass for more than a name."""
     is_plain = name.isascii() and all(part.isalnum() or part in "_-./:@" for part in name) and name != ""
     return name if is_plain else format_value(name)
 
 
 def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -> list[str]:
-    """The text on lines of `LINE_CELLS` columns; with `most`, the last line holds all the rest."""
+    """Return the text on lines of `LINE_CELLS` columns; with `most`, the last line holds all the rest."""
     lines: list[str] = []
     begins = ""
     while True:
@@ -174,7 +169,7 @@ def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -
 
 
 def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
-    """How many characters fit into `cells` columns, ending at a space if there is one in the second half."""
+    """Return how many characters fit into `cells` columns, ending at a space if there is one in the second half."""
     at = sum(1 for _ in takewhile(lambda used: used <= cells, accumulate(map(_count_cells, text))))
     if at == len(text):
         return at

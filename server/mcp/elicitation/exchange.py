@@ -55,33 +55,33 @@ class ElicitationAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def declares_forms(capabilities: ClientCapabilities | None) -> bool:
-    """True when the client declares forms, or elicitation without a mode, which means forms too."""
+    """Return True when the client declares forms, or elicitation without a mode, which means forms too."""
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
 def declares_links(capabilities: ClientCapabilities | None) -> bool:
-    """True when the client declares that it opens addresses for its person."""
+    """Return True when the client declares that it opens addresses for its person."""
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and elicitation.url is not None
 
 
 def can_show_forms(context: AnyContext) -> bool:
-    """True when the client declares forms and can be sent one."""
+    """Return True when the client declares forms and can be sent one."""
     if not declares_forms(context.client_capabilities):
         return False
     return _is_input_required_supported(context) or context.session.can_send_request
 
 
 def can_open_links(context: AnyContext) -> bool:
-    """True when the client declares that it opens addresses and can be sent one."""
+    """Return True when the client declares that it opens addresses and can be sent one."""
     if not declares_links(context.client_capabilities) or not _is_at_least(context, URL_MODE_SINCE):
         return False
     return _is_input_required_supported(context) or context.session.can_send_request
 
 
 def read_answer(context: AnyContext) -> ElicitationAnswer | None:
-    """The answer in this call to the question that an earlier call returned, or None.
+    """Return the answer in this call to the question that an earlier call returned, or None.
 
     None also when the client does not declare the mode that the state names: it cannot have shown the question.
     """
@@ -97,7 +97,7 @@ def read_answer(context: AnyContext) -> ElicitationAnswer | None:
 
 
 def read_asked(context: AnyContext) -> str | None:
-    """The id of the question that an earlier call returned and this call repeats, with or without an answer."""
+    """Return the id of the question that an earlier call returned and this call repeats, with or without an answer."""
     state = None if context.request_state is None else _read_request_state(context.request_state)
     return None if state is None else state[0]
 
@@ -117,14 +117,14 @@ async def elicit(
 
 
 def build_elicit_request(question: Elicitation) -> ElicitRequest:
-    """The question as an `elicitation/create` request."""
+    """Return the question as an `elicitation/create` request."""
     if isinstance(question, ElicitationForm):
         return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=question.schema))
     return ElicitRequest(params=ElicitRequestURLParams(message=question.message, url=question.url))
 
 
 async def notify_decided(suspension_id: str, context: AnyContext) -> None:
-    """Tells a client of the older era that the person decided on the page, so that it can stop waiting for it."""
+    """Tell a client of the older era that the person decided on the page, so that it can stop waiting for it."""
     if not _is_input_required_supported(context):
         await context.session.send_elicit_complete(suspension_id, context.request_id)
 
@@ -132,7 +132,7 @@ async def notify_decided(suspension_id: str, context: AnyContext) -> None:
 async def _push_until_decided(
     service: Service, suspension: Suspension, question: Elicitation, context: AnyContext
 ) -> ElicitResult | None:
-    """The client's answer; None when the client failed, or when another channel decided first."""
+    """Return the client's answer; None when the client failed, or when another channel decided first."""
     answer: ElicitResult | None = None
     async with anyio.create_task_group() as tasks:
 

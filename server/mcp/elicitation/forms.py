@@ -24,10 +24,11 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
     build_headline,
 )
+from planwarden.server.views.card import Card
 from planwarden.server.views.facts import count_hidden, escape_text, hash_text, is_shown_whole
-from planwarden.server.views.fields import Field, build_field, read_flat_fields
+from planwarden.server.views.fields import Field, build_field, find_title, read_flat_fields
 from planwarden.server.views.question_text import hash_question
-from planwarden.server.views.suspension import Suspension, find_title
+from planwarden.server.views.suspension import Suspension
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
@@ -49,6 +50,7 @@ _UNSEEN = frozenset(
 )
 """Keywords that restrict an answer and say nothing to a person; a form with any other unknown keyword is not shown."""
 
+_JSON_TYPES: dict[type[object], str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
 _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optional)"}
 
@@ -75,8 +77,8 @@ def build_link(suspension: Suspension) -> ElicitationLink | None:
     url = suspension.how_to_answer.inbox_url
     if url is None:
         return None
-    lines = build_compact_facts(suspension) or [
-        *build_headline(suspension),
+    lines = build_compact_facts(suspension.card) or [
+        *build_headline(suspension.card),
         "It does not fit here; all of it is on the page.",
     ]
     return ElicitationLink("\n".join([*lines, "A person decides on the page; accepting here only opens it."]), url)
@@ -89,25 +91,25 @@ def build_elicitation(
     opens_links: bool,
     form: Callable[[Suspension], ElicitationForm | None] | None = None,
 ) -> Elicitation | None:
-    """A form, else the address of the question's page; None where the client can show neither."""
+    """Return a form, else the address of the question's page; None where the client can show neither."""
     shown = (form or build_form)(suspension) if shows_forms else None
     return shown or (build_link(suspension) if opens_links else None)
 
 
 def build_form(suspension: Suspension) -> ElicitationForm | None:
-    """The question as a form; None if it needs more assurance than a form has, or does not fit into one."""
-    message, schema = build_compact_message(suspension), build_form_schema(suspension)
+    """Return the question as a form; None if it needs more assurance than a form has, or does not fit into one."""
+    message, schema = build_compact_message(suspension.card), build_form_schema(suspension.card)
     if message is None or schema is None:
         return None
-    if suspension.answer_schema is None:
+    if suspension.card.form is None:
         schema["properties"] = {name: _as_text_field(field) for name, field in schema["properties"].items()}
     return ElicitationForm(message, schema)
 
 
-def build_form_schema(suspension: Suspension) -> dict[str, Any] | None:
-    """The JSON Schema of the form; None if the question needs more assurance, or its fields do not fit into a form."""
-    is_decidable = suspension.needs == "client" and suspension.undecidable is None
-    fields = _build_fields(suspension) if is_decidable else None
+def build_form_schema(card: Card) -> dict[str, Any] | None:
+    """Return the JSON Schema of the form; None if the question needs more assurance, or its fields do not fit."""
+    is_decidable = card.question.needs == "client" and not card.question.undecidable
+    fields = _build_fields(card) if is_decidable else None
     if fields is None:
         return None
     properties, required = fields
@@ -121,12 +123,12 @@ def build_form_schema(suspension: Suspension) -> dict[str, Any] | None:
 
 def compute_form_digest(suspension: Suspension) -> str:
     """SHA-256 of the form's text, which is recorded with the decision."""
-    message = build_compact_message(suspension)
-    return hash_question(suspension) if message is None else hash_text(message)
+    message = build_compact_message(suspension.card)
+    return hash_question(suspension.card) if message is None else hash_text(message)
 
 
 def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
-    """The decision of an accepted form, or None if it has none.
+    """Return the decision of an accepted form, or None if it has none.
 
     Raises:
         InvalidArguments: a field has a value of the wrong type.
@@ -141,27 +143,26 @@ def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Dec
     given_reason = reason if isinstance(reason, str) and reason.strip() else None
     if verdict == "reject":
         return Decision(approved=False, reason=given_reason)
-    return Decision(approved=True, reason=given_reason, modified_args=_apply_edits(suspension, given))
+    return Decision(approved=True, reason=given_reason, modified_args=_apply_edits(suspension.card, given))
 
 
-def _build_fields(suspension: Suspension) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """The fields besides the decision, and the names of the required ones; None if a form cannot hold them."""
-    if suspension.answer_schema is not None:
-        return _build_answer_fields(suspension.answer_schema)
-    return {REASON: _REASON_FIELD, **_build_argument_fields(suspension)}, []
+def _build_fields(card: Card) -> tuple[dict[str, JsonValue], list[str]] | None:
+    """Return the fields besides the decision, and the required ones by name; None if a form cannot hold them."""
+    if card.question.form is not None:
+        return _build_answer_fields(card.question.form)
+    return {REASON: _REASON_FIELD, **_build_argument_fields(card)}, []
 
 
-def _build_argument_fields(suspension: Suspension) -> dict[str, dict[str, JsonValue]]:
-    """One optional field for each primitive argument that is shown whole, with its value as the default."""
-    # A question of another asker comes from a call that already runs, so its arguments are fixed.
-    call = suspension.tool_call if suspension.asker is None else None
-    found: dict[str, dict[str, JsonValue]] = {}
-    for name, value in call.arguments.items() if call is not None else ():
-        kind = _find_json_type(value)
+def _build_argument_fields(card: Card) -> dict[str, dict[str, JsonValue]]:
+    """Return one optional field for each primitive argument that is shown whole, with its value as the default."""
+    fields: dict[str, dict[str, JsonValue]] = {}
+    for argument in card.call.arguments if card.call is not None and card.may_edit else ():
+        name, value = argument.name, argument.value.value
+        kind = _JSON_TYPES.get(type(value))
         if kind is not None and is_shown_whole(value) and not count_hidden(name) and len(name) <= 64:
-            title = _name_title(suspension.background.titles.get(name, ""), name)
-            found[ARGUMENT + name] = {"type": kind, "title": title or name, "default": value}
-    return found if len(found) <= MAX_EDITABLE else {}
+            title = _name_title(argument.schema_title, name)
+            fields[ARGUMENT + name] = {"type": kind, "title": title or name, "default": value}
+    return fields if len(fields) <= MAX_EDITABLE else {}
 
 
 def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -171,9 +172,9 @@ def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
 
 
-def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
-    """All arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
-    fields = _build_argument_fields(suspension)
+def _apply_edits(card: Card, given: dict[str, Any]) -> dict[str, JsonValue] | None:
+    """Return all arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
+    fields = _build_argument_fields(card)
     edits = {
         name: build_field(name, fields[name]).read_typed(value) if isinstance(value, str) else value
         for name, value in given.items()
@@ -182,14 +183,13 @@ def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, Jso
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
     if faults:
         raise InvalidArguments(f"the form's edited arguments are not usable: {'; '.join(faults[:5])}")
-    call = suspension.tool_call
-    arguments = call.arguments if call is not None else {}
+    arguments = card.question.arguments or {}
     merged = {**arguments, **{name.removeprefix(ARGUMENT): value for name, value in edits.items()}}
     return None if is_same_json(merged, arguments) else merged
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """The fields of a flat form whose fields are shown whole, labels escaped; None for any other form."""
+    """Return the fields of a flat form whose fields are shown whole, labels escaped; None for any other form."""
     fields, required = read_flat_fields(schema), schema.get("required", [])
     if fields is None or not isinstance(required, list):
         return None
@@ -225,19 +225,5 @@ def _name_title(title: str, name: str) -> str | None:
 
 
 def _is_plain(text: str) -> bool:
-    """True for a text that fits into one line and hides nothing."""
+    """Return True for a text that fits into one line and hides nothing."""
     return len(text) <= MAX_LABEL_CHARS and not count_hidden(text)
-
-
-def _find_json_type(value: JsonValue) -> str | None:
-    match value:
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case _:
-            return None

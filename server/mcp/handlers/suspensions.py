@@ -131,7 +131,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
     digest = request.nonces.read(request.principal, request.suspension_id, nonce, now)
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
-    return await _decide_as_client(request, decision, "app", digest, hash_question(question))
+    return await _decide_as_client(request, decision, "app", digest, hash_question(question.card))
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:

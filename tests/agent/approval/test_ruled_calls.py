@@ -9,7 +9,6 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
 from planwarden.server.settings.rules import build_rule_book
-from planwarden.server.views.question_text import build_voices
 from tests.kit import (
     Decision,
     Ledger,
@@ -83,7 +82,7 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
             [question] = (await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})))).suspensions
         assert question.needs == "human" and question.rule is not None and question.rule.number == 1
         says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
-        assert f'{says}; here text = "x\\u202ey".' in build_voices(question).found
+        assert f'{says}; here text = "x\\u202ey".' in question.card.findings
         digests.add(question.digest)
     assert len(digests) == 2
 

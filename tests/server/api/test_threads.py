@@ -10,7 +10,7 @@ import planwarden
 from planwarden.agent.common.errors import InvalidPlan, UnknownThread
 from planwarden.agent.core.thread_effects import MAX_EFFECTS
 from planwarden.agent.ports.store import Store
-from planwarden.server.inbox.question_view import build_question_view
+from planwarden.server.views.card import build_card
 from planwarden.server.views.execution import Execution
 from tests.kit import (
     NO,
@@ -226,9 +226,9 @@ async def test_the_person_who_approves_sees_from_which_execution_a_value_comes()
         asked = await w.execute_plan(taking("find", "/customers/0", tool="pay"), thread_id=first.thread_id)
         execution = await w.service.engine.find(asked.execution_id)
         [found] = execution.open_suspensions
-        view = build_question_view(execution, found, w.service.engine.tools, now=w.service.engine.store.clock.now())
-    assert view.call is not None and view.call.arguments[0].value.value == "Ann"
-    assert view.call.arguments[0].origins == (
+        card = build_card(execution, found, w.service.engine.tools)
+    assert card.call is not None and card.call.values["to"] == "Ann"
+    assert card.call.arguments[0].origins == (
         f"from the result of find at /customers/0 in the earlier execution {first.execution_id}",
     )
 

@@ -27,7 +27,6 @@ from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import load_settings
-from planwarden.server.views.question_text import build_voices
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.guarded.hosts import OWN_TOOLS
 from tests.kit import ManualClock, MemoryStore, requirement
@@ -126,9 +125,8 @@ async def test_the_question_shows_command_and_folder_who_asks_and_what_an_approv
     async with guarded(tmp_path / "home") as host:
         await host.decide(host.call("rm -rf build"))
         [question] = await host.questions()
-    voices = build_voices(question)
-    assert (voices.label, voices.words) == ("Claude Code says (unverified)", "It is about to call Bash.")
-    assert any("passes once, within an hour" in sentence for sentence in voices.found)
+    assert question.card.label == "Claude Code says (unverified)" and question.card.words == "It is about to call Bash."
+    assert any("passes once, within an hour" in sentence for sentence in question.card.findings)
     assert question.tool_call is not None and question.tool_call.tool_name == "claude-code/Bash"
     assert question.tool_call.arguments == {"cwd": host.folder, "command": "rm -rf build"}
     assert (question.risk, question.needs) == ("dangerous", "human")
@@ -332,7 +330,7 @@ async def test_a_rule_lets_no_other_command_pass_in_the_same_line(tmp_path: Path
             [question] = await host.questions()
             assert (verdict.then, verdict.suspension_id) == ("deny", question.suspension_id), command
             if command == "npm test $X":
-                assert any("a rule cannot see through" in sentence for sentence in build_voices(question).found)
+                assert any("a rule cannot see through" in sentence for sentence in question.card.findings)
             await host.answer(verdict, approved=False)
 
 

@@ -189,11 +189,11 @@ async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_sh
         page = await browser.open_question(asked)
         for said in (
             "Start this plan?",
-            "Plan of 3 steps of tidy up",
+            'Plan of 3 steps of "tidy up"',
             'Calls of "erase" are dangerous.',
             'Only the run will know the arguments of "bound"',
             "Step 2 of 3: known",
-            "The same decision can cover, if you say so below, in known",
+            "The same decision can cover, if you say so below, in step known",
             "Approve also the 1 call that this answer can cover",
             "The agent says (unverified) tidy up",
         ):
@@ -246,7 +246,7 @@ async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_st
         mended.append(True)
         second = await found.warden.retry(first.thread_id)
         page = await browser.open_question(second.suspensions[0])
-        assert "Step 3 of 3 of Tidy up" in page.words and named in page.words
+        assert 'Step 3 of 3 of "Tidy up"' in page.words and named in page.words
         assert f"execution {first.execution_id}; took over from there: a" in page.words
         assert f'href="/inbox/executions/{first.execution_id}"' in page.text
         earlier = await browser.open(f"/inbox/executions/{first.execution_id}")

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import unicodedata
-from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,6 +12,10 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.question import CoveredCall, Question, SuspensionKind
+from planwarden.agent.core.state import SuspensionState, new_execution
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.mcp.elicitation.compact_message import (
     CONTINUATION,
     LINE_CELLS,
@@ -21,57 +25,49 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
+from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.facts import count_hidden, escape_text, format_value, is_shown_whole
-from planwarden.server.views.question_text import AGENT_CHARS, build_voices, is_whole
-from planwarden.server.views.suspension import Background, CoveredCallView, HowToAnswer, Suspension
-from planwarden.server.views.tools import ToolCall
+from planwarden.server.views.question_text import format_facts, is_whole
+from planwarden.server.views.suspension import Suspension, build_suspension_view
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
+from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 
-QUESTION = Suspension(
-    suspension_id="s",
-    thread_id="t",
-    execution_id="e",
-    step_id="a",
-    addressee="human",
-    kind="approval",
-    message="tell Ann",
-    tool_call=ToolCall(call_id="a:1", tool_name="send", arguments={"to": "Ann", "copies": 2}),
-    risk="confirm",
-    needs="client",
-    digest="d",
-    revision=1,
-    created_at=datetime(2026, 1, 1, tzinfo=UTC),
-    expires_at=None,
-    on_timeout="reject",
-    prompt=None,
-    tools=(),
-    answer_schema=None,
-    confirms=(),
-    how_to_answer=HowToAnswer(),
-)
+ARGUMENTS = {"to": "Ann", "copies": 2}
+STORED = ["s", "approval", "human", "tell Ann", "a", "a:1", "send", ARGUMENTS, "", "confirm", "client", "d"]
+QUESTION = msgspec.convert(STORED, Question)
+
+
+def _view(question: Question, tools: Definitions | None = None, inbox: str | None = None) -> Suspension:
+    stored = SuspensionState(question=question, created_at=0.0)
+    return build_suspension_view(new_execution("e", "t", "local"), stored, tools, inbox=inbox)
+
+
+def _card(question: Question) -> Card:
+    return _view(question).card
+
+
 NASTY = "Fine\n" * 5_000 + "\x1b[2J\u202e[Approve]\u200b\U000e0041\nConfirm? (risk: read)"
 SPOKEN = "Remind all customers whose invoices are overdue?"
 
 
-def _call(arguments: dict[str, JsonValue], message: str = "Remind Ann") -> Suspension:
-    return replace(QUESTION, message=message, tool_call=ToolCall(call_id="a:1", tool_name="send", arguments=arguments))
+def _call(arguments: dict[str, JsonValue], message: str = "Remind Ann") -> Question:
+    return replace(QUESTION, message=message, arguments=arguments)
 
 
-def _confirmation(action: str = SPOKEN, *names: str) -> Suspension:
-    return replace(
-        QUESTION,
-        kind="confirmation",
-        message=action,
-        tool_call=ToolCall(call_id="a:1", tool_name="displayConfirmation", arguments={"action": action}),
-        confirms=tuple(
-            CoveredCallView(step_id=f"s{n}", tool_name="send", arguments={"to": name, "copies": 1, "urgent": False})
-            for n, name in enumerate(names, 1)
-        ),
-    )
+def _cover(step_id: str, tool_name: str, arguments: dict[str, JsonValue]) -> CoveredCall:
+    return CoveredCall(step_id=step_id, tool_name=tool_name, arguments=arguments, definition_digest="")
 
 
-def _lines(suspension: Suspension) -> list[str]:
-    return (build_compact_message(suspension) or "").split("\n")
+def _confirmation(action: str = SPOKEN, *names: str) -> Question:
+    rest: dict[str, JsonValue] = {"copies": 1, "urgent": False}
+    calls = (_cover(f"s{number}", "send", {"to": name, **rest}) for number, name in enumerate(names, 1))
+    asked = _call({"action": action}, action)
+    return replace(asked, kind="confirmation", tool_name="displayConfirmation", covers=tuple(calls))
+
+
+def _lines(question: Question) -> list[str]:
+    return (build_compact_message(_card(question)) or "").split("\n")
 
 
 def _cells(line: str) -> int:
@@ -102,15 +98,16 @@ def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
         _call({"to": "x" * 400}),
         _call({"to": {"x" * 400: 1}}),
         _call({"x" * 400: 1}),
-        replace(QUESTION, confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"a": "x" * 400}),)),
-        replace(QUESTION, confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"x" * 400: 1}),)),
+        replace(QUESTION, covers=(_cover("b", "erase", {"a": "x" * 400}),)),
+        replace(QUESTION, covers=(_cover("b", "erase", {"x" * 400: 1}),)),
         replace(QUESTION, kind="confirmation", message="x" * 501),
     ],
     ids=["value", "key", "name", "covered value", "covered name", "words"],
 )
-def test_a_question_of_which_anything_is_cut_is_not_whole(cut: Suspension) -> None:
-    assert not is_whole(cut) and is_whole(QUESTION)
-    assert "... [" not in "".join(build_voices(cut, limit=None, is_cut=False).lines)
+def test_a_question_of_which_anything_is_cut_is_not_whole(cut: Question) -> None:
+    card = _card(cut)
+    assert not is_whole(card) and is_whole(_card(QUESTION))
+    assert "... [" not in "".join([*card.findings, *format_facts(card, limit=None), card.whole_words])
 
 
 VALUES = st.recursive(
@@ -143,7 +140,7 @@ def test_what_a_call_covers_what_changed_and_when_it_ends_stand_before_the_agent
         f'action="{SPOKEN}"',
         "The agent says (unverified): the same as action",
     ]
-    late = replace(QUESTION, revision=2, expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    late = replace(QUESTION, revision=2, expires_at=1_767_323_045.0)
     assert _lines(late)[:3] == [
         "Run this call? send (risk: confirm); planwarden found: This is revision ",
         '| 2: something changed since it was first asked; to="Ann", copies=2',
@@ -177,22 +174,23 @@ def test_what_a_call_covers_what_changed_and_when_it_ends_stand_before_the_agent
 )
 def test_a_form_that_a_host_cannot_show_whole_is_not_shown(form: dict[str, JsonValue]) -> None:
     asked: dict[str, JsonValue] = {"type": "object", **form}
-    assert build_form(replace(QUESTION, kind="input", message="?", answer_schema=asked)) is None
+    assert build_form(_view(replace(QUESTION, kind="input", message="?", form=asked))) is None
 
 
 @requirement("forms:whole")
 def test_what_a_form_says_of_itself_is_among_the_facts() -> None:
     form: dict[str, JsonValue] = {"type": "object", "title": "Pay all", "properties": {"city": {"type": "string"}}}
-    asked = replace(QUESTION, kind="input", message="?", answer_schema=form)
+    asked = replace(QUESTION, kind="input", message="?", form=form)
     assert 'the form says of itself {"title": "Pay all"}' in "".join(_lines(asked)).replace(CONTINUATION, "")
 
 
 @requirement("forms:whole")
 @pytest.mark.parametrize("kind", ["confirmation", "input", "reconcile", "delegated"])
-def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -> None:
+def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: SuspensionKind) -> None:
     long = replace(QUESTION, kind=kind, message="Be friendly. " + "x" * 328)
-    assert build_compact_message(long) is None and not is_whole(replace(long, message="x" * 501 + "pay everybody"))
-    repeated = replace(long, tool_call=ToolCall(call_id="a:1", tool_name="ask", arguments={"action": long.message}))
+    unseen = replace(long, message="x" * 501 + "pay everybody")
+    assert build_compact_message(_card(long)) is None and not is_whole(_card(unseen))
+    repeated = _card(replace(long, tool_name="ask", arguments={"action": long.message}))
     assert build_compact_message(repeated) is None and is_whole(repeated)
 
 
@@ -210,19 +208,19 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -
     ],
     ids=["value", "name", "long", "many", "said and stored", "covered", "asked by another"],
 )
-def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Suspension) -> None:
-    assert build_compact_message(question) is None and build_form(question) is None
-    assert len(compute_form_digest(question)) == 64
+def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Question) -> None:
+    view = _view(question)
+    assert build_compact_message(view.card) is None and build_form(view) is None
+    assert len(compute_form_digest(view)) == 64
 
 
 @requirement("forms:brief")
 def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_nothing() -> None:
-    how_to_answer = HowToAnswer(inbox_url="http://localhost:1/inbox/suspensions/s")
     for arguments, shown in (
         ({"to": "Ann"}, 'to="Ann"'),
         ({"to": NASTY}, "It does not fit here; all of it is on the page."),
     ):
-        link = build_link(replace(_call(dict(arguments)), how_to_answer=how_to_answer))
+        link = build_link(_view(_call(dict(arguments)), inbox="http://localhost:1/inbox"))
         assert link is not None
         lines = link.message.split("\n")
         assert lines[0].startswith("Run this call? send (risk: confirm)") and shown in link.message
@@ -232,7 +230,7 @@ def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_no
 
 def test_only_what_is_shown_whole_can_be_edited() -> None:
     shown: dict[str, JsonValue] = {"text": "ok", "number": 1.5, "flag": True}
-    form = build_form(_call({**shown, "hidden": "a\u200bb", "list": [1], "nothing": None}))
+    form = build_form(_view(_call({**shown, "hidden": "a\u200bb", "list": [1], "nothing": None})))
     assert form is not None
     kinds = {name: entry["type"] for name, entry in form.schema["properties"].items()}
     arguments = {"arg_text": "string", "arg_number": "string", "arg_flag": "boolean"}
@@ -240,7 +238,7 @@ def test_only_what_is_shown_whole_can_be_edited() -> None:
 
 
 def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in_it() -> None:
-    question = _call({"number": 1.5, "count": 2, "text": "2"})
+    question = _view(_call({"number": 1.5, "count": 2, "text": "2"}))
     form = build_form(question)
     assert form is not None
     given = {name: field["default"] for name, field in form.schema["properties"].items() if "default" in field}
@@ -271,8 +269,8 @@ NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_form(
     arguments: dict[str, JsonValue], words: str, names: list[str], revision: int
 ) -> None:
-    question = replace(_call(arguments, words), confirms=_confirmation("", *names).confirms, revision=revision)
-    text, facts = build_compact_message(question), build_compact_facts(question)
+    card = _card(replace(_call(arguments, words), covers=_confirmation("", *names).covers, revision=revision))
+    text, facts = build_compact_message(card), build_compact_facts(card)
     assert (text is None) == (facts is None)
     if text is None:
         return
@@ -292,8 +290,10 @@ def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> 
     titles = {"city": "Where to", "when": "When", "note": "x" * 70}
     fields: dict[str, JsonValue] = {name: {"type": "string", "title": title} for name, title in titles.items()}
     form: dict[str, JsonValue] = {"type": "object", "properties": fields}
-    shown = build_form(replace(QUESTION, kind="input", message="?", answer_schema=form))
+    shown = build_form(_view(replace(QUESTION, kind="input", message="?", form=form)))
     assert shown is not None
     assert {name: shown.schema["properties"][name]["title"] for name in titles} == {**titles, "city": "Where to (city)"}
-    edited = build_form(replace(QUESTION, background=Background(titles={"to": "Recipient"})))
+    schema: dict[str, JsonValue] = {"properties": {"to": {"title": "Recipient"}}}
+    tool = replace(DISPLAY_CONFIRMATION, definition=ToolDefinition(name="send", description="", input_schema=schema))
+    edited = build_form(_view(QUESTION, Registry([tool])))
     assert edited is not None and edited.schema["properties"]["arg_to"]["title"] == "Recipient (to)"

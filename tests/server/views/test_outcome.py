@@ -18,7 +18,6 @@ from planwarden.server.inbox.plan_view import PlanView, build_plan_view
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.outcome import Outcome, build_outcome
-from planwarden.server.views.question_text import build_label
 from planwarden.server.views.status_text import describe_state
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
 from planwarden.storage.schedules import TickOutcome
@@ -301,7 +300,7 @@ async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edit
 async def _label(requester: Requester, document: Json, **more: object) -> str:
     async with warden(Ledger(), **more) as made:  # pyright: ignore[reportArgumentType]
         asked = await made.service.execute_plan(document, requester=requester, wait_seconds=60)
-        return build_label(asked.suspensions[0])
+        return asked.suspensions[0].card.label
 
 
 OPERATOR = Requester("local", is_operator=True)
@@ -330,5 +329,5 @@ async def test_words_that_a_model_put_into_the_operators_question_are_not_the_pl
         decision = Decision(approved=True, modified_args={"ids": [2]})
         [question] = asked.suspensions
         edited = await decide(made, question, decision, claimed, wait_seconds=0)
-    assert build_label(question) == "The plan says"
-    assert build_label(edited.suspensions[0]) == "The agent says (unverified)"
+    assert question.card.label == "The plan says"
+    assert edited.suspensions[0].card.label == "The agent says (unverified)"

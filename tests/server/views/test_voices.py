@@ -26,7 +26,7 @@ from planwarden.server.inbox.site import load_templates
 from planwarden.server.mcp.app.view import META_KEY
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
 from planwarden.server.views.facts import VALUE_CHARS, count_hidden, escape_rest, escape_text, format_value
-from planwarden.server.views.question_text import build_voices
+from planwarden.server.views.question_text import format_lines
 from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from tests.kit import Client, Suspension, first_only, plan, requirement, tool_step
 from tests.server.inbox.support import Page, open_inbox
@@ -195,13 +195,13 @@ async def test_a_page_a_terminal_and_the_view_of_a_host_keep_the_words_of_the_sp
         assert question["found"] == list(case.found) and question["place"].startswith("Step 1 of ")
         for fact in (question["heading"], question["place"], *question["facts"], *question["found"]):
             assert IMITATION not in fact
-        voices = build_voices(suspension)
-        assert (voices.label, voices.words, tuple(voices.found)) == (case.label, IMITATION, case.found)
+        card = suspension.card
+        assert (card.label, card.words, card.findings) == (case.label, IMITATION, case.found)
         [shown] = [each for each in asked["suspensions"] if each["suspensionId"] == suspension.suspension_id]
-        assert shown["message"] == IMITATION and "background" not in shown
-        for line in voices.lines:
+        assert shown["message"] == IMITATION and "cardSource" not in shown
+        for line in format_lines(card):
             assert IMITATION not in line or line == f"{case.label}: {IMITATION}"
-        terminal_question.show(Terminal(out, io.StringIO()), suspension, is_cut=False)
+        terminal_question.show(Terminal(out, io.StringIO()), card, is_cut=False)
         _check_terminal(case, out.getvalue().splitlines())
         browser = open_inbox(served_inbox.warden).browser()
         await browser.log_in()
@@ -242,7 +242,7 @@ def _check_terminal(case: Case, lines: list[str]) -> None:
 async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(tmp_path: Path, name: str) -> None:
     case, person = CASES[name], Person(action="cancel")
     async with _asked(tmp_path, case, elicitation_callback=person) as (_, client, asked, suspension):
-        expected = build_compact_message(suspension)
+        expected = build_compact_message(suspension.card)
         person.shown.clear()
         await client.call_tool("resume_execution", {**ids_of(asked), "decision": APPROVE})
     assert [form.message for form in person.shown] == ([] if expected is None else [expected])

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_same_json
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.facts import count_hidden_in, escape_text, format_value
 
 OPEN_CHARS = 1_500
@@ -69,7 +69,7 @@ class ArgumentChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[ArgumentChange, ...]:
-    """The arguments that differ, in the order of `before`, then new ones in the order of `after`."""
+    """Return the arguments that differ, in the order of `before`, then new ones in the order of `after`."""
     changes: list[ArgumentChange] = []
     for name in dict.fromkeys([*before, *after]):
         was = ValueView(before[name]) if name in before else None
@@ -81,5 +81,5 @@ def find_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
 
 
 def format_name(name: str) -> str:
-    """The name, whole and escaped, because the page has no other place to show it."""
+    """Return the name, whole and escaped, because the page has no other place to show it."""
     return escape_text(name) or '""'

@@ -1,0 +1,359 @@
+"""One question as every channel shows it: a card, built once from the state, and laid out as a page, as text or a form.
+
+Three voices are never mixed, and each has fields of its own, in the order in which they are shown:
+
+* `heading` and `findings` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a
+  retry. Texts of others stand in them as quoted JSON only.
+* The facts are the stored calls that a decision releases, with their exact arguments, and its conditions.
+* `words` are those of the asker, under `label`, and nothing that planwarden added: for an approval the step's
+  description. Only those of the operator's own plan count as verified.
+
+Every `str` of a card is escaped and on one line, except those whose description says that they are not for display.
+Values are whole; a renderer cuts them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.bindings import has_bindings
+from planwarden.agent.core.plan import plan_to_json
+from planwarden.agent.core.question import Question
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.tool import is_of_host
+from planwarden.agent.ports.toolbox import Definitions
+from planwarden.server.views.card_calls import (
+    CardCall,
+    PlannedStep,
+    ToolNotes,
+    build_call,
+    build_own_call,
+    find_call,
+    list_planned_steps,
+    list_rows,
+    note_remote,
+)
+from planwarden.server.views.decisions import describe_editor, describe_proof
+from planwarden.server.views.facts import (
+    GOAL_CHARS,
+    count_hidden_in,
+    cut_text,
+    escape_text,
+    format_argument_name,
+    format_value,
+    measure_text,
+)
+from planwarden.server.views.instants import format_age, to_utc
+from planwarden.server.views.lineage import LineageFact, list_lineage_facts
+from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.value_view import ArgumentChange, ValueView, find_changes
+
+AGENT_CHARS = 500
+ASKER_CHARS = 3_000
+"""Replaces `AGENT_CHARS` when a server or another agent asks, because all of its question must be seen."""
+_ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
+"""Built-in tools whose questions consist of the agent's words."""
+_EXPLAINS = re.compile(
+    r"One question for |If the tool says that it failed, |Rule \d+ applies|There will be one question |\d+ step\(s\); "
+    r"|Calls of |The answer can cover |Only the run will know |A model writes "
+)
+"""Begins sentences that say how a question works; all others warn."""
+AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
+"""What a person sends besides yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
+
+
+class Vote(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's approval of a question that needs several approvals."""
+
+    name: str
+    """Who approved; not for display."""
+    proof: str
+    """How they approved and what that proves, in words."""
+    at: datetime
+    answer: ValueView | None
+    """What they answered, where the question asks for more than yes."""
+
+    @property
+    def principal(self) -> str:
+        return escape_text(self.name)
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One question."""
+
+    question: Question
+    """As it is stored; its texts are not for display."""
+    execution_id: str
+    owner: str
+    asked_at: datetime
+    age: str
+    """How long ago it was asked, for pages without script."""
+    heading: str
+    """Planwarden's question."""
+    title: str
+    """The heading with the tool's name where it is about a call, for lists and notices."""
+    place: str
+    """Which step of what, such as `Step 2 of 3 of "Remind customers"`; empty if it belongs to no step."""
+    step: str
+    """The id of the step; empty without one."""
+    host: str
+    """The program that asked for the execution, as it names itself."""
+    findings: tuple[str, ...]
+    """What planwarden found, in sentences."""
+    call: CardCall | None
+    """The call that the question is about."""
+    steps: tuple[PlannedStep, ...]
+    """For a review: the steps of the plan."""
+    plan: dict[str, JsonValue] | None
+    """For a review: the plan, as a person may edit it; not for display."""
+    covered: tuple[CardCall, ...]
+    """Later calls that the same decision covers; of a review only if the answer says so."""
+    rows: tuple[CardCall, ...]
+    """The calls of the one question about many calls of a loop."""
+    released: tuple[CardCall, ...]
+    """Calls that the asking agent makes after an approval, as it says."""
+    asker: str
+    """Who asks, if it is not planwarden."""
+    votes: tuple[Vote, ...]
+    """The approvals so far, if the question needs several."""
+    expires_at: datetime | None
+    lineage: tuple[LineageFact, ...]
+    """Where the execution and the step come from."""
+    label: str
+    """Says whose `words` these are, and that they are unverified unless the operator's own plan has them."""
+    words: str
+    """Cut to `AGENT_CHARS` or `ASKER_CHARS` characters."""
+    message: ValueView
+    """All of the words."""
+    form: ValueView | None
+    """The form as it was asked for, whole, with what its fields do not show."""
+    changes: tuple[ArgumentChange, ...]
+    """The differences from the first revision."""
+    risk_before: str | None
+    """The first risk, if the risk has changed since."""
+    is_open: bool
+    decision: Outcome | None
+    """How it ended; None while it is open."""
+
+    @property
+    def where(self) -> str:
+        """The place and the host, such as `Step 2 of 3 of "Remind customers" \u00b7 Claude Code`."""
+        return " \u00b7 ".join(filter(None, (self.place, self.host)))
+
+    @property
+    def whole_words(self) -> str:
+        return escape_text(str(self.message.value))
+
+    @property
+    def answer_kind(self) -> AnswerKind:
+        if self.question.kind == "reconcile":
+            return "reconcile"
+        if self.plan is not None:
+            return "plan"
+        return "form" if self.question.form is not None else "rows" if self.question.rows else "yes"
+
+    @property
+    def may_edit(self) -> bool:
+        """The arguments may be changed: no call of another asker or of a host, which are what they are."""
+        is_own = not self.question.asker and not is_of_host(self.question.tool_name or "")
+        return self.answer_kind == "yes" and self.call is not None and is_own
+
+    @property
+    def is_warned(self) -> bool:
+        """What planwarden found is more than how the question works."""
+        return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.findings))
+
+    @property
+    def is_yes_or_no(self) -> bool:
+        """Yes or no answers the question completely, so a person can decide it together with others."""
+        return self.question.kind in ("approval", "confirmation") and not self.rows
+
+    @property
+    def can_be_granted(self) -> bool:
+        """A person who may approve this call may also allow calls like it in advance."""
+        is_one_word_enough = self.question.needs in ("client", "human") and self.question.quorum == 1
+        return self.question.traits.is_about_calls and self.call is not None and is_one_word_enough
+
+    @property
+    def is_asked_in_words(self) -> bool:
+        """The decision is about somebody's words, which are the heading then, and not about a call of planwarden's."""
+        return self.question.traits.resumes_tool
+
+    @property
+    def repeated_argument(self) -> str | None:
+        """The name of the argument that equals the words; the argument is a fact and always shown."""
+        return _find_repeated_argument(self.question)
+
+    @property
+    def form_titles(self) -> dict[str, JsonValue]:
+        """What the form says of itself, which no field shows; not for display."""
+        form = self.question.form or {}
+        return {key: form[key] for key in ("title", "description") if key in form}
+
+
+def build_card(
+    execution: ExecutionState, suspension: SuspensionState, tools: Definitions | None, now: float = 0.0
+) -> Card:
+    """Return the card of a question. Without `tools` it says nothing of what they say of themselves."""
+    question, notes = suspension.question, ToolNotes(tools)
+    call = find_call(execution, question.call_id or "")
+    plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
+    speaker, is_verified = _name_speaker(execution, question, call)
+    steps, planned = tuple(list_planned_steps(plan, notes)), list(execution.steps)
+    place = f"Step {planned.index(question.step_id) + 1} of {len(planned)}" if question.step_id in planned else ""
+    if plan is not None:
+        place = f"Plan of {len(planned)} step{'' if len(planned) == 1 else 's'}"
+    goal = (execution.goal or "")[:GOAL_CHARS]
+    first, asker = suspension.first or question, escape_text(question.asker)
+    return Card(
+        question=question,
+        execution_id=execution.execution_id,
+        owner=escape_text(execution.principal),
+        asked_at=to_utc(suspension.created_at),
+        age=format_age(now - suspension.created_at),
+        heading=_build_heading(question),
+        title=_build_title(question),
+        place=f"{place} of {format_value(goal)}" if place and goal else place,
+        step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
+        host=format_host(execution.host or ""),
+        findings=tuple(_list_findings(question, steps)),
+        call=build_own_call(execution, question, call, notes),
+        steps=steps,
+        plan=plan,
+        covered=tuple(
+            build_call(notes.get(row.tool_name), row.arguments, place=f"step {escape_text(row.step_id)}")
+            for row in question.covers
+            if not question.rows
+        ),
+        rows=tuple(list_rows(execution, suspension, notes)),
+        released=tuple(build_call(note_remote(remote, asker), remote.arguments) for remote in question.releases),
+        asker=asker,
+        votes=tuple(
+            Vote(
+                name=vote.principal,
+                proof=describe_proof(vote.assurance, vote.channel),
+                at=to_utc(vote.at),
+                answer=None if vote.content is None else ValueView(vote.content),
+            )
+            for vote in suspension.endorsements
+        ),
+        expires_at=None if question.expires_at is None else to_utc(question.expires_at),
+        lineage=tuple(list_lineage_facts(execution)),
+        label=f"{_capitalize(escape_text(speaker))} says{'' if is_verified else ' (unverified)'}",
+        words=_cut_words(question),
+        message=ValueView(question.message),
+        form=None if question.form is None else ValueView(question.form),
+        changes=find_changes(_map_arguments(first), _map_arguments(question)),
+        risk_before=None if first.risk == question.risk else first.risk,
+        is_open=suspension.is_open and not execution.is_finished,
+        decision=build_outcome(execution, suspension),
+    )
+
+
+def format_host(name: str) -> str:
+    """Return the name of a program; quoted when it has characters that could pass for more than a name."""
+    is_plain = name.isascii() and all(part.isalnum() or part in " _-./:@()" for part in name)
+    return name if is_plain else format_value(name)
+
+
+def _build_heading(question: Question) -> str:
+    if question.asker:
+        return f"{_capitalize(escape_text(question.asker))} asks"
+    if len(question.rows) > 1:
+        return f"Run these {len(question.rows)} calls?"
+    return question.traits.heading
+
+
+def _build_title(question: Question) -> str:
+    if question.traits.is_about_calls and question.call_id is not None:
+        return f"Run {escape_text(question.tool_name or '')}?"
+    if question.rows:
+        names = sorted({escape_text(row.tool_name) for row in question.rows})
+        return f"Run {', '.join(names)} {len(question.rows)} times?"
+    return _build_heading(question)
+
+
+def _name_speaker(execution: ExecutionState, question: Question, call: Call | None) -> tuple[str, bool]:
+    """Return whose words the question has, and whether they are exactly those of the operator's own plan."""
+    tool_name = question.tool_name if question.call_id is not None else None
+    if question.asker:
+        return question.asker, False
+    if tool_name is not None and is_of_host(tool_name) and execution.host:
+        # Its hook says what it is about to do.
+        return execution.host, False
+    if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.traits.is_in_words:
+        return f"tool {tool_name!r}", False
+    is_own = (execution.is_operators or execution.saved_plan is not None) and question.addressee != "caller"
+    is_changed = execution.is_revised or bool(question.edits) or (call is not None and call.by_model)
+    if not is_own or is_changed:
+        return "the agent", False
+    takes_values = not question.traits.is_about_calls and call is not None and has_bindings(call.proposed)
+    return "the plan", not takes_values
+
+
+def _cut_words(question: Question) -> str:
+    limit = ASKER_CHARS if question.asker else AGENT_CHARS
+    words = escape_text(question.message[: limit + 1])
+    if measure_text(words) <= limit and len(question.message) <= limit:
+        return words
+    note = f"... [{len(question.message)} characters]"
+    return cut_text(words, limit - len(note)) + note
+
+
+def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator[str]:
+    """Yield what planwarden found, one sentence each."""
+    yield from map(escape_text, question.found)
+    if (rule := question.rule) is not None:
+        matched = f"; here {', '.join(map(escape_text, rule.matched))}" if rule.matched else ""
+        yield f"Rule {rule.number} applies: {escape_text(rule.words)}{matched}."
+    for edit in question.edits:
+        editor = describe_editor(edit)
+        # A person's name stays as it is.
+        start = _capitalize(editor) if editor.startswith("the ") else editor
+        yield f"{start} edited after it was asked: {', '.join(map(_name_edited, edit.arguments))}."
+    if question.revision > 1 and not question.found and not question.edits:
+        yield f"This is revision {question.revision}: something changed since it was first asked."
+    if question.undecidable:
+        yield f"It cannot be approved here, only rejected: {escape_text(question.undecidable)}"
+    if escaped := sum(map(count_hidden_in, _list_foreign_values(question, steps))):
+        yield f"Control or invisible characters escaped: {escaped}."
+
+
+def _list_foreign_values(question: Question, steps: Iterable[PlannedStep]) -> Iterator[JsonValue]:
+    """Yield all that is shown from outside; the words once, although they may be an argument too."""
+    repeated = _find_repeated_argument(question)
+    yield question.message
+    yield {name: value for name, value in (question.arguments or {}).items() if name != repeated}
+    yield from (call.arguments for call in (*question.covers, *question.releases))
+    for step in steps:
+        yield {key: value.value for key, value in step.facts}
+        yield from (call.values for call in step.calls)
+
+
+def _find_repeated_argument(question: Question) -> str | None:
+    arguments = question.arguments or {} if question.call_id is not None else {}
+    return next((name for name, value in arguments.items() if value == question.message), None)
+
+
+def _name_edited(path: str) -> str:
+    """Return the name of an edited argument; that of a row, written `ROW/NAME`, with the number of the row."""
+    place, _, argument = path.partition("/")
+    if argument and place.isascii() and place.isdecimal():
+        return f"{format_argument_name(argument, None)} of row {int(place) + 1}"
+    return format_argument_name(path, None)
+
+
+def _map_arguments(question: Question) -> dict[str, JsonValue]:
+    """Return the arguments that somebody may edit; those of rows with the place of each."""
+    if not question.rows:
+        return question.arguments or {}
+    rows = enumerate(question.rows, 1)
+    return {f"row {number}: {name}": value for number, row in rows for name, value in row.arguments.items()}
+
+
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,278 @@
+"""The calls of a card: which tools they are of, and every argument with its exact value and where it comes from."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
+from planwarden.agent.core.question import Question
+from planwarden.agent.core.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
+from planwarden.agent.core.tool import RemoteCall, is_of_host
+from planwarden.agent.ports.toolbox import Definitions
+from planwarden.server.views.decisions import describe_editor
+from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.fields import find_title
+from planwarden.server.views.status_words import WORDS, Tone
+from planwarden.server.views.value_view import ValueView
+
+CLAIM_CHARS = 200
+"""Longest quotation of what a tool's source says of it."""
+_SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
+"""Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
+_OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
+
+
+class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a tool."""
+
+    name: str
+    """Not for display."""
+    label: str
+    source: str
+    """Where it comes from, in words."""
+    claim: str = ""
+    """How the tool's source describes it, with who says so, quoted; empty for tools of planwarden."""
+    titles: Mapping[str, str] = MappingProxyType({})
+    """What its schema calls its arguments, by their names; not for display."""
+
+
+class Argument(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument of a call."""
+
+    name: str
+    """Not for display."""
+    value: ValueView
+    schema_title: str = ""
+    """What the tool's schema calls it, unverified and not for display; empty if it says nothing else."""
+    origins: tuple[str, ...] = ()
+    """Where the value came from, as far as the log proves it."""
+    is_edited: bool = False
+    """Somebody edited it, as its origin says."""
+    is_form: bool = False
+    """It is the form to fill in."""
+
+    @property
+    def label(self) -> str:
+        return escape_text(self.name) or '""'
+
+    @property
+    def title(self) -> str:
+        return escape_text(self.schema_title)
+
+
+class CardCall(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One call that a decision releases."""
+
+    tool: ToolNote
+    arguments: tuple[Argument, ...]
+    place: str = ""
+    """Its step or its row, such as `step b`; empty for the call that the question is about."""
+    end: str = ""
+    """For a row: what became of it, in words; empty while the question is open."""
+    tone: Tone = "busy"
+
+    @cached_property
+    def by_label(self) -> dict[str, Argument]:
+        return {argument.label: argument for argument in self.arguments}
+
+    @property
+    def values(self) -> dict[str, JsonValue]:
+        """The arguments as they would run; not for display."""
+        return {argument.name: argument.value.value for argument in self.arguments}
+
+    def edit(self, values: Mapping[str, JsonValue]) -> "CardCall":
+        """Return the call with these arguments."""
+        return replace(self, arguments=tuple(Argument(name=name, value=ValueView(v)) for name, v in values.items()))
+
+
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a plan under review, without the words of its writer."""
+
+    heading: str
+    """Its place and its id."""
+    calls: tuple[CardCall, ...]
+    """Arguments may hold bindings."""
+    facts: tuple[tuple[str, ValueView], ...]
+    """What the calls do not show, by the keys of a plan, without what is usual."""
+
+
+def find_call(execution: ExecutionState, call_id: str) -> Call | None:
+    """Return the call with that id; None if there is none."""
+    try:
+        return execution.call(call_id)
+    except IllegalTransition:
+        return None
+
+
+class ToolNotes:
+    """What is known of each tool, looked up once."""
+
+    def __init__(self, tools: Definitions | None) -> None:
+        """Without `tools` it knows no more than names."""
+        self._tools = tools
+        self._notes: dict[str, ToolNote] = {}
+
+    def get(self, name: str) -> ToolNote:
+        """Return what is known of the tool with that name, whether it is registered or not."""
+        if name not in self._notes:
+            self._notes[name] = self._build(name)
+        return self._notes[name]
+
+    def _build(self, name: str) -> ToolNote:
+        definition = None if self._tools is None else self._tools.get(name)
+        source = "the host's own tool" if is_of_host(name) else "no longer registered"
+        if definition is None:
+            return ToolNote(name=name, label=escape_text(name), source=source)
+        properties = definition.input_schema.get("properties")
+        entries = properties.items() if isinstance(properties, dict) else ()
+        return ToolNote(
+            name=name,
+            label=escape_text(name),
+            source=source if is_of_host(name) else _describe_source(definition.source),
+            claim=_quote_claim(definition.source, " ".join(definition.description.split())),
+            titles={key: find_title(key, entry) for key, entry in entries if isinstance(entry, dict)},
+        )
+
+
+def note_remote(remote: RemoteCall, asker: str) -> ToolNote:
+    """Return what is known of a tool of the agent that asks."""
+    return ToolNote(name=remote.tool_name, label=escape_text(remote.tool_name), source=asker)
+
+
+def _describe_source(source: str) -> str:
+    return {"builtin": "built into planwarden", "python": "Python tool"}.get(source) or f"server {format_value(source)}"
+
+
+def _quote_claim(source: str, description: str) -> str:
+    if source == "builtin" or not description:
+        return ""
+    claimant = "Its author" if source == "python" else f"Server {format_value(source)}"
+    is_long = len(description) > CLAIM_CHARS
+    quotation = f"{description[: CLAIM_CHARS - 3]}..." if is_long else description
+    return f"{claimant} says of it: {format_value(quotation, None)}"
+
+
+def build_own_call(
+    execution: ExecutionState, question: Question, call: Call | None, notes: ToolNotes
+) -> CardCall | None:
+    """Return the call that the question is about; None if it is not about a call."""
+    if question.call_id is None or question.tool_name is None:
+        return None
+    editors = {name: describe_editor(edit) for edit in question.edits for name in edit.arguments}
+    tool, arguments = notes.get(question.tool_name), question.arguments or {}
+    return build_call(tool, arguments, call=call, editors=editors, form=question.form, earlier=execution.earlier)
+
+
+def list_rows(execution: ExecutionState, suspension: SuspensionState, notes: ToolNotes) -> Iterator[CardCall]:
+    """Yield the rows of the one question about many calls, with what became of each."""
+    question = suspension.question
+    state = execution.steps.get(question.step_id or "")
+    is_over = execution.is_finished or (state is not None and state.status in STEP_TERMINAL)
+    editors: dict[str, dict[str, str]] = {}
+    for edit in question.edits:
+        for path in edit.arguments:
+            place, _, name = path.partition("/")
+            editors.setdefault(place, {})[name] = describe_editor(edit)
+    for place, row in enumerate(question.rows):
+        call = find_call(execution, row.call_id)
+        end, tone = ("", "busy") if suspension.is_open else _describe_end(call, is_over=is_over)
+        yield build_call(
+            notes.get(row.tool_name),
+            row.arguments,
+            place=f"row {place + 1}",
+            call=call,
+            editors=editors.get(str(place), {}),
+            end=end,
+            tone=tone,
+        )
+
+
+def _describe_end(call: Call | None, *, is_over: bool) -> tuple[str, Tone]:
+    if call is None or (is_over and call.status in ("proposed", "decided", "suspended")):
+        return "did not run", "bad"
+    words = WORDS["row"][call.status]
+    return words.word, words.tone
+
+
+def build_call(
+    tool: ToolNote,
+    arguments: Mapping[str, JsonValue],
+    *,
+    place: str = "",
+    call: Call | None = None,
+    editors: Mapping[str, str] = MappingProxyType({}),
+    form: JsonValue = None,
+    earlier: Mapping[Reference, EarlierResult] = MappingProxyType({}),
+    end: str = "",
+    tone: Tone = "busy",
+) -> CardCall:
+    """Return a call; `editors` says who edited which argument, and `form` is the form to fill in."""
+    return CardCall(
+        tool=tool,
+        place=place,
+        arguments=tuple(
+            Argument(
+                name=name,
+                value=ValueView(value),
+                schema_title=tool.titles.get(name, ""),
+                origins=(f"edited by {editors[name]}",) if name in editors else _list_origins(name, call, earlier),
+                is_edited=name in editors,
+                is_form=form is not None and value == form,
+            )
+            for name, value in arguments.items()
+        ),
+        end=end,
+        tone=tone,
+    )
+
+
+def _list_origins(name: str, call: Call | None, earlier: Mapping[Reference, EarlierResult]) -> tuple[str, ...]:
+    if call is None:
+        return ()
+    if name not in call.proposed:
+        return ("the tool's default",)
+    references = find_references(call.proposed[name])
+    origins = [_describe_origin(reference, earlier.get(reference)) for reference in references]
+    if origins:
+        return tuple(dict.fromkeys(origins))
+    if is_of_host(call.tool_name):
+        return ("from the host",)
+    return ("written by the model" if call.by_model else "from the plan",)
+
+
+def _describe_origin(reference: Reference, earlier: EarlierResult | None) -> str:
+    pointer = f" at {escape_text(reference.pointer)}" if reference.pointer else ""
+    if earlier is None and reference.step_id in _OWN_VALUES:
+        return f"{_OWN_VALUES[reference.step_id]}{pointer}"
+    parsed = ", read as JSON" if reference.parse else ""
+    execution = "" if earlier is None else f" in the earlier execution {escape_text(earlier.execution_id)}"
+    return f"from the result of {escape_text(reference.step_id)}{pointer}{execution}{parsed}"
+
+
+def list_planned_steps(plan: dict[str, JsonValue] | None, notes: ToolNotes) -> Iterator[PlannedStep]:
+    """Yield the steps of a plan under review, in plan order."""
+    listed = (plan or {}).get("todoList")
+    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+    yield from (_build_planned_step(step, number, len(steps), notes) for number, step in enumerate(steps, 1))
+
+
+def _build_planned_step(step: dict[str, JsonValue], number: int, count: int, notes: ToolNotes) -> PlannedStep:
+    written = step.get("toolCalls")
+    calls = tuple(
+        build_call(notes.get(str(call.get("toolName"))), arguments)
+        for call in (written if isinstance(written, list) else [])
+        if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
+    )
+    elsewhere = (*_SAID_OF_A_STEP, "toolCalls", *(["requiredTools"] if calls else []))
+    return PlannedStep(
+        heading=f"Step {number} of {count}: {escape_text(str(step.get('id')))}",
+        calls=calls,
+        facts=tuple(
+            (key, ValueView(value)) for key, value in step.items() if key not in elsewhere and value not in ([], "tool")
+        ),
+    )
