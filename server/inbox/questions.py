@@ -44,10 +44,10 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     Raises:
         UnknownSuspension: no question to a person has this id.
     """
-    row = await service.engine.store.find_suspension(suspension_id)
+    row = await service.store.find_suspension(suspension_id)
     if row is None or row.addressee != "human":
         raise UnknownSuspension(_UNKNOWN)
-    execution = await service.engine.find(row.execution_id)
+    execution = await service.find(row.execution_id)
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None:
         raise UnknownSuspension(_UNKNOWN)
@@ -57,17 +57,17 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
     """Open questions to people, the most dangerous first, then the oldest. Raises `InvalidArguments` as `waiting`."""
-    return await _find_page(service, await service.engine.store.waiting(limit=PAGE_SIZE, cursor=cursor))
+    return await _find_page(service, await service.store.waiting(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
     """Closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
-    return await _find_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
+    return await _find_page(service, await service.store.decided(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
     """The id of an open question other than this one, and the number of all others."""
-    page = await service.engine.store.waiting(limit=2)
+    page = await service.store.waiting(limit=2)
     others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
     counts_itself = record.suspension.is_open and record.row.addressee == "human"
     return (others[0] if others else None), page.total - counts_itself
@@ -83,7 +83,7 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
     for row in page.rows:
         # One damaged execution must not hide the questions of the others.
         try:
-            execution = await service.engine.find(row.execution_id)
+            execution = await service.find(row.execution_id)
         except StoreError:
             continue
         suspension = execution.suspensions.get(row.suspension_id)
@@ -95,9 +95,9 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
 async def _build_view(service: Service, execution: ExecutionState, suspension: SuspensionState) -> QuestionView:
     first = None
     if suspension.question.revision > 1:
-        log = await service.engine.store.read(execution.execution_id)
+        log = await service.store.read(execution.execution_id)
         first = read_first_revision(log, suspension.question.suspension_id)
-    return build_question_view(execution, suspension, service.engine.tools, service.engine.store.clock.now(), first)
+    return build_question_view(execution, suspension, service.tools, service.store.clock.now(), first)
 
 
 def build_question_token(record: QuestionRecord) -> str:

@@ -101,7 +101,7 @@ async def serve_http(
             answering_hooks(settings, warden.service),
         ):
             names = AllowedNames.from_settings(settings.http, host, taken)
-            store = warden.service.engine.store
+            store = warden.service.store
             key = await find_request_state_key(settings, find_secrets(settings, store))
             server = build_server(
                 _build_service_opener(warden),
@@ -161,7 +161,7 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
     Raises:
         UsageError: they must have a token, and nobody can have one.
     """
-    settings, store = warden.settings.http, warden.service.engine.store
+    settings, store = warden.settings.http, warden.service.store
     if not isinstance(store, HasTokens):
         raise StoreError("this store keeps no tokens, so it cannot be served over HTTP")
     rows = await store.tokens.all()
@@ -219,7 +219,7 @@ def _build_service_opener(warden: Warden) -> ServiceOpener:
 @asynccontextmanager
 async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
     """Lets `planwarden inbox` find the inbox at `url` until the block ends."""
-    store, owner = service.engine.store, service.engine.ids.new()
+    store, owner = service.store, service.ids.new()
     sessions = sessions_of(store)
     await sessions.open_inbox(owner, url, store.clock.now())
     service.inbox_url = url

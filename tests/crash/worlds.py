@@ -21,13 +21,14 @@ from planwarden.agent.ports.policy import OnceRule
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.new_execution import NewExecution, PreparedThread
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.storage.clock import ManualClock
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
 from tests.harness.team import FORM, PRINCIPAL, Acknowledged, Person, engine_on, start
-from tests.kit import confirm, governed, plan, tool_step, warden
+from tests.kit import confirm, find_engine, governed, plan, tool_step, warden
 from tests.support.fakes import UnreachableModel, WatchedStore, recording_tool
 
 Outcome = dict[str, JsonValue]
@@ -132,9 +133,8 @@ class Play(World):
     async def _create(self, engine: Engine) -> ExecutionState:
         if self.model is CallerModel:
             return await start(engine, *PLAN)
-        options = ev.Options(synthesize=True)
-        requester = Requester(PRINCIPAL)
-        return await engine.create(thread_id="t", requester=requester, goal="Book a seat", plan=None, options=options)
+        thread = PreparedThread("t", ev.Options(synthesize=True))
+        return await engine.create(NewExecution(thread=thread, requester=Requester(PRINCIPAL), goal="Book a seat"))
 
     async def finish(self, store: Store) -> Outcome:
         await self.live(store)
@@ -212,7 +212,7 @@ class Till(World):
     async def finish(self, store: Store) -> Outcome:
         ends = list[str]()
         async with warden(tools=self.tools(), store=store, settings=SETTINGS) as made:
-            engine = made.service.engine
+            engine = find_engine(made)
             # Nobody lets a spent budget be exceeded.
             person = Person(engine, self.clock, self.ledger, approves=False)
             for header in await store.executions(None, 10):
@@ -267,8 +267,8 @@ class Workshop(World):
             view = await made.get_execution(self.thread_id)
             if view.execution_id == self.failed_id:
                 view = await made.retry(self.thread_id, wait_seconds=0)
-            person = Person(made.service.engine, self.clock, self.ledger)
-            done = await person.drive(await made.service.engine.find(view.execution_id))
+            person = Person(find_engine(made), self.clock, self.ledger)
+            done = await person.drive(await made.service.find(view.execution_id))
         tools: list[JsonValue] = [*self.ledger.tools_run()]
         return {"status": done.status, "is retry": view.retry_of == self.failed_id, "tools": tools}
 

@@ -24,6 +24,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Changes, Header, Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.tools.base import Tool
@@ -185,8 +186,9 @@ class Team:
 
 async def start(engine: Engine, *steps: JsonValue, thread_id: str = "t", goal: str | None = None) -> ExecutionState:
     plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
+    thread = PreparedThread(thread_id, ev.Options())
     return await engine.create(
-        thread_id=thread_id, requester=Requester(PRINCIPAL), goal=goal, plan=plan, options=ev.Options()
+        NewExecution(thread=thread, requester=Requester(PRINCIPAL), goal=goal, parsed=ParsedPlan(plan))
     )
 
 

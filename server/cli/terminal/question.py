@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import is_of_host
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments, edit_json
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.rows import RowTable
 from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
-from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value
+from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value, shorten_id
 from planwarden.server.views.question_text import build_heading, build_label, build_voices, format_words, is_whole
 from planwarden.server.views.suspension import Suspension
 
@@ -50,7 +49,7 @@ def show(terminal: Terminal, suspension: Suspension, *, is_cut: bool = True, is_
         lines.append(TerminalLine(((f"Digest: {suspension.digest[:MIN_DIGEST_CHARS]}", "dim"),)))
     lines += [TerminalLine(((f"{voices.label}:", "bold"),)), TerminalLine(((voices.words, "dim"),), indent=1)]
     terminal.panel(
-        f"{build_heading(suspension)} {shorten(suspension.suspension_id)}",
+        f"{build_heading(suspension)} {shorten_id(suspension.suspension_id)}",
         lines,
         _RISK_STYLES.get(suspension.risk, "warn"),
     )

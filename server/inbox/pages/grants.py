@@ -105,7 +105,7 @@ async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
 
 def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
     names, call = record.suspension.question.arguments or {}, record.view.call
-    definition = request.service.engine.tools.get(record.suspension.question.tool_name or "")
+    definition = request.service.tools.get(record.suspension.question.tool_name or "")
     others = [escape_text(name) for name in list_properties(definition) if name not in names] if definition else []
     rows = [
         (f"fix.{derive_key(name)}", argument)

@@ -102,7 +102,7 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
     if verdict == "edit":
         return await render_question(request, record, filled=filled)
     tool_name = record.suspension.question.tool_name or ""
-    completed, faults = request.service.engine.tools.complete(tool_name, filled.values)
+    completed, faults = request.service.tools.complete(tool_name, filled.values)
     if faults:
         text = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}"
         return await render_question(request, record, Remark(text=text, tone="bad"), filled=filled, status=422)

@@ -95,12 +95,12 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
         tool = record.view.call.tool if record.view.call is not None else record.view.kind
         if not record.view.is_yes_or_no:
             raise BadForm("answer this question on its own page")
-        view = await record_decision(request, record, decision, digest, wait_s=0)
+        execution = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
         return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
-    still_open = next((found for found in view.suspensions if found.suspension_id == suspension_id), None)
-    if still_open is not None:
-        has_voted = any(vote.principal == request.session.principal for vote in still_open.endorsements)
+    after = execution.suspensions[record.row.suspension_id]
+    if after.is_open:
+        has_voted = any(vote.principal == request.session.principal for vote in after.endorsements)
         text = (
             "approved by you; other people must approve it too"
             if has_voted

@@ -23,6 +23,7 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
@@ -120,7 +121,7 @@ async def _run(data: st.DataObject, plan: JsonValue) -> tuple[ExecutionState, tu
         parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
         options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
         execution = await engine.create(
-            thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=parsed, options=options
+            NewExecution(thread=PreparedThread("t", options), requester=Requester(PRINCIPAL), parsed=ParsedPlan(parsed))
         )
         for _ in range(MAX_ROUNDS):
             with anyio.fail_after(60):
@@ -217,7 +218,9 @@ def test_any_plan_can_be_rehearsed_and_then_nothing_but_reads_has_run(
             parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
             options = ev.Options(max_iterations=2, rehearse=True, tool_mode=tool_mode)
             execution = await engine.create(
-                thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=parsed, options=options
+                NewExecution(
+                    thread=PreparedThread("t", options), requester=Requester(PRINCIPAL), parsed=ParsedPlan(parsed)
+                )
             )
             with anyio.fail_after(60):
                 while not (execution := await engine.wait(execution, 60)).is_finished:
