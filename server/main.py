@@ -7,9 +7,8 @@ imports make lives until the end, and what lives at the end the system frees at 
 import gc
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
-
-from planwarden.agent.common.imports import import_quickly
 
 _HOOK = ["guard", "hook"]
 _PROGRAM = "planwarden.server.cli.program"
@@ -17,7 +16,7 @@ _PROGRAM = "planwarden.server.cli.program"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command in a process that may be somebody else's, and returns its exit code."""
-    return import_quickly(_PROGRAM).run_program(argv, lambda: None)
+    return import_module(_PROGRAM).run_program(argv, lambda: None)
 
 
 def run() -> NoReturn:
@@ -26,11 +25,11 @@ def run() -> NoReturn:
     words = _put_home_last(sys.argv[1:])
     if words[:2] == _HOOK:
         # A host waits before each of its calls.
-        code = import_quickly("planwarden.server.guard.quick").answer_quickly(words[2:])
+        code = import_module("planwarden.server.guard.quick").answer_quickly(words[2:])
         if code is not None:
             sys.exit(code)
     try:
-        sys.exit(import_quickly(_PROGRAM).run_program(None, _keep_imported))
+        sys.exit(import_module(_PROGRAM).run_program(None, _keep_imported))
     finally:
         gc.freeze()
 

@@ -91,7 +91,7 @@ def by(
 
 
 async def decide(
-    warden: Warden,
+    place: Warden | Service,
     question: Execution | Suspension,
     decision: Decision = YES,
     authority: Authority | None = None,
@@ -102,33 +102,20 @@ async def decide(
     """Answer a question, or the one open question of an execution, as a person does."""
     if isinstance(question, Execution):
         [question] = question.suspensions
-    return await answer_as(
-        warden.service,
-        question.thread_id,
-        question.suspension_id,
-        decision,
-        authority or by(),
-        wait_seconds=wait_seconds,
-        principal=principal,
-    )
+    service = place if isinstance(place, Service) else place.service
+    ids, more = (question.thread_id, question.suspension_id), {"principal": principal, "wait_seconds": wait_seconds}
+    return await answer_as(service, *ids, decision, authority or by(), **more)
 
 
 async def answer_as(
-    service: Service,
-    thread_id: str,
-    suspension_id: str,
-    decision: Decision,
-    authority: Authority,
-    *,
-    principal: str | None,
-    wait_seconds: float = 60,
-    then: Callable[[], Awaitable[None]] | None = None,
+    service: Service, thread_id: str, suspension_id: str, decision: Decision, authority: Authority, **more: Any
 ) -> Execution:
     """Answer a question through any channel, and return what becomes of the execution."""
+    wait_s: float = more.pop("wait_seconds", 60)
     execution, is_accepted = await service.answer(
-        thread_id, suspension_id, decision, authority, principal=principal, then=then
+        thread_id, suspension_id, decision, authority, **{"principal": None, **more}
     )
-    view = service.build_view(await service.wait(execution, wait_seconds) if wait_seconds else execution)
+    view = service.build_view(await service.wait(execution, wait_s) if wait_s else execution)
     return view if is_accepted else ask_for_person(view, suspension_id)
 
 

@@ -10,12 +10,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_risks, update_covered_call
-from planwarden.agent.approval.questions import (
-    add_finding,
-    bind_question,
-    drop_edited_placeholders,
-    is_of_policy,
-)
+from planwarden.agent.approval.questions import add_finding, bind_question, drop_edited_placeholders, is_of_policy
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import EditRefused, InvalidArguments
 from planwarden.agent.common.struct import JsonValue

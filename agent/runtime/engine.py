@@ -46,7 +46,7 @@ from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.policy import PathsNeeded, Policy
 from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
+from planwarden.agent.ports.watchers import Commit, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
@@ -63,8 +63,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
 FAILING_S = 5.0
-"""Who waits for an execution is told that the storage refuses what becomes of it after so many seconds, not at once:
-the next attempt may succeed."""
+"""How long storing may fail before a caller that waits is told: the next attempt may succeed."""
 MAX_ADOPTED = 1_000
 """Executions of other processes that one takes over at a time, unless it is given another number."""
 
@@ -95,7 +94,7 @@ class Engine:
         continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
-        after commits. `plans` returns the saved plans that a model's plan, and a person's edit of one, can use.
+        after commits.
         """
         self._grace_s = GRACE_S if grace_s is None else grace_s
         self._outbox = outbox
@@ -137,6 +136,12 @@ class Engine:
             wake=self._wake,
             adoption=self._adoption,
         )
+        self.listen = self._notifier.listen
+        """Calls a listener with every commit from now on, until the returned function is called."""
+        self.may_run = self._adoption.may_run
+        """False when other processes of the store must continue the execution."""
+        self.tick = self._scheduler.tick
+        """One turn of the scheduler."""
         self._lost_store: StoreReplaced | None = None
         """Why the engine ended by itself."""
         self._is_closing = False
@@ -267,11 +272,7 @@ class Engine:
         return await self._create(state, created, accepted, start=replace(start, is_only=False))
 
     async def _create(
-        self,
-        new: ExecutionState,
-        *events: ev.Event,
-        start: StartRequest | None,
-        artifacts: tuple[Artifact, ...] = (),
+        self, new: ExecutionState, *events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()
     ) -> ExecutionState:
         run = self._run(new)
         await settle(run, Command(commands.create(*events, start=start, artifacts=artifacts)))
@@ -458,10 +459,6 @@ class Engine:
         await watch.wait()
         return await self.find(before.execution_id)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with every commit from now on, until the returned function is called."""
-        return self._notifier.listen(listener)
-
     async def refresh_grants(self) -> None:
         """Read which grants are open now; called at the start, by the scheduler, and after a grant changed."""
         self.grants.fill(await self.store.grants(only_open=True))
@@ -470,10 +467,6 @@ class Engine:
         """The end of the final answer while a model writes it in this process; the answer may still fail."""
         run = self._cache.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
-
-    def may_run(self, execution: ExecutionState) -> bool:
-        """False when other processes of the store must continue the execution."""
-        return self._adoption.may_run(execution)
 
     def forecast(self, execution: ExecutionState) -> tuple[CallForecast, ...]:
         """What can be said of the calls of the execution's plan before they run; see `forecast_calls`.
@@ -504,10 +497,6 @@ class Engine:
             }
             self._facts = (definitions, facts)
         return self._facts[1]
-
-    async def tick(self) -> None:
-        """One turn of the scheduler."""
-        await self._scheduler.tick()
 
     async def _wake(self, row: SuspensionRow) -> None:
         await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id, self.grants.policy))

@@ -5,19 +5,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planwarden.agent.common.imports import LazyModule
-from planwarden.agent.ports.model import Model
-from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
-from planwarden.server.settings.models import build_model
-from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.suspension import Program, name_program
 
+# Every command imports this, and most of them need little of it.
 if TYPE_CHECKING:
-    from planwarden.server.settings import catalogue
+    from planwarden.agent.ports.model import Model
+    from planwarden.server.plans import library
+    from planwarden.server.settings import catalogue, models, secrets
     from planwarden.tools.downstream.servers import DownstreamServers
     from planwarden.tools.registry import Registry
 else:
+    library = LazyModule("planwarden.server.plans.library")
     catalogue = LazyModule("planwarden.server.settings.catalogue")
+    models = LazyModule("planwarden.server.settings.models")
+    secrets = LazyModule("planwarden.server.settings.secrets")
 
 
 class HomeParts:
@@ -31,7 +33,7 @@ class HomeParts:
         settings: Settings,
         *,
         tools: Sequence[object] = (),
-        model: Model | None = None,
+        model: "Model | None" = None,
         program: Program = name_program,
     ) -> None:
         """`tools` join those of the settings, `model` replaces theirs, and `program` begins a person's command."""
@@ -57,18 +59,18 @@ class HomeParts:
         return catalogue.build_registry(self.settings, self._given_tools)
 
     @cached_property
-    def library(self) -> PlanLibrary:
+    def library(self) -> "library.PlanLibrary":
         """The saved plans."""
-        return build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
+        return library.build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
 
     @cached_property
-    def model(self) -> Model:
-        return self._given_model or build_model(self.settings.model, self.settings.environment)
+    def model(self) -> "Model":
+        return self._given_model or models.build_model(self.settings.model, self.settings.environment)
 
     async def open_servers(
         self, store: object, enter: "Callable[[DownstreamServers], Awaitable[DownstreamServers]]"
     ) -> None:
         """Open the downstream servers, with the secrets of the store, unless they are open."""
         if not self.downstream.is_open:
-            self.downstream.secrets = find_secrets(self.settings, store)
+            self.downstream.secrets = secrets.find_secrets(self.settings, store)
             await enter(self.downstream)

@@ -16,8 +16,8 @@ from planwarden.agent.core.state import new_execution
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import ParsedPlan
 from planwarden.server.api.granted_steps import CheckedPlan
-from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.threads import Threads
+from planwarden.server.plans.library import SavedPlans
 from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.tools.downstream.servers import DownstreamServers
 

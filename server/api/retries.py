@@ -22,8 +22,14 @@ from planwarden.agent.core.retry_reuse import keep_version, take_over
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread, StartOptions
-from planwarden.agent.runtime.retry import Retry, prepare_retry
+from planwarden.agent.runtime.new_execution import (
+    NewExecution,
+    ParsedPlan,
+    PreparedThread,
+    Retry,
+    StartOptions,
+    prepare_retry,
+)
 from planwarden.server.api.plan_checker import PlanChecker
 from planwarden.server.api.threads import Threads
 from planwarden.server.views.status_text import GOES_ON_FROM

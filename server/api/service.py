@@ -41,13 +41,12 @@ from planwarden.server.api.limits import (
 from planwarden.server.api.plan_checker import PlanChecker
 from planwarden.server.api.result_shapes import find_seen_shape, read_artifact
 from planwarden.server.api.retries import RetryStarter
-from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.starts import Create, add_plan, build_plan_request, build_request, start_once
 from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.threads import Threads
 from planwarden.server.auth.proof import assess_authority
 from planwarden.server.plans.folders import PlanCatalogue
-from planwarden.server.plans.library import PlanLibrary
+from planwarden.server.plans.library import PlanLibrary, SavedPlans
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
 from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step

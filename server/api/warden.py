@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,7 +16,6 @@ import anyio.to_thread
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.common.imports import import_quickly
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.question import Addressee
 from planwarden.agent.core.requester import LOCAL, Requester
@@ -125,7 +125,7 @@ class Warden:
 
     async def _open(self) -> Self:
         # On another thread, so that a server can answer while it opens.
-        runtime = await anyio.to_thread.run_sync(import_quickly, "planwarden.server.api.runtime")
+        runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
         opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
             self._parts,
             self._role,

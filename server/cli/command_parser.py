@@ -5,13 +5,13 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import msgspec
 
-from planwarden.agent.common.imports import import_quickly
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.output import USAGE
 
@@ -116,7 +116,7 @@ class CommandParser(Parser):
         source, self._source = self._source, ""
         if source:
             module, _, function = source.partition(":")
-            getattr(import_quickly(f"{_COMMANDS}.{module}"), function)(self)
+            getattr(import_module(f"{_COMMANDS}.{module}"), function)(self)
 
     @property
     def actions(self) -> Sequence[argparse.Action]:

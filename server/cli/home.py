@@ -19,23 +19,25 @@ from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
 from planwarden.server.api.home_parts import HomeParts
-from planwarden.server.api.observer import build_observer
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.views.facts import escape_text, shorten_id
 from planwarden.server.views.suspension import name_program
 from planwarden.storage.opening import open_at_once, open_store
-from planwarden.tools.builtin.human import ASKING_TOOLS
 
 if TYPE_CHECKING:
     import asyncio
 
+    from planwarden.server.api import observer as observers
     from planwarden.server.api import runtime
     from planwarden.server.api.runtime import Role
     from planwarden.server.api.service import Service
     from planwarden.storage.ports.complete import CompleteStore
     from planwarden.storage.sqlite import memory
+    from planwarden.tools.builtin import human
 else:
+    human = LazyModule("planwarden.tools.builtin.human")
+    observers = LazyModule("planwarden.server.api.observer")
     asyncio = LazyModule("asyncio")
     memory = LazyModule("planwarden.storage.sqlite.memory")
     runtime = LazyModule("planwarden.server.api.runtime")
@@ -135,7 +137,7 @@ class Home(HomeParts):
         if duties.has_servers:
             await self.open_servers(store, held.enter)
         if duties.has_engine:
-            observer = build_observer(self.settings.observation, self.settings.model)
+            observer = observers.build_observer(self.settings.observation, self.settings.model)
         async with runtime.open_runtime(self, role, store=store, observer=observer) as service:
             return await work(service)
 
@@ -207,8 +209,8 @@ class DefinitionsOnDemand(msgspec.Struct, frozen=True):
 
     def get(self, name: str) -> ToolDefinition | None:
         # Most questions come from these, and no other tool may have their names.
-        if name in ASKING_TOOLS and name not in self.home.settings.tools:
-            return ASKING_TOOLS[name].definition
+        if name in human.ASKING_TOOLS and name not in self.home.settings.tools:
+            return human.ASKING_TOOLS[name].definition
         return self.home.tools.get(name)
 
 

@@ -1,8 +1,8 @@
 """The command line as an argument parser: every command, and the module that has its arguments and runs it."""
 
 import argparse
+from importlib import import_module
 
-from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.command_parser import CommandParser, Parser, ShowVersion, add_options, add_server_options
 from planwarden.server.cli.output import EXIT_CODES
 
@@ -116,4 +116,4 @@ def build_parser(*, is_whole: bool = False) -> Parser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    return import_quickly("planwarden.server.cli.commands.serve").handle_serve(arguments)
+    return import_module("planwarden.server.cli.commands.serve").handle_serve(arguments)

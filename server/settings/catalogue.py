@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
-from planwarden.agent.common.imports import collector_at_rest
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings, find_home
@@ -138,8 +137,7 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
-        with collector_at_rest():
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except PlanwardenError:
         raise
     # The operator's file may raise anything; the message must name the file.

@@ -1,8 +1,7 @@
 """planwarden runs plans durably, proves every promised tool call, and stops for a person before what matters."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from planwarden.agent.common.imports import import_quickly
 
 if TYPE_CHECKING:
     from planwarden.agent.approval.answers import Decision
@@ -50,7 +49,7 @@ def __getattr__(name: str) -> object:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_quickly(f"{__name__}.{module}"), name)
+    value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 

@@ -18,7 +18,7 @@ from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.inputs import ODD_NUMBERS, PLANS, Mutator
-from tests.kit import answer_as
+from tests.kit import decide
 from tests.support.wardens import Ledger, plan, tool_step
 
 TABLES = ("events",) * 6 + ("executions",) * 3 + ("suspensions",) * 3 + ("audit", "audit", "artifacts", "grants")
@@ -175,15 +175,7 @@ async def open_rows(home: Path) -> AsyncGenerator[Rows]:
         for document in (*PLANS[:5], *PLANS[6:], plan(tool_step("big", "find", {"topic": "x" * 300_000}))):
             view = await warden.execute_plan(document, wait_seconds=2)
             for question in view.suspensions[:1] if document is PLANS[3] else ():
-                await answer_as(
-                    warden.service,
-                    view.thread_id,
-                    question.suspension_id,
-                    YES,
-                    TERMINAL,
-                    wait_seconds=2,
-                    principal=LOCAL,
-                )
+                await decide(warden, question, YES, TERMINAL, principal=LOCAL)
     template = home / "template.db"
     with closing(sqlite3.connect(home / DATABASE)) as source, closing(sqlite3.connect(template)) as copy:
         source.backup(copy)

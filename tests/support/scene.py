@@ -133,7 +133,7 @@ class InboxScene:
         row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         place = (row.thread_id, suspension_id)
-        await answer_as(self.warden.service, *place, decision, authority, wait_seconds=60, principal=None)
+        await answer_as(self.warden.service, *place, decision, authority)
         return row.execution_id
 
     async def ask_every_kind(self) -> dict[str, str]:

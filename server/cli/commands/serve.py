@@ -2,10 +2,10 @@
 
 import sys
 from argparse import ArgumentTypeError, Namespace
+from importlib import import_module
 
 import anyio
 
-from planwarden.agent.common.imports import import_quickly
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.worker import run_worker
@@ -68,7 +68,7 @@ def handle_serve(arguments: Namespace) -> int:
         text = "planwarden speaks MCP here and waits for a client. Try `planwarden demo`, or `planwarden --help`."
         print(text, file=sys.stderr)
     # Each transport is imported only when it serves: clients wait for the first answer.
-    import_quickly("planwarden.server.transports.stdio")
+    import_module("planwarden.server.transports.stdio")
     anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document, arguments.role)
     return DONE
 

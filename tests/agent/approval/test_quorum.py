@@ -208,7 +208,7 @@ async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_to
     async with Engine(store, tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
         decision = YES if kind == "approval" else NEVER
         recording = Service(recorder, ev.Options(), max_steps=0)
-        await recording.answer(*place, decision, by("local"), principal="local", wait_seconds=0)
+        await recording.answer(*place, decision, by("local"), principal="local")
     assert ledger.lines == lines
     changed = pay(ledger, risk, text="Pay twice." if change == "tool" else "Pay.")
     settings = {"policy": governed(facts={"changed": True}), "both": strict()}.get(change)

@@ -13,7 +13,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.auth.proof import OAUTH_CHANNEL
 from planwarden.tools.delegate.chain import CHAIN
-from tests.kit import Ledger, MemoryStore, Settings, answer_as, confirm, plan, requirement, start_as, tool_step, warden
+from tests.kit import Ledger, MemoryStore, Settings, confirm, decide, plan, requirement, start_as, tool_step, warden
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused
 from tests.support.fakes import WatchedStore
@@ -210,14 +210,7 @@ async def test_the_client_that_started_an_execution_cannot_vouch_for_its_person(
             w.service, plan(tool_step("a", "erase", {"ids": [1]})), Requester("ann", client_id=started_by)
         )
         authority = Authority(assurance="human", channel=channel, principal="ann", client_id=decided_by)
-        done = await answer_as(
-            w.service,
-            asked.thread_id,
-            asked.suspensions[0].suspension_id,
-            Decision(approved=True),
-            authority,
-            principal="ann",
-        )
+        done = await decide(w, asked, Decision(approved=True), authority, principal="ann")
         assert (done.status, ledger.lines) == (("completed", ["erase [1]"]) if counts else ("suspended", []))
 
 

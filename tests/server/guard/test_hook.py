@@ -275,7 +275,7 @@ class Hook:
         page = await self.service.list_suspensions(principal=None)
         [question] = [found for found in page.suspensions if found.suspension_id in json.dumps(said)]
         ids = (question.thread_id, question.suspension_id)
-        await answer_as(self.service, *ids, YES, by(), wait_seconds=60, principal=None)
+        await answer_as(self.service, *ids, YES, by())
 
 
 @asynccontextmanager

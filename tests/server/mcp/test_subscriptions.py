@@ -49,7 +49,7 @@ from planwarden.server.settings.tables import ToolSettings
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import answer_as, start_as
+from tests.kit import decide, start_as
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
@@ -149,15 +149,7 @@ async def found(tmp_path: Path) -> AsyncGenerator[Served]:
 async def approve_all(service: Service) -> None:
     """What a person does in the terminal, for everybody's questions."""
     for found in (await service.list_suspensions(principal=None)).suspensions:
-        await answer_as(
-            service,
-            found.thread_id,
-            found.suspension_id,
-            Decision(approved=True),
-            PERSON,
-            wait_seconds=60,
-            principal=None,
-        )
+        await decide(service, found, Decision(approved=True), PERSON)
 
 
 async def asked_by(found: Served, principal: str = "local") -> str:
@@ -268,9 +260,7 @@ async def answered(service: Service, clock: ManualClock, question: Suspension) -
 async def revised(service: Service, clock: ManualClock, question: Suspension) -> None:
     edited = Decision(approved=True, modified_args={"to": "bob"})
     claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-    await answer_as(
-        service, question.thread_id, question.suspension_id, edited, claimed, wait_seconds=0, principal="local"
-    )
+    await decide(service, question, edited, claimed, principal="local", wait_seconds=0)
 
 
 async def expired(service: Service, clock: ManualClock, question: Suspension) -> None:
