@@ -20,6 +20,7 @@ from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.tool import CallContext
+from planwarden.agent.ports.store import SuspensionRow
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.settings.configuration import Settings
@@ -92,31 +93,22 @@ def by(
 
 async def decide(
     place: Warden | Service,
-    question: Execution | Suspension,
+    question: Execution | Suspension | SuspensionRow | tuple[str, str],
     decision: Decision = YES,
     authority: Authority | None = None,
     *,
     principal: str | None = None,
     wait_seconds: float = 60,
+    then: Callable[[], Awaitable[None]] | None = None,
 ) -> Execution:
-    """Answer a question, or the one open question of an execution, as a person does."""
+    """Answer a question, by its thread and id or as the one open question of an execution, as a person does."""
     if isinstance(question, Execution):
         [question] = question.suspensions
-    service = place if isinstance(place, Service) else place.service
-    ids, more = (question.thread_id, question.suspension_id), {"principal": principal, "wait_seconds": wait_seconds}
-    return await answer_as(service, *ids, decision, authority or by(), **more)
-
-
-async def answer_as(
-    service: Service, thread_id: str, suspension_id: str, decision: Decision, authority: Authority, **more: Any
-) -> Execution:
-    """Answer a question through any channel, and return what becomes of the execution."""
-    wait_s: float = more.pop("wait_seconds", 60)
-    execution, is_accepted = await service.answer(
-        thread_id, suspension_id, decision, authority, **{"principal": None, **more}
-    )
-    view = service.build_view(await service.wait(execution, wait_s) if wait_s else execution)
-    return view if is_accepted else ask_for_person(view, suspension_id)
+    ids = question if isinstance(question, tuple) else (question.thread_id, question.suspension_id)
+    service = place.service if isinstance(place, Warden) else place
+    execution, is_accepted = await service.answer(*ids, decision, authority or by(), principal=principal, then=then)
+    view = service.build_view(await service.wait(execution, wait_seconds) if wait_seconds else execution)
+    return view if is_accepted else ask_for_person(view, ids[1])
 
 
 async def start_as(service: Service, document: JsonValue, requester: Requester, **options: Any) -> Execution:

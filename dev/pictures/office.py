@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 from pydantic import JsonValue
-from tests.kit import answer_as, start_as
+from tests.kit import decide, start_as
 from tests.support.scene import CLEAN_UP, DEPLOY, HOSTILE, LETTER, PAY, InboxScene, open_scene
 from tests.support.wardens import plan, tool_step
 
@@ -173,7 +173,5 @@ async def _answer(
     office: Office, run: planwarden.Execution, *, approved: bool = True, reason: str | None = None
 ) -> None:
     decision = Decision(approved=approved, reason=reason)
-    asked = await _ask_next(office, run)
-    await answer_as(
-        office.scene.warden.service, run.thread_id, asked, decision, ANN, wait_seconds=WAIT_S, principal=None
-    )
+    now = await office.scene.warden.get_execution(run.thread_id)
+    await decide(office.scene.warden, now.suspensions[0], decision, ANN)

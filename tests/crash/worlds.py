@@ -12,7 +12,6 @@ import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import CommitUnknown, ToolError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
@@ -21,13 +20,12 @@ from planwarden.agent.ports.policy import OnceRule
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.agent.runtime.new_execution import NewExecution, PreparedThread
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.storage.clock import ManualClock
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
-from tests.harness.team import FORM, PRINCIPAL, Acknowledged, Person, engine_on, start
+from tests.harness.team import FORM, Acknowledged, Person, begin, engine_on, start
 from tests.kit import confirm, find_engine, governed, plan, tool_step, warden
 from tests.support.fakes import UnreachableModel, WatchedStore, recording_tool
 
@@ -133,8 +131,7 @@ class Play(World):
     async def _create(self, engine: Engine) -> ExecutionState:
         if self.model is CallerModel:
             return await start(engine, *PLAN)
-        thread = PreparedThread("t", ev.Options(synthesize=True))
-        return await engine.create(NewExecution(thread=thread, requester=Requester(PRINCIPAL), goal="Book a seat"))
+        return await engine.create(begin(None, ev.Options(synthesize=True), goal="Book a seat"))
 
     async def finish(self, store: Store) -> Outcome:
         await self.live(store)

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import Plan
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.question import Question
 from planwarden.agent.core.requester import Requester
@@ -186,10 +187,12 @@ class Team:
 
 async def start(engine: Engine, *steps: JsonValue, thread_id: str = "t", goal: str | None = None) -> ExecutionState:
     plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
-    thread = PreparedThread(thread_id, ev.Options())
-    return await engine.create(
-        NewExecution(thread=thread, requester=Requester(PRINCIPAL), goal=goal, parsed=ParsedPlan(plan))
-    )
+    return await engine.create(begin(plan, ev.Options(), thread_id, goal))
+
+
+def begin(plan: Plan | None, options: ev.Options, thread_id: str = "t", goal: str | None = None) -> NewExecution:
+    thread, parsed = PreparedThread(thread_id, options), None if plan is None else ParsedPlan(plan)
+    return NewExecution(thread=thread, requester=Requester(PRINCIPAL), goal=goal, parsed=parsed)
 
 
 async def find_question(engine: Engine, execution: ExecutionState) -> Question:

@@ -18,7 +18,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from tests.kit import Ledger, answer_as, plan, tool_step, warden
+from tests.kit import Ledger, decide, plan, tool_step, warden
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
 
@@ -133,7 +133,7 @@ class InboxScene:
         row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         place = (row.thread_id, suspension_id)
-        await answer_as(self.warden.service, *place, decision, authority)
+        await decide(self.warden.service, place, decision, authority)
         return row.execution_id
 
     async def ask_every_kind(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.codec import decode_events
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
-from tests.kit import Authority, Suspension, answer_as, open_inbox, plan, requirement, start_as, tool_step
+from tests.kit import Authority, Suspension, open_inbox, plan, requirement, start_as, tool_step
 from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
@@ -187,7 +187,8 @@ async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(
             [theirs] = (await agent.list_suspensions()).suspensions
             claim = Authority(assurance="claimed", channel="mcp", principal="local")
             edit = planwarden.Decision(approved=True, modified_args={"action": "Pay everybody"})
-            await answer_as(agent.service, theirs.thread_id, theirs.suspension_id, edit, claim, principal="local")
+            place = (theirs.thread_id, theirs.suspension_id)
+            await agent.service.answer(*place, edit, claim, principal="local")
         again = await decide(warden, execution, yes=True)
         [question] = again.suspensions
         assert "changed there after you approved it, so nothing was sent" in question.found[0] and bob.erased == ""

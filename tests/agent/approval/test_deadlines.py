@@ -20,7 +20,6 @@ from tests.kit import (
     ManualClock,
     MemoryStore,
     Settings,
-    answer_as,
     by,
     decide,
     governed,
@@ -189,7 +188,7 @@ class Asked:
         return [(event.number, event.kind) for event in events if isinstance(event, ev.SuspensionReminded)]
 
     async def approve(self) -> planwarden.Execution:
-        return await answer_as(self.warden.service, self.thread_id, self.suspension_id, YES, by(), principal="local")
+        return await decide(self.warden, (self.thread_id, self.suspension_id), YES, by(), principal="local")
 
 
 @requirement("alarm:once")

@@ -23,7 +23,6 @@ from tests.kit import (
     Ledger,
     MemoryStore,
     Settings,
-    answer_as,
     by,
     decide,
     governed,
@@ -109,14 +108,14 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
         asked = await w.execute_plan(WIPE)
         [question] = asked.suspensions
         place = (asked.thread_id, question.suspension_id)
-        await answer_as(w.service, *place, YES, by("bob"), principal="local")
+        await decide(w.service, place, YES, by("bob"), principal="local")
         edit = planwarden.Decision(approved=True, modified_args={"target": "older"})
-        edited = await answer_as(w.service, *place, edit, by("carol"), principal="local")
+        edited = await decide(w.service, place, edit, by("carol"), principal="local")
         [now] = edited.suspensions
         assert [vote.principal for vote in now.endorsements] == ["carol"] and now.revision == 2
         with pytest.raises(StaleRevision):
-            await answer_as(w.service, *place, YES, by("dan", digest=question.digest), principal="local")
-        rejected = await answer_as(w.service, *place, NO, by("dan", digest=now.digest), principal="local")
+            await decide(w.service, place, YES, by("dan", digest=question.digest), principal="local")
+        rejected = await decide(w.service, place, NO, by("dan", digest=now.digest), principal="local")
     assert rejected.status == "rejected" and ledger.lines == []
 
 
@@ -131,7 +130,7 @@ async def test_what_comes_with_an_answer_waits_for_the_decision_and_precedes_wha
         asked = await w.execute_plan(WIPE)
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
         for who, lines in (("bob", []), ("carol", ["allowed", "wipe old"])):
-            await answer_as(w.service, *place, YES, by(who), principal="local", then=allow)
+            await decide(w.service, place, YES, by(who), principal="local", then=allow)
             assert ledger.lines == lines
 
 

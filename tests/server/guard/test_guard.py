@@ -32,7 +32,7 @@ from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.question_text import build_voices
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.guarded.hosts import OWN_TOOLS
-from tests.kit import ManualClock, MemoryStore, answer_as, requirement, start_as
+from tests.kit import ManualClock, MemoryStore, decide, requirement, start_as
 
 pytestmark = pytest.mark.anyio
 
@@ -74,14 +74,11 @@ class Guarded:
         assert verdict.suspension_id is not None
         row = await self.service.store.find_suspension(verdict.suspension_id)
         assert row is not None
-        return await answer_as(
+        return await decide(
             self.service,
-            row.thread_id,
-            verdict.suspension_id,
+            row,
             Decision(approved=approved, **decision),  # pyright: ignore[reportArgumentType]  # fields by name
             Authority(assurance=assurance, channel="inbox", principal=by),
-            wait_seconds=60,
-            principal=None,
         )
 
 
