@@ -100,6 +100,8 @@ class PlanChecker:
 
         `name` and `version` are those of the plan, if it is a saved one.
         """
+        # Another process may have made a grant, and an engine that does not run reads none by itself.
+        await self._engine.refresh_grants()
         checked = await self.check(plan, thread_id=None, principal=principal)
         parsed = checked.plan
         required = (parsed.inputs or {}).get("required")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from planwarden.server.api.limits import MAX_PAGE
+from planwarden.server.api.service import Service
 from planwarden.server.api.tool_search import search_tools
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import Home
@@ -37,6 +38,7 @@ def add_tools(parser: CommandParser) -> None:
 def handle_tools(arguments: Namespace) -> int:
     query = " ".join(arguments.query) or None
     home = Home.from_arguments(arguments)
+    home.check()
     servers = list_servers(home)
     page = search_tools(home.tools, query, limit=arguments.limit or MAX_PAGE, cursor=arguments.cursor)
     named = home.tools.get(query or "")
@@ -55,9 +57,12 @@ def handle_tools(arguments: Namespace) -> int:
 
 def list_servers(home: Home) -> tuple[ServerHealth, ...]:
     """Starts the servers whose tools were never listed, and returns the health of every downstream server."""
-    if home.downstream.never_listed_servers:
-        home.run(lambda service: service.wait_for_catalogue(), "checker")
-    return home.downstream.health()
+
+    async def work(service: Service) -> tuple[ServerHealth, ...]:
+        await service.wait_for_catalogue()
+        return home.downstream.health()
+
+    return home.run(work, "checker") if home.downstream.never_listed_servers else home.downstream.health()
 
 
 def draw_tools(terminal: Terminal, page: ToolPage) -> None:
