@@ -80,9 +80,7 @@ class Rows:
                 for thread, artifact in artifacts:
                     reads.append(lambda t=thread, a=artifact: service.read_artifact(t, a, principal=LOCAL))
                 for thread, found in suspensions:
-                    reads.append(
-                        lambda t=thread, s=found: service.answer(t, s, NO, TERMINAL, wait_seconds=0, principal=LOCAL)
-                    )
+                    reads.append(lambda t=thread, s=found: service.answer(t, s, NO, TERMINAL, principal=LOCAL))
                 return [await _attempt(read) for read in reads]
         except PlanwardenError as error:
             return [check_error(error.code, error.message)]
