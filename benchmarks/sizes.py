@@ -141,7 +141,7 @@ async def _time_finished(home: Path, count: int) -> dict[str, float]:
         async with _warden(home):
             opening.append(time.perf_counter() - began)
     async with _warden(home) as opened:
-        store = opened.service.engine.store
+        store = opened.service.store
 
         async def resume() -> None:
             await resume_one(opened, *next(waiting))

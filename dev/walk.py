@@ -141,10 +141,10 @@ async def approve_in_inbox(taken: Walk, warden: planwarden.Warden, home: Path, s
         "the page shows: " + sentence(changed.words, "You changed 1 argument"),
     )
     done = await browser.submit(changed.form("/decision"), press="approve")
-    row = await warden.service.engine.store.find_suspension(suspension_id)
+    row = await warden.service.store.find_suspension(suspension_id)
     assert row is not None
-    execution = await warden.service.engine.find(row.execution_id)
-    await warden.service.engine.wait(execution, 20)
+    execution = await warden.service.find(row.execution_id)
+    await warden.service.wait(execution, 20)
     taken.note("… looks at the difference, and approves", f"page {done.status}; the ledger says `{taken.ledger[-1]}`")
     again = await browser.submit(changed.form("/decision"), press="approve")
     taken.note("… and presses it again", f"page {again.status}")

@@ -18,9 +18,14 @@ from planwarden import Decision, Execution, Step, Warden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.tool import CallContext
+from planwarden.agent.ports.store import SuspensionRow
+from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.service import Service
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.views.execution import ask_for_person
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
@@ -31,6 +36,7 @@ from tests.support.wardens import (
     PausingTool,
     calls,
     confirm,
+    find_engine,
     model_step,
     plan,
     says,
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["NOWHERE", "Authority", "Browser", "Cli", "Client", "Decision", "Execution", "Ledger", "ManualClock"]
 __all__ += ["MemoryStore", "OperatorPolicy", "PausingTool", "Settings", "Suspension", "Warden", "calls", "confirm"]
 __all__ += ["inbox", "make_home", "model_step", "ok", "open_desk", "open_inbox", "plan", "refused", "requirement"]
-__all__ += ["says", "served", "statuses", "tool_step", "warden"]
+__all__ += ["find_engine", "says", "served", "statuses", "tool_step", "warden"]
 
 _BORDERS = {
     "mcp": ("Client",),
@@ -86,25 +92,29 @@ def by(
 
 
 async def decide(
-    warden: Warden,
-    question: Execution | Suspension,
+    place: Warden | Service,
+    question: Execution | Suspension | SuspensionRow | tuple[str, str],
     decision: Decision = YES,
     authority: Authority | None = None,
     *,
     principal: str | None = None,
     wait_seconds: float = 60,
+    then: Callable[[], Awaitable[None]] | None = None,
 ) -> Execution:
-    """Answer a question, or the one open question of an execution, as a person does."""
+    """Answer a question, by its thread and id or as the one open question of an execution, as a person does."""
     if isinstance(question, Execution):
         [question] = question.suspensions
-    return await warden.service.answer(
-        question.thread_id,
-        question.suspension_id,
-        decision,
-        authority or by(),
-        wait_seconds=wait_seconds,
-        principal=principal,
-    )
+    ids = question if isinstance(question, tuple) else (question.thread_id, question.suspension_id)
+    service = place.service if isinstance(place, Warden) else place
+    execution, is_accepted = await service.answer(*ids, decision, authority or by(), principal=principal, then=then)
+    view = service.build_view(await service.wait(execution, wait_seconds) if wait_seconds else execution)
+    return view if is_accepted else ask_for_person(view, ids[1])
+
+
+async def start_as(service: Service, document: JsonValue, requester: Requester, **options: Any) -> Execution:
+    """Run a plan for somebody, and return what becomes of it."""
+    execution = await service.execute_plan(document, StartOptions(requester=requester, **options))
+    return service.build_view(await service.wait(execution, 60))
 
 
 @planwarden.tool(risk="read", effect="read")

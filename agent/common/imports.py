@@ -1,4 +1,4 @@
-"""Imports at the border to a package that loads slowly."""
+"""A border to a package that loads slowly."""
 
 from importlib import import_module
 from typing import Any

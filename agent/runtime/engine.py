@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec.structs import replace
 
@@ -32,15 +31,13 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.ids import RandomIds
-from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult
+from planwarden.agent.core.bindings import EarlierNeeded
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import Plan, ToolFacts
+from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.plan_parsing import ParsingNeeded
 from planwarden.agent.core.plan_words import MAX_STEPS
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
@@ -49,15 +46,15 @@ from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.policy import PathsNeeded, Policy
 from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
+from planwarden.agent.ports.watchers import Commit, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.lookups import LookedUp, LookupReader, Needed
+from planwarden.agent.runtime.new_execution import NewExecution
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.retry import Retry
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
@@ -66,8 +63,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
 FAILING_S = 5.0
-"""Who waits for an execution is told that the storage refuses what becomes of it after so many seconds, not at once:
-the next attempt may succeed."""
+"""How long storing may fail before a caller that waits is told: the next attempt may succeed."""
 MAX_ADOPTED = 1_000
 """Executions of other processes that one takes over at a time, unless it is given another number."""
 
@@ -98,7 +94,7 @@ class Engine:
         continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
-        after commits. `plans` returns the saved plans that a model's plan, and a person's edit of one, can use.
+        after commits.
         """
         self._grace_s = GRACE_S if grace_s is None else grace_s
         self._outbox = outbox
@@ -140,6 +136,12 @@ class Engine:
             wake=self._wake,
             adoption=self._adoption,
         )
+        self.listen = self._notifier.listen
+        """Calls a listener with every commit from now on, until the returned function is called."""
+        self.may_run = self._adoption.may_run
+        """False when other processes of the store must continue the execution."""
+        self.tick = self._scheduler.tick
+        """One turn of the scheduler."""
         self._lost_store: StoreReplaced | None = None
         """Why the engine ended by itself."""
         self._is_closing = False
@@ -221,76 +223,56 @@ class Engine:
             task_status.started(jobs)
             await anyio.sleep_forever()
 
-    async def create(
-        self,
-        *,
-        thread_id: str,
-        requester: Requester,
-        goal: str | None,
-        plan: Plan | None = None,
-        warnings: tuple[str, ...] = (),
-        earlier: tuple[EarlierResult, ...] = (),
-        inputs: dict[str, JsonValue] | None = None,
-        options: ev.Options,
-        plan_only: bool = False,
-        context: str | None = None,
-        effects: tuple[ev.ThreadEffect, ...] = (),
-        saved_plan: ev.PlanVersion | None = None,
-        start: StartRequest | None = None,
-        retry: Retry | None = None,
-    ) -> ExecutionState:
+    async def create(self, new: NewExecution) -> ExecutionState:
         """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
-
-        `warnings`, `earlier` and `inputs` are about the plan, as `parse_plan`, `list_earlier_results` and `fill_inputs`
-        return them. `effects` are those of the thread so far. `retry` is what it goes on from.
 
         Raises:
             KeyUsed: the principal has used the key before.
-            ThreadMovedOn: the thread is not as `start` says.
+            ThreadMovedOn: the thread is not as `new.start` says.
             ThreadBusy: the thread has an unfinished execution.
             StoreError: nothing was stored.
         """
+        thread, requester, start, retry = new.thread, new.requester, new.start, new.retry
         execution_id = self.ids.new()
-        trace = None if self._observer is None else self._observer.starting(execution_id, thread_id)
+        trace = None if self._observer is None else self._observer.starting(execution_id, thread.thread_id)
         created = ev.ExecutionCreated(
-            goal=goal,
-            options=options,
-            plan_only=plan_only,
-            context=context,
+            goal=new.goal,
+            options=thread.options,
+            plan_only=new.plan_only,
+            context=thread.context,
             client_id=requester.client_id,
             chain=requester.chain,
             traceparent=trace and trace[0],
             tracestate=trace and trace[1],
             host=requester.host,
-            saved_plan=saved_plan,
+            saved_plan=new.saved_plan,
             retry_of=None if retry is None else retry.execution_id,
             starter=requester.starter,
-            thread_effects=effects,
+            thread_effects=thread.effects,
             is_operators=requester.is_operator,
         )
-        new = new_execution(execution_id, thread_id, requester.principal)
-        if plan is None:
-            return await self._create(new, created, start=start)
+        state = new_execution(execution_id, thread.thread_id, requester.principal)
+        if new.parsed is None:
+            return await self._create(state, created, start=start)
+        plan, warnings = new.parsed.plan, new.parsed.warnings
         pins = build_pins(plan, self.tool_facts())
-        accepted = ev.PlanAccepted(plan=plan, warnings=warnings, pins=pins, earlier=earlier, inputs=inputs or {})
+        accepted = ev.PlanAccepted(
+            plan=plan, warnings=warnings, pins=pins, earlier=new.parsed.earlier, inputs=new.inputs or {}
+        )
         if retry is not None and retry.taken is not None:
-            return await self._create(new, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
+            return await self._create(state, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
         try:
             unfinished = None if start is None else self._cache.find_unfinished_plan(requester.principal, start)
             if unfinished is None:
-                return await self._create(new, created, accepted, start=start)
+                return await self._create(state, created, accepted, start=start)
         except PlanUnfinished as refusal:
             unfinished = refusal
         assert start is not None
-        accepted = msgspec.structs.replace(accepted, warnings=(*warnings, unfinished.message))
-        return await self._create(new, created, accepted, start=replace(start, is_only=False))
+        accepted = replace(accepted, warnings=(*warnings, unfinished.message))
+        return await self._create(state, created, accepted, start=replace(start, is_only=False))
 
     async def _create(
-        self,
-        new: ExecutionState,
-        *events: ev.Event,
-        start: StartRequest | None,
-        artifacts: tuple[Artifact, ...] = (),
+        self, new: ExecutionState, *events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()
     ) -> ExecutionState:
         run = self._run(new)
         await settle(run, Command(commands.create(*events, start=start, artifacts=artifacts)))
@@ -474,10 +456,6 @@ class Engine:
         await watch.wait()
         return await self.find(before.execution_id)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with every commit from now on, until the returned function is called."""
-        return self._notifier.listen(listener)
-
     async def refresh_grants(self) -> None:
         """Read which grants are open now; called at the start, by the scheduler, and after a grant changed."""
         self.grants.fill(await self.store.grants(only_open=True))
@@ -486,10 +464,6 @@ class Engine:
         """The end of the final answer while a model writes it in this process; the answer may still fail."""
         run = self._cache.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
-
-    def may_run(self, execution: ExecutionState) -> bool:
-        """False when other processes of the store must continue the execution."""
-        return self._adoption.may_run(execution)
 
     def forecast(self, execution: ExecutionState) -> tuple[CallForecast, ...]:
         """What can be said of the calls of the execution's plan before they run; see `forecast_calls`.
@@ -520,10 +494,6 @@ class Engine:
             }
             self._facts = (definitions, facts)
         return self._facts[1]
-
-    async def tick(self) -> None:
-        """One turn of the scheduler."""
-        await self._scheduler.tick()
 
     async def _wake(self, row: SuspensionRow) -> None:
         await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id, self.grants.policy))

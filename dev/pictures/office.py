@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 from pydantic import JsonValue
+from tests.kit import decide, start_as
 from tests.support.scene import CLEAN_UP, DEPLOY, HOSTILE, LETTER, PAY, InboxScene, open_scene
 from tests.support.wardens import plan, tool_step
 
@@ -160,8 +161,7 @@ async def _fill(office: Office) -> None:
 
 async def _run(office: Office, *steps: Mapping[str, JsonValue], goal: str | None, host: str) -> planwarden.Execution:
     requester = Requester("local", host=host)
-    service = office.scene.warden.service
-    return await service.execute_plan(plan(*map(dict, steps)), goal=goal, wait_seconds=WAIT_S, requester=requester)
+    return await start_as(office.scene.warden.service, plan(*map(dict, steps)), requester, goal=goal)
 
 
 async def _ask_next(office: Office, run: planwarden.Execution) -> str:
@@ -173,5 +173,5 @@ async def _answer(
     office: Office, run: planwarden.Execution, *, approved: bool = True, reason: str | None = None
 ) -> None:
     decision = Decision(approved=approved, reason=reason)
-    asked = await _ask_next(office, run)
-    await office.scene.warden.service.answer(run.thread_id, asked, decision, ANN, wait_seconds=WAIT_S, principal=None)
+    now = await office.scene.warden.get_execution(run.thread_id)
+    await decide(office.scene.warden, now.suspensions[0], decision, ANN)

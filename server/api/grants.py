@@ -27,7 +27,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.granted_steps import FoundStep, ReadPlan, check_values, find_granted_step
-from planwarden.server.api.saved_plans import SavedPlans
+from planwarden.server.plans.library import SavedPlans
 from planwarden.server.views.instants import to_utc
 
 MAX_ARGUMENT_BYTES = 64 * 1024

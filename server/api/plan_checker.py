@@ -1,12 +1,6 @@
-"""Checks plans as a run would begin with them now: with the tools and the thread.
-
-It imports the parser of plans, so only an open service has one.
-"""
+"""Checks plans as a run would begin with them now: with the tools and the thread."""
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
-
-import msgspec
 
 from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.errors import InvalidPlan
@@ -20,24 +14,12 @@ from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.new_execution import ParsedPlan
 from planwarden.server.api.granted_steps import CheckedPlan
-from planwarden.server.api.saved_plans import SavedPlans
 from planwarden.server.api.threads import Threads
+from planwarden.server.plans.library import SavedPlans
 from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.tools.downstream.servers import DownstreamServers
-
-
-class ParsedPlan(msgspec.Struct, frozen=True):
-    """A plan that can run, and what was found while it was checked."""
-
-    plan: Plan
-    warnings: tuple[str, ...]
-    earlier: tuple[EarlierResult, ...]
-    """What it takes from earlier executions of its thread."""
-
-    def fill_inputs(self, given: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
-        """Returns what the run is given, with defaults. Raises `InvalidArguments` or `LimitExceeded`."""
-        return fill_inputs(self.plan.inputs, given)
 
 
 class PlanChecker:
@@ -60,11 +42,6 @@ class PlanChecker:
         self._options = options
         self._max_steps = max_steps
 
-    @cached_property
-    def _parser(self):
-        """A command that decides waits for every import, and is given no plan."""
-        return plan_parser
-
     async def check(self, plan: JsonValue, *, thread_id: str | None, principal: str) -> ParsedPlan:
         """Returns the plan as it would run now on the thread; waits a limited time for tools of downstream servers.
 
@@ -73,7 +50,7 @@ class PlanChecker:
             UnknownThread: it takes results from the thread, and the principal has no such thread.
         """
         if self._downstream is not None:
-            names = self._parser.read_tool_names(plan)
+            names = plan_parser.read_tool_names(plan)
             if missing := names - self._engine.tool_facts().keys():
                 await self.wait_for_tools(missing)
                 self.check_servers(names)
@@ -123,11 +100,13 @@ class PlanChecker:
 
         `name` and `version` are those of the plan, if it is a saved one.
         """
+        # Another process may have made a grant, and an engine that does not run reads none by itself.
+        await self._engine.refresh_grants()
         checked = await self.check(plan, thread_id=None, principal=principal)
         parsed = checked.plan
         required = (parsed.inputs or {}).get("required")
         has_inputs = inputs is not None or not required
-        filled = checked.fill_inputs(inputs) if has_inputs else {}
+        filled = fill_inputs(parsed.inputs, inputs) if has_inputs else {}
         saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
         created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
         execution = apply(new_execution("", "", principal), created, 0.0)

@@ -22,30 +22,26 @@ from planwarden.agent.core.retry_reuse import keep_version, take_over
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.retry import Retry, prepare_retry
+from planwarden.agent.runtime.new_execution import (
+    NewExecution,
+    ParsedPlan,
+    PreparedThread,
+    Retry,
+    StartOptions,
+    prepare_retry,
+)
 from planwarden.server.api.plan_checker import PlanChecker
-from planwarden.server.api.threads import PreparedThread, Threads
+from planwarden.server.api.threads import Threads
 from planwarden.server.views.status_text import GOES_ON_FROM
 
 
-class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller wants of the last execution of a thread."""
+class _Source(msgspec.Struct, frozen=True):
+    """An execution from which its thread can go on."""
 
-    from_step: str | None
-    inputs: Mapping[str, JsonValue] | None
-    """Those that it does not name stay, where the plan takes the same inputs."""
-    plan: JsonValue
-    """None for the plan of the execution."""
-    requester: Requester
-
-
-class _Opened(msgspec.Struct, frozen=True):
-    """A thread that can go on."""
-
-    source: ExecutionState
+    execution: ExecutionState
     thread: PreparedThread
     document: JsonValue
-    """The plan; None only where the source has none either."""
+    """The plan; None only where the execution has none either."""
 
 
 class RetryStarter:
@@ -56,88 +52,82 @@ class RetryStarter:
         self._threads = threads
         self._checker = checker
 
-    async def start(self, thread_id: str, asked: RetryRequest, request: StartRequest) -> ExecutionState:
-        """Returns the new execution, already running.
+    async def start(
+        self, start: StartOptions, from_step: str | None, plan: JsonValue, request: StartRequest
+    ) -> ExecutionState:
+        """Return the new execution of the thread that `start` names, already running.
+
+        Inputs that `start` does not name stay, where the plan takes the same inputs. Without a `plan`, the plan of the
+        last execution runs.
 
         Raises:
             NotRetryable: it is completed and no step is named, something would be done twice, or the thread moved on.
             InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
             UnknownThread, ThreadBusy: the requester has no such thread, or it is not over.
         """
-        opened = await self._open(thread_id, asked)
-        source = opened.source
-        request = replace(request, after=source.execution_id, after_version=source.version)
+        source = await self._find_source(start, from_step, plan)
+        execution = source.execution
+        request = replace(request, after=execution.execution_id, after_version=execution.version)
+        requester = _find_requester(execution, start.requester, is_same_plan=plan is None)
+        new = NewExecution(
+            thread=replace(source.thread, options=execution.options),
+            requester=requester,
+            goal=execution.goal,
+            plan_only=execution.plan_only,
+            start=request,
+            retry=Retry(execution_id=execution.execution_id),
+        )
         try:
-            if opened.document is None:
-                return await self._plan_again(opened, asked, request)
-            return await self._go_on(opened, asked, request)
+            if source.document is not None:
+                new = await self._add_plan(new, source, start.inputs, from_step)
+            elif from_step is not None or start.inputs is not None:
+                raise InvalidArguments(
+                    f"execution {execution.execution_id!r} has no plan, so there is no step to go on from and nothing "
+                    "that takes inputs"
+                )
+            return await self._engine.create(new)
         except ThreadMovedOn:
             raise NotRetryable(
-                f"execution {source.execution_id!r} is no longer the last one of thread {source.thread_id!r}, or was "
-                "continued meanwhile; look at the thread with get_execution before anything is retried",
-                details={"executionId": source.execution_id},
+                f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
+                "was continued meanwhile; look at the thread with get_execution before anything is retried",
+                details={"executionId": execution.execution_id},
             ) from None
 
-    async def _open(self, thread_id: str, asked: RetryRequest) -> _Opened:
-        source = await self._threads.load_newest(thread_id, asked.requester.principal)
-        thread = await self._threads.prepare(thread_id, asked.requester.principal, {})
-        document = asked.plan
-        await self._checker.wait_for_tools({*source.pins, *read_tool_names(document)})
-        if source.status not in GOES_ON_FROM and not (source.status == "completed" and asked.from_step is not None):
-            advice = "; fromStep names a step to run again, with everything that depends on it"
+    async def _find_source(self, start: StartOptions, from_step: str | None, plan: JsonValue) -> _Source:
+        assert start.thread_id is not None
+        execution = await self._threads.load_newest(start.thread_id, start.requester.principal)
+        document = plan
+        if document is None and execution.plan is not None:
+            document = plan_to_json(execution.plan)
+        thread = await self._threads.prepare(start, {}, makes_plan=document is None)
+        await self._checker.wait_for_tools({*execution.pins, *read_tool_names(plan)})
+        is_completed = execution.status == "completed"
+        if execution.status not in GOES_ON_FROM and not (is_completed and from_step is not None):
+            advice = "; fromStep names a step to run again, with everything that depends on it" if is_completed else ""
             raise NotRetryable(
-                f"execution {source.execution_id!r} is {source.status}{advice if source.status == 'completed' else ''}",
-                details={"executionId": source.execution_id, "status": source.status},
+                f"execution {execution.execution_id!r} is {execution.status}{advice}",
+                details={"executionId": execution.execution_id, "status": execution.status},
             )
-        if document is None and source.plan is not None:
-            document = plan_to_json(source.plan)
-        return _Opened(source, thread, document)
+        return _Source(execution, thread, document)
 
-    async def _plan_again(self, opened: _Opened, asked: RetryRequest, request: StartRequest) -> ExecutionState:
-        source = opened.source
-        if asked.from_step is not None or asked.inputs is not None:
-            raise InvalidArguments(
-                f"execution {source.execution_id!r} has no plan, so there is no step to go on from and nothing that "
-                "takes inputs"
-            )
-        return await self._engine.create(
-            thread_id=source.thread_id,
-            requester=_find_requester(source, asked),
-            goal=source.goal,
-            options=source.options,
-            plan_only=source.plan_only,
-            context=opened.thread.context,
-            effects=opened.thread.effects,
-            start=request,
-            retry=Retry(execution_id=source.execution_id),
-        )
-
-    async def _go_on(self, opened: _Opened, asked: RetryRequest, request: StartRequest) -> ExecutionState:
-        source = opened.source
-        plan, warnings, earlier = await self._check_plan(source, opened.document)
-        inputs = fill_inputs(plan.inputs, _choose_inputs(source, plan, asked.inputs))
-        taken = take_over(source, plan, inputs, asked.from_step)
-        self._check_tools(plan, taken, opened.document)
-        return await self._engine.create(
-            thread_id=source.thread_id,
-            requester=_find_requester(source, asked),
-            goal=source.goal,
-            plan=plan,
-            warnings=warnings,
-            earlier=earlier,
+    async def _add_plan(
+        self, new: NewExecution, source: _Source, given: Mapping[str, JsonValue] | None, from_step: str | None
+    ) -> NewExecution:
+        execution = source.execution
+        parsed = await self._check_plan(execution, source.document)
+        inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, given))
+        taken = take_over(execution, parsed.plan, inputs, from_step)
+        self._check_tools(parsed.plan, taken, source.document)
+        return replace(
+            new,
+            parsed=parsed,
             inputs=inputs,
-            options=source.options,
-            plan_only=source.plan_only,
-            effects=opened.thread.effects,
-            saved_plan=keep_version(source, plan),
-            start=request,
-            retry=await prepare_retry(self._engine.store, source, taken),
+            saved_plan=keep_version(execution, parsed.plan),
+            retry=await prepare_retry(self._engine.store, execution, taken),
         )
 
-    async def _check_plan(
-        self, source: ExecutionState, document: JsonValue
-    ) -> tuple[Plan, tuple[str, ...], tuple[EarlierResult, ...]]:
-        """The plan, warnings about it, and what it takes from earlier executions; `source` took some of that before."""
+    async def _check_plan(self, source: ExecutionState, document: JsonValue) -> ParsedPlan:
+        """Return the plan as it would run now; `source` took some of what it needs of earlier executions before."""
         earlier: dict[Reference, EarlierResult | str] = dict(source.earlier)
         completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
         # A step that is not done again needs no tool.
@@ -150,7 +140,7 @@ class RetryStarter:
                     earlier=earlier,
                     known=Plan(steps=completed),
                 )
-                return plan, warnings, list_earlier_results(plan, earlier)
+                return ParsedPlan(plan, warnings, list_earlier_results(plan, earlier))
             except EarlierNeeded as needed:
                 asking = new_execution("", source.thread_id, source.principal)
                 earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
@@ -179,8 +169,7 @@ def _choose_inputs(
     return {**source.inputs, **given} if takes_same else given
 
 
-def _find_requester(source: ExecutionState, asked: RetryRequest) -> Requester:
+def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
     """Who asks: without a person who retries it in a channel of the operator, it stays the doing of who started it."""
-    is_operator = source.is_operators if asked.plan is None else asked.requester.is_operator
-    requester = replace(asked.requester, is_operator=is_operator)
+    requester = replace(requester, is_operator=source.is_operators if is_same_plan else requester.is_operator)
     return requester if requester.starter is not None else replace(requester, starter=source.starter)

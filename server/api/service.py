@@ -4,8 +4,7 @@ A principal sees only its own threads; those of another principal look as if the
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import anyio
 from msgspec.structs import replace
@@ -13,22 +12,20 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-    LimitExceeded,
-    PlanChanged,
-)
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanChanged, UnknownSuspension
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.decide import find_exhausted_budget
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.inputs import fill_inputs
 from planwarden.agent.core.plan_words import MAX_ID_CHARS
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
 from planwarden.agent.core.suspension_kinds import Addressee
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, StartOptions
 from planwarden.server.api.asking import build_question_plan
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.business_keys import OnceService
@@ -36,24 +33,20 @@ from planwarden.server.api.grants import GrantService
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
     MAX_PAGE,
-    MAX_QUERY_CHARS,
     MAX_REASON_CHARS,
     AttemptLimiter,
     check_limit,
     check_text,
-    check_wait,
-    parse_offset,
 )
-from planwarden.server.api.plan_checker import ParsedPlan, PlanChecker
+from planwarden.server.api.plan_checker import PlanChecker
 from planwarden.server.api.result_shapes import find_seen_shape, read_artifact
-from planwarden.server.api.retries import RetryRequest, RetryStarter
-from planwarden.server.api.saved_plans import SavedPlans
-from planwarden.server.api.starts import Starts
-from planwarden.server.api.suspension_reader import SuspensionReader, list_open_suspensions
+from planwarden.server.api.retries import RetryStarter
+from planwarden.server.api.starts import Create, add_plan, build_plan_request, build_request, start_once
+from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.threads import Threads
 from planwarden.server.auth.proof import assess_authority
 from planwarden.server.plans.folders import PlanCatalogue
-from planwarden.server.plans.library import PlanLibrary
+from planwarden.server.plans.library import PlanLibrary, SavedPlans
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
 from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
@@ -61,16 +54,21 @@ from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.saved_plans import SavedPlanLine
-from planwarden.server.views.suspension import Program, SuspensionPage, name_program
-from planwarden.server.views.tools import NOT_SEEN, ToolPage, ToolSchemas, ToolView, build_tool_line, build_tool_view
+from planwarden.server.views.suspension import (
+    Program,
+    Suspension,
+    SuspensionPage,
+    build_suspension_view,
+    name_program,
+)
+from planwarden.server.views.tools import NOT_SEEN, ToolSchemas, ToolView, build_tool_view
 from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
 
 ASKED_WITHIN_S = 5.0
-"""How long `ask_person` waits until the question is asked, whatever the caller says: nobody can answer before."""
+"""How long `ask_person` waits until the question is asked: nobody can answer before."""
 LOOK_AGAIN_S = 3.0
-"""How often `ask_person` looks whether another process recorded the answer."""
-_NUMBERS = (int, float)
+"""How often one who waits for the end looks whether another process recorded an answer."""
 
 
 class InboxOpener(Protocol):
@@ -86,7 +84,7 @@ class InboxOpener(Protocol):
 
 
 class Service:
-    """What a caller can ask of one engine. Methods return views and raise `PlanwardenError` with a documented code."""
+    """What a caller can ask of one engine. Methods raise `PlanwardenError` with a documented code."""
 
     def __init__(
         self,
@@ -100,7 +98,12 @@ class Service:
         retention_days: int = RETENTION_DAYS,
         program: Program = name_program,
     ) -> None:
-        self.engine = engine
+        self._engine = engine
+        self.store, self.tools, self.ids, self.policy = engine.store, engine.tools, engine.ids, engine.grants.policy
+        self.create, self.find, self.find_by_suspension = engine.create, engine.find, engine.find_by_suspension
+        self.wait, self.wait_for_change, self.cancel = engine.wait, engine.wait_for_change, engine.cancel
+        self.tick, self.listen, self.streamed_text = engine.tick, engine.listen, engine.streamed_text
+        self.may_run, self.check_recording, self.owner = engine.may_run, engine.check_recording, engine.owner
         self.downstream = downstream
         self.is_caller_model = is_caller_model
         """The calling model answers the prompts, as questions."""
@@ -113,14 +116,9 @@ class Service:
             downstream.watch_agents(engine)
         self._saved = SavedPlans(library)
         self._options = options
-        self._max_steps = max_steps
         self._attempts = AttemptLimiter(engine.store.clock, program)
         self._threads = Threads(engine, options)
         self._checker = PlanChecker(engine, self._saved, self._threads, downstream, options, max_steps=max_steps)
-        self._starts = Starts(engine)
-        self.suspensions = SuspensionReader(
-            engine, self._attempts, build_view=self.build_view, find_inbox=self.find_inbox, program=program
-        )
         self.grants = GrantService(engine, self._saved, self._checker.read_saved)
         """Standing approvals."""
         self.once = OnceService(engine.store)
@@ -131,118 +129,6 @@ class Service:
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
         """Opens an inbox when an execution first waits for a person."""
-
-    async def run_goal(
-        self,
-        goal: str,
-        *,
-        thread_id: str | None = None,
-        key: str | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
-        plan_only: bool = False,
-    ) -> Execution:
-        """Plans for the goal and runs the plan; with `plan_only` stops at `planned`. A known `key` starts nothing."""
-        check_text(goal, "goal", MAX_GOAL_CHARS)
-        check_wait(wait_seconds)
-        call = read_options(options)
-        if plan_only:
-            check_is_run(call)
-        request = self._starts.build_goal_request(key, goal, call)
-        await self._check_chain(requester)
-
-        async def start(request: StartRequest | None) -> ExecutionState:
-            await self.wait_for_catalogue()
-            thread = await self._threads.prepare(
-                thread_id,
-                requester.principal,
-                {"synthesize": not plan_only, **call},
-                implied="synthesize",
-                given=options,
-            )
-            return await self.engine.create(
-                thread_id=thread.thread_id,
-                requester=requester,
-                goal=goal,
-                options=thread.options,
-                plan_only=plan_only,
-                context=thread.context,
-                effects=thread.effects,
-                start=request,
-            )
-
-        execution = await self._starts.start_once(requester.principal, request, start)
-        return await self._wait(execution, wait_seconds, call)
-
-    async def execute_plan(
-        self,
-        plan: JsonValue = None,
-        *,
-        inputs: Mapping[str, JsonValue] | None = None,
-        goal: str | None = None,
-        thread_id: str | None = None,
-        key: str | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
-    ) -> Execution:
-        """Runs the given plan with `inputs`, the planned one of the thread, or its incomplete one with a larger budget.
-
-        A known `key` starts nothing. Without a key, the execution warns of an unfinished one of the same plan.
-        """
-        call = read_options(options)
-        check_wait(wait_seconds)
-        if plan is None:
-            if inputs:
-                raise InvalidArguments("inputs go with a plan; the one of the thread was given its inputs before")
-            execution = await self._run_planned(thread_id, key, call, requester)
-            return await self._wait(execution, wait_seconds, call)
-        if goal is not None:
-            check_text(goal, "goal", MAX_GOAL_CHARS)
-        # A key is looked up before the plan is checked: its tools may be gone since the plan ran.
-        request = None if key is None else self._starts.build_plan_request(key, goal, plan, inputs, call)
-        await self._check_chain(requester)
-        start = partial(self._start_plan, plan, inputs, goal, call, thread_id, requester)
-        execution = await self._starts.start_once(requester.principal, request, start)
-        return await self._wait(execution, wait_seconds, call)
-
-    async def run_plan(
-        self,
-        name: str,
-        inputs: Mapping[str, JsonValue] | None = None,
-        *,
-        thread_id: str | None = None,
-        key: str | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
-        shown: str | None = None,
-    ) -> Execution:
-        """Runs the saved plan of that name as its file is now, as `execute_plan` does, and records which version ran.
-
-        A known `key` starts nothing, also when the file has changed or is gone since. `shown` is the digest of
-        the version that a person saw.
-
-        Raises:
-            PlanChanged: the plan is another version now.
-        """
-        call = read_options(options)
-        check_wait(wait_seconds)
-        request = self._starts.build_saved_request(key, name, inputs, call)
-        await self._check_chain(requester)
-
-        async def start(request: StartRequest | None) -> ExecutionState:
-            saved = await self._saved.find(name)
-            if shown is not None and shown != saved.digest:
-                raise PlanChanged
-            version = ev.PlanVersion(name=saved.name, digest=saved.digest)
-            return await self._start_plan(
-                saved.document, inputs, saved.title, call, thread_id, requester, request, version
-            )
-
-        execution = await self._starts.start_once(requester.principal, request, start)
-        return await self._wait(execution, wait_seconds, call)
 
     async def plans(self) -> tuple[SavedPlanLine, ...]:
         """Returns the saved plans by name. Files that cannot be used are left out; `planwarden doctor` names them."""
@@ -256,87 +142,159 @@ class Service:
         """Return the plan as a run would begin with it now. Raises `InvalidPlan`, `LimitExceeded`."""
         return await self._checker.check(plan, thread_id=None, principal=principal)
 
-    async def _start_plan(
-        self,
-        plan: JsonValue,
-        inputs: Mapping[str, JsonValue] | None,
-        goal: str | None,
-        call: Mapping[str, object],
-        thread_id: str | None,
-        requester: Requester,
-        request: StartRequest | None,
-        saved_plan: ev.PlanVersion | None = None,
+    async def run_goal(self, goal: str, start: StartOptions, *, plan_only: bool = False) -> ExecutionState:
+        """Plans for the goal and runs the plan; with `plan_only` stops at `planned`."""
+        check_text(goal, "goal", MAX_GOAL_CHARS)
+        call = read_options(start.options)
+        if plan_only:
+            check_is_run(call)
+
+        async def create(request: StartRequest | None) -> ExecutionState:
+            await self.wait_for_catalogue()
+            thread = await self._threads.prepare(start, {"synthesize": not plan_only, **call}, makes_plan=True)
+            return await self.create(
+                NewExecution(thread=thread, requester=start.requester, goal=goal, plan_only=plan_only, start=request)
+            )
+
+        return await self._start(start, build_request(start.key, {"goal": goal}, call), create)
+
+    async def execute_plan(self, plan: JsonValue, start: StartOptions) -> ExecutionState:
+        """Runs the plan; without one, the planned one of the thread, or its incomplete one with a larger budget.
+
+        Without a key, the execution warns of an unfinished one of the same plan.
+        """
+        call = read_options(start.options)
+        if plan is None:
+            if start.inputs:
+                raise InvalidArguments("inputs go with a plan; the one of the thread was given its inputs before")
+            return await self._run_planned(start, call)
+        if start.goal is not None:
+            check_text(start.goal, "goal", MAX_GOAL_CHARS)
+        # A key is looked up before the plan is checked: its tools may be gone since the plan ran.
+        request = build_plan_request(start, plan, call)
+        return await self._start(start, request, lambda request: self._create_from_plan(plan, start, call, request))
+
+    async def run_plan(self, name: str, start: StartOptions, *, shown: str | None = None) -> ExecutionState:
+        """Runs the saved plan of that name as its file is now, as `execute_plan` does, and records which version ran.
+
+        A known key starts nothing, also when the file has changed or is gone since. `shown` is the digest of the
+        version that a person saw.
+
+        Raises:
+            PlanChanged: the plan is another version now.
+        """
+        call = read_options(start.options)
+
+        async def create(request: StartRequest | None) -> ExecutionState:
+            saved = await self._saved.find(name)
+            if shown is not None and shown != saved.digest:
+                raise PlanChanged
+            version = ev.PlanVersion(name=saved.name, digest=saved.digest)
+            return await self._create_from_plan(
+                saved.document, replace(start, goal=saved.title), call, request, saved_plan=version
+            )
+
+        # The content of the plan is no part of it: who sends a request again wants what the first one started.
+        wish: dict[str, JsonValue] = {"savedPlan": name, "inputs": dict(start.inputs or {})}
+        return await self._start(start, build_request(start.key, wish, call), create)
+
+    async def retry(
+        self, thread_id: str, start: StartOptions, *, from_step: str | None = None, plan: JsonValue = None
     ) -> ExecutionState:
-        """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
-        checked = await self._checker.check(plan, thread_id=thread_id, principal=requester.principal)
-        filled = checked.fill_inputs(inputs)
-        thread = await self._threads.prepare(thread_id, requester.principal, call)
-        if request is None or request.plan is None:
-            of_plan = self._starts.build_plan_request(None, goal, plan, inputs, call)
-            request = of_plan if request is None else replace(request, plan=of_plan.plan)
-        return await self.engine.create(
-            thread_id=thread.thread_id,
-            requester=requester,
-            goal=goal,
-            plan=checked.plan,
-            warnings=checked.warnings,
-            earlier=checked.earlier,
-            inputs=filled,
-            options=thread.options,
-            effects=thread.effects,
-            saved_plan=saved_plan,
-            start=request,
-        )
+        """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
+        if from_step is not None:
+            check_text(from_step, "fromStep", MAX_ID_CHARS)
+        given: JsonValue = None if start.inputs is None else dict(start.inputs)
+        wish: dict[str, JsonValue] = {"retry": thread_id, "fromStep": from_step, "inputs": given, "plan": plan}
+        request = build_request(start.key, wish) or StartRequest()
+        start = replace(start, thread_id=thread_id)
+        starter = RetryStarter(self._engine, self._threads, self._checker)
+        return await self._start(start, request, lambda new: starter.start(start, from_step, plan, new or request))
 
     async def ask_person(
         self,
         message: str,
+        start: StartOptions,
         *,
         details: JsonValue = None,
         form: JsonValue = None,
         addressee: str | None = None,
-        key: str | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
-    ) -> Execution:
-        """Asks a person for a confirmation, or to fill in the form; waits for the answer as `wait_seconds` says."""
-        check_wait(wait_seconds)
+    ) -> ExecutionState:
+        """Asks a person for a confirmation, or to fill in the form; returns when the question is there."""
         plan = build_question_plan(message, details, form, addressee)
-        view = await self.execute_plan(plan, key=key, wait_seconds=0, requester=requester)
-        execution = await self.engine.find(view.execution_id)
-        seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
-        execution = await self.engine.wait(execution, max(seconds, ASKED_WITHIN_S))
+        return await self.wait(await self.execute_plan(plan, start), ASKED_WITHIN_S)
+
+    async def wait_until_finished(self, execution: ExecutionState, seconds: float) -> ExecutionState:
+        """Returns the execution when it has ended, also if another process ends it, or after `seconds`."""
         with anyio.move_on_after(seconds):
             while not execution.is_finished:
                 with anyio.move_on_after(LOOK_AGAIN_S):
-                    await self.engine.wait_for_change(execution)
-                execution = await self.engine.wait(await self.engine.find(execution.execution_id), seconds)
-        return self.build_view(execution)
+                    await self.wait_for_change(execution)
+                execution = await self.wait(await self.find(execution.execution_id), seconds)
+        return execution
 
-    async def retry(
+    async def _start(self, start: StartOptions, request: StartRequest | None, create: Create) -> ExecutionState:
+        """Returns what `create` starts, or what the key has started before, unless the goal was delegated too often.
+
+        A goal that an execution of the same principal delegated is refused. The caller must not learn of executions of
+        others; a goal that goes round through them ends at the limit.
+        """
+        requester = start.requester
+        if len(requester.chain) > MAX_DEPTH:
+            raise LimitExceeded(f"this goal was delegated {len(requester.chain)} times, the limit is {MAX_DEPTH}")
+        for execution_id in requester.chain:
+            header = await self.store.header(execution_id)
+            if header is not None and header.principal == requester.principal:
+                raise LimitExceeded(f"this goal comes back to where it was delegated, execution {execution_id!r}")
+        return await start_once(self._engine, start, request, create)
+
+    async def _create_from_plan(
         self,
-        thread_id: str,
-        *,
-        from_step: str | None = None,
-        inputs: Mapping[str, JsonValue] | None = None,
-        plan: JsonValue = None,
-        key: str | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
-    ) -> Execution:
-        """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
-        check_wait(wait_seconds)
-        if from_step is not None:
-            check_text(from_step, "fromStep", MAX_ID_CHARS)
-        request = self._starts.build_retry_request(key, thread_id, from_step=from_step, inputs=inputs, plan=plan)
-        asked = RetryRequest(from_step=from_step, inputs=inputs, plan=plan, requester=requester)
-        starter = RetryStarter(self.engine, self._threads, self._checker)
-        await self._check_chain(requester)
+        plan: JsonValue,
+        start: StartOptions,
+        call: Mapping[str, object],
+        request: StartRequest | None,
+        saved_plan: ev.PlanVersion | None = None,
+    ) -> ExecutionState:
+        """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
+        parsed = await self._checker.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
+        inputs = fill_inputs(parsed.plan.inputs, start.inputs)
+        return await self.create(
+            NewExecution(
+                thread=await self._threads.prepare(start, call),
+                requester=start.requester,
+                goal=start.goal,
+                parsed=parsed,
+                inputs=inputs,
+                saved_plan=saved_plan,
+                start=add_plan(request, start, plan, call),
+            )
+        )
 
-        async def start(new: StartRequest | None) -> ExecutionState:
-            return await starter.start(thread_id, asked, new or request)
+    async def _run_planned(self, start: StartOptions, call: Mapping[str, object]) -> ExecutionState:
+        thread_id, requester = start.thread_id, start.requester
+        if thread_id is None:
+            raise InvalidArguments(
+                "send a 'plan', or the 'threadId' of a thread with a planned execution; run_goal takes a goal alone"
+            )
 
-        return await self._wait(await self._starts.start_once(requester.principal, request, start), wait_seconds)
+        async def create(request: StartRequest | None) -> ExecutionState:
+            execution = await self._threads.load_newest(thread_id, requester.principal)
+            if execution.status not in ("planned", "incomplete"):
+                raise InvalidArguments(
+                    f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
+                )
+            options = combine_options(self._options, execution.options, call)
+            if execution.status == "incomplete":
+                options = continue_run(execution.options, options, call)
+            spent = find_exhausted_budget(replace(execution, options=options))
+            if spent is not None:
+                raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
+            await self.wait_for_tools(execution.pins)
+            return await self._engine.start(execution, options, client_id=requester.client_id, request=request)
+
+        request = build_request(start.key, {"thread": thread_id})
+        return await start_once(self._engine, start, request, create, thread_id=thread_id)
 
     async def forecast_plan(
         self,
@@ -380,24 +338,10 @@ class Service:
         if observations_after is not None:
             if observations_after < 0:
                 raise InvalidArguments("observationsAfter must be 0 or more")
-            recorded = await self.engine.store.read(execution.execution_id, observations_after)
+            recorded = await self.store.read(execution.execution_id, observations_after)
             shown = [entry for entry in recorded if entry.sequence <= execution.version]
             view = replace(view, observations=tuple(build_observations(shown, execution)))
         return view if step_id is None else show_step(view, execution, step_id, items_from, items_limit)
-
-    async def _check_chain(self, requester: Requester) -> None:
-        """Refuses a goal that was delegated too often, or that an execution of the same principal delegated.
-
-        The caller must not learn of executions of others; a goal that goes round through them ends at the limit.
-        """
-        if not requester.chain:
-            return
-        if len(requester.chain) > MAX_DEPTH:
-            raise LimitExceeded(f"this goal was delegated {len(requester.chain)} times, the limit is {MAX_DEPTH}")
-        for execution_id in requester.chain:
-            header = await self.engine.store.header(execution_id)
-            if header is not None and header.principal == requester.principal:
-                raise LimitExceeded(f"this goal comes back to where it was delegated, execution {execution_id!r}")
 
     async def read_artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
         """Returns a whole artifact of the thread. The operator's terminal passes no `principal` and reads everybody's.
@@ -405,7 +349,69 @@ class Service:
         Raises:
             UnknownArtifact: the thread has no such artifact, or belongs to another principal.
         """
-        return await read_artifact(self.engine.store, thread_id, artifact_id, principal=principal)
+        return await read_artifact(self.store, thread_id, artifact_id, principal=principal)
+
+    async def find_question(
+        self, thread_id: str, suspension_id: str, *, principal: str | None
+    ) -> tuple[ExecutionState, SuspensionState]:
+        """Returns the execution as it is now, and the suspension. A foreign one looks as if it did not exist.
+
+        Raises:
+            UnknownSuspension: the principal's thread has no such suspension.
+        """
+        execution = await self.find_by_suspension(thread_id, suspension_id, principal=principal)
+        execution = await self.find(execution.execution_id)
+        suspension = execution.suspensions.get(suspension_id)
+        if suspension is None or suspension.question.addressee == "clock":
+            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
+        return execution, suspension
+
+    async def read_question(
+        self, thread_id: str, suspension_id: str, *, principal: str | None
+    ) -> tuple[Suspension, bool]:
+        """Returns the suspension as it is shown now, and whether it is still open. Raises as `find_question`."""
+        execution, suspension = await self.find_question(thread_id, suspension_id, principal=principal)
+        inbox = self.find_inbox(execution)
+        view = build_suspension_view(execution, suspension, self.tools, inbox=inbox, program=self.program)
+        return view, suspension.is_open
+
+    async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
+        """Returns the execution as it was when it first waited with this question; None if that is not open any more.
+
+        Raises as `find_question`.
+        """
+        execution, suspension = await self.find_question(thread_id, suspension_id, principal=principal)
+        if not suspension.is_open:
+            return None
+        state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
+        for entry in await self.store.read(execution.execution_id, 0):
+            state = apply(state, entry.event, entry.at)
+            if suspension_id in state.suspensions and state.status != "running":
+                break
+        return build_execution_view(state, self.tools, program=self.program)
+
+    async def view_awaiting(
+        self,
+        thread_id: str,
+        suspension_id: str,
+        *,
+        principal: str,
+        attempt: Literal["approval", "answer"] | None = None,
+    ) -> Execution:
+        """Returns the execution with the sentence that asks for a person, unless the suspension is decided by now.
+
+        `attempt` counts against the limit: an `approval` without authority, or an `answer` that decided nothing.
+        Raises as `find_question`.
+
+        Raises:
+            RateLimited: the caller tried too often.
+        """
+        execution, suspension = await self.find_question(thread_id, suspension_id, principal=principal)
+        if not suspension.is_open:
+            return self.build_view(execution)
+        if attempt is not None:
+            self._attempts.count(suspension_id, attempt)
+        return ask_for_person(self.build_view(execution), suspension_id)
 
     async def list_suspensions(
         self,
@@ -426,9 +432,9 @@ class Service:
         if thread_id is not None and principal is not None:
             await self._threads.read_headers(thread_id, principal)
         return await list_open_suspensions(
-            self.engine.store,
-            self.engine.find,
-            self.engine.tools,
+            self.store,
+            self.find,
+            self.tools,
             thread_id=thread_id,
             addressee=addressee,
             limit=limit,
@@ -447,19 +453,17 @@ class Service:
         decision: Decision,
         authority: Authority,
         *,
-        wait_seconds: float | None = None,
         principal: str | None,
         caller_only: bool = False,
         then: Callable[[], Awaitable[None]] | None = None,
-    ) -> Execution:
-        """Decides a suspension; without sufficient authority nothing runs, and the view says who must decide.
+    ) -> tuple[ExecutionState, bool]:
+        """Decides a suspension. Returns the execution, and whether the decision was accepted.
 
-        `then` is as in `Engine.answer`: what this answer brings about besides.
-
-        `principal` is the owner whose executions the channel may see; None for the operator's channels, which see all.
+        Without sufficient authority nothing runs, and a person must decide. `then` is as in `Engine.answer`: what this
+        answer brings about besides. `principal` is the owner whose executions the channel may see; None for the
+        operator's channels, which see all.
         """
-        check_wait(wait_seconds)
-        execution = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
+        execution = await self.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
         authority = assess_authority(authority, execution)
         if caller_only and suspension is not None and suspension.question.addressee != "caller":
@@ -470,12 +474,10 @@ class Service:
         if authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension):
             self._attempts.count(suspension_id)
         await self.wait_for_tools(execution.pins)
-        execution, accepted = await self.engine.answer(execution, suspension_id, decision, authority, then=then)
-        if accepted:
-            return await self._wait(execution, wait_seconds)
-        if authority.assurance == "claimed":
+        execution, is_accepted = await self._engine.answer(execution, suspension_id, decision, authority, then=then)
+        if not is_accepted and authority.assurance == "claimed":
             await self._record_claim(execution, suspension_id, authority)
-        return ask_for_person(self.build_view(execution), suspension_id)
+        return execution, is_accepted
 
     async def _record_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
         """Records in the audit that the calling model tried to decide for a person."""
@@ -487,26 +489,14 @@ class Service:
         entry = AuditEntry(
             kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id
         )
-        await self.engine.store.audit((entry,))
+        await self.store.audit((entry,))
 
-    async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> Execution:
+    async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
         """Stops the thread's execution; returns a finished one unchanged."""
         if reason is not None:
             check_text(reason, "reason", MAX_REASON_CHARS)
-        execution = await self._threads.load_newest(thread_id, principal)
-        execution = await self.engine.cancel(execution, reason)
-        return await self._wait(execution, 5.0)
-
-    def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
-        """Returns lines of the catalogue, best matches first."""
-        check_limit(limit)
-        if query is not None:
-            check_text(query, "query", MAX_QUERY_CHARS, may_be_empty=True)
-        found = self.engine.tools.search(query or "", len(self.engine.tools.definitions()))
-        start = parse_offset(cursor, len(found))
-        page = tuple(build_tool_line(definition) for definition in found[start : start + limit])
-        following = start + limit
-        return ToolPage(tools=page, total=len(found), next_cursor=str(following) if following < len(found) else None)
+        execution = await self.cancel(await self._threads.load_newest(thread_id, principal), reason)
+        return await self.wait(execution, 5.0)
 
     async def get_tool_schemas(self, names: Sequence[str], *, principal: str) -> ToolSchemas:
         """Return full definitions of the named tools, and the names that no tool has.
@@ -518,7 +508,7 @@ class Service:
         if len(names) > MAX_PAGE:
             raise LimitExceeded(f"{len(names)} names were asked for, the limit is {MAX_PAGE}")
         wanted = list(dict.fromkeys(names))
-        found = {name: definition for name in wanted if (definition := self.engine.tools.get(name)) is not None}
+        found = {name: definition for name in wanted if (definition := self.tools.get(name)) is not None}
         return ToolSchemas(
             tools=tuple([await self._show_tool(definition, principal) for definition in found.values()]),
             unknown=tuple(name[:128] for name in wanted if name not in found),
@@ -528,7 +518,7 @@ class Service:
         view = build_tool_view(definition)
         if view.output_schema is not None:
             return view
-        shape = await find_seen_shape(self.engine.store, self.engine.find, definition.name, principal)
+        shape = await find_seen_shape(self.store, self.find, definition.name, principal)
         return replace(view, seen_result=NOT_SEEN if shape is None else shape)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
@@ -542,21 +532,21 @@ class Service:
 
     def build_view(self, execution: ExecutionState) -> Execution:
         inbox = self.find_inbox(execution)
-        view = build_execution_view(execution, self.engine.tools, inbox=inbox, program=self.program)
+        view = build_execution_view(execution, self.tools, inbox=inbox, program=self.program)
         if execution.status != "planned" or execution.plan is None:
             return view
         foreseen = foresee_skips(execution, has_inputs=True)
-        return replace(view, forecast=build_forecast(foreseen, self.engine.forecast(foreseen), is_whole=False))
+        return replace(view, forecast=build_forecast(foreseen, self._engine.forecast(foreseen), is_whole=False))
 
-    def find_inbox(self, execution: ExecutionState) -> str | None:
-        """Returns the address of the inbox; opens one if the execution waits for a person and an opener is set."""
-        if (
-            self.inbox_url is None
-            and self.inbox_opener is not None
-            and any(map(_is_for_person, execution.open_suspensions))
-        ):
+    def open_inbox(self) -> str | None:
+        """Returns the address of the inbox, which it opens if there is none and an opener is set."""
+        if self.inbox_url is None and self.inbox_opener is not None:
             self.inbox_url = self.inbox_opener.address()
         return self.inbox_url
+
+    def find_inbox(self, execution: ExecutionState) -> str | None:
+        """Returns the address of the inbox; opens one if the execution waits for a person."""
+        return self.open_inbox() if any(map(_is_for_person, execution.open_suspensions)) else self.inbox_url
 
     def call_person(self, suspension_id: str) -> None:
         """Shows the question to the person through the inbox, because the client cannot ask."""
@@ -566,44 +556,6 @@ class Service:
     async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:
         """Returns the folded state of the thread's newest execution."""
         return await self._threads.load_newest(thread_id, principal)
-
-    async def _run_planned(
-        self,
-        thread_id: str | None,
-        key: str | None,
-        call: Mapping[str, object],
-        requester: Requester,
-    ) -> ExecutionState:
-        if thread_id is None:
-            raise InvalidArguments(
-                "send a 'plan', or the 'threadId' of a thread with a planned execution; run_goal takes a goal alone"
-            )
-
-        async def start(request: StartRequest | None) -> ExecutionState:
-            execution = await self._threads.load_newest(thread_id, requester.principal)
-            if execution.status not in ("planned", "incomplete"):
-                raise InvalidArguments(
-                    f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
-                )
-            options = combine_options(self._options, execution.options, call)
-            if execution.status == "incomplete":
-                options = continue_run(execution.options, options, call)
-            spent = find_exhausted_budget(replace(execution, options=options))
-            if spent is not None:
-                raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
-            await self.wait_for_tools(execution.pins)
-            return await self.engine.start(execution, options, client_id=requester.client_id, request=request)
-
-        request = self._starts.build_thread_request(key, thread_id)
-        return await self._starts.start_once(requester.principal, request, start, thread_id=thread_id)
-
-    async def _wait(
-        self, execution: ExecutionState, wait_seconds: float | None, call: Mapping[str, object] | None = None
-    ) -> Execution:
-        """The view when the execution stops running; waits as `wait_seconds`, the call's or its own options say."""
-        chosen = (wait_seconds, (call or {}).get("wait_seconds"), execution.options.wait_seconds)
-        seconds = next(found for found in chosen if isinstance(found, _NUMBERS))
-        return self.build_view(await self.engine.wait(execution, seconds) if seconds else execution)
 
 
 def _is_for_person(suspension: SuspensionState | None) -> bool:

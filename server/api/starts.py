@@ -10,124 +10,96 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.limits import check_key
 
 PLAN_DIGITS = 16
 
-Start = Callable[[StartRequest | None], Awaitable[ExecutionState]]
+Create = Callable[[StartRequest | None], Awaitable[ExecutionState]]
 """Starts or continues an execution for the request; None for a request whose key is stored already."""
 
 
-class Starts:
-    """Finds what the keys of one engine's principals have started."""
+def build_request(
+    key: str | None, wish: dict[str, JsonValue], call: Mapping[str, object] | None = None
+) -> StartRequest | None:
+    """Return what the store keeps of a caller's wish: nothing without a key.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    A key that began a rehearsal does not stand for the real run.
 
-    def build_goal_request(self, key: str | None, goal: str, call: Mapping[str, object]) -> StartRequest | None:
-        """What the store keeps of a goal: nothing without a key. Raises `InvalidArguments`."""
-        return _build_request(key, {"goal": goal, **_describe_run(call)})
+    Raises:
+        InvalidArguments: the key is not usable, or the wish is not JSON.
+        LimitExceeded: the wish is nested too deeply.
+    """
+    for value in wish.values():
+        check_depth(value)
+    if key is None:
+        return None
+    check_key(key)
+    described = {**wish, "rehearse": True} if call and call.get("rehearse") else wish
+    return StartRequest(key=str(key), request=digest(described, context="start"))
 
-    def build_thread_request(self, key: str | None, thread_id: str) -> StartRequest | None:
-        """What the store keeps of the wish to run what a thread has planned: nothing without a key."""
-        return _build_request(key, {"thread": thread_id})
 
-    def build_retry_request(
-        self,
-        key: str | None,
-        thread_id: str,
-        *,
-        from_step: str | None,
-        inputs: Mapping[str, JsonValue] | None,
-        plan: JsonValue,
-    ) -> StartRequest:
-        """What the store keeps of the wish to go on from a thread's last execution. Raises as `build_plan_request`."""
-        given: JsonValue = None if inputs is None else dict(inputs)
-        check_depth([plan, given])
-        asked: JsonValue = {"retry": thread_id, "fromStep": from_step, "inputs": given, "plan": plan}
-        return _build_request(key, asked) or StartRequest()
+def build_plan_request(start: StartOptions, plan: JsonValue, call: Mapping[str, object]) -> StartRequest | None:
+    """Return what the store keeps of a plan and its inputs as the caller wrote them. Raises as `build_request`."""
+    if start.key is None:
+        # Without a key the plan is parsed first, which checks it.
+        return None
+    given = _join_inputs(plan, start)
+    check_depth(given)
+    return build_request(start.key, {"goal": start.goal, "plan": digest(given, context="plan")}, call)
 
-    def build_plan_request(
-        self,
-        key: str | None,
-        goal: str | None,
-        plan: JsonValue,
-        inputs: Mapping[str, JsonValue] | None,
-        call: Mapping[str, object],
-    ) -> StartRequest:
-        """What the store keeps of a plan and its inputs as the caller wrote them, whether or not it can run.
 
-        A rehearsal is no second run of the plan, and warns of none.
+def add_plan(
+    request: StartRequest | None, start: StartOptions, plan: JsonValue, call: Mapping[str, object]
+) -> StartRequest:
+    """Return the request with the plan by which the store finds an unfinished run of the same plan.
 
-        Raises:
-            InvalidArguments: the key is not usable, or the plan is not JSON.
-            LimitExceeded: the plan is nested too deeply.
-        """
-        given: JsonValue = [plan, dict(inputs)] if inputs else plan
-        request = None
-        if key is not None:
-            # Without a key the plan is parsed first, which checks it.
-            check_depth([plan, dict(inputs or {})])
-            asked: JsonValue = {"goal": goal, "plan": digest(given, context="plan"), **_describe_run(call)}
-            request = _build_request(key, asked)
-        if call.get("rehearse"):
-            return request or StartRequest()
-        # Only warnings come from it, and it is stored twice with every unfinished execution.
-        plan_digits = digest(given, context="plan")[:PLAN_DIGITS]
-        return StartRequest(plan=plan_digits, is_only=True) if request is None else replace(request, plan=plan_digits)
+    A rehearsal is no second run of the plan, and warns of none.
+    """
+    if call.get("rehearse"):
+        return request or StartRequest()
+    # Only warnings come from it, and it is stored twice with every unfinished execution.
+    digits = digest(_join_inputs(plan, start), context="plan")[:PLAN_DIGITS]
+    return StartRequest(plan=digits, is_only=True) if request is None else replace(request, plan=digits)
 
-    def build_saved_request(
-        self, key: str | None, name: str, inputs: Mapping[str, JsonValue] | None, call: Mapping[str, object]
-    ) -> StartRequest | None:
-        """What the store keeps of the wish to run a saved plan: nothing without a key.
 
-        The content of the plan is no part of it: who sends a request again wants what the first one started.
+async def start_once(
+    engine: Engine, start: StartOptions, request: StartRequest | None, create: Create, *, thread_id: str | None = None
+) -> ExecutionState:
+    """Return the execution that the key started before, as it is now; without one, what `create` returns.
 
-        Raises:
-            InvalidArguments: the key is not usable, or the inputs are not JSON.
-            LimitExceeded: the inputs are nested too deeply.
-        """
-        given: JsonValue = dict(inputs or {})
-        if key is not None:
-            check_depth(given)
-        return _build_request(key, {"savedPlan": name, "inputs": given, **_describe_run(call)})
+    `thread_id` is for requests to run what that thread has planned, perhaps under the same key.
 
-    async def start_once(
-        self, principal: str, request: StartRequest | None, start: Start, *, thread_id: str | None = None
-    ) -> ExecutionState:
-        """Returns the execution that the key started before, as it is now; without one, what `start` returns.
+    Raises:
+        KeyConflict: the key stands for another goal or plan.
+    """
+    if request is None or request.key is None:
+        return await create(request)
+    execution = await _find(engine, start.requester.principal, request.key, request.request, thread_id)
+    if execution is not None and not _is_to_run(execution, thread_id):
+        return execution
+    try:
+        return await create(request if execution is None else None)
+    except (KeyUsed, UsageError):
+        # The same request may have come twice at once, and the other one was faster.
+        execution = await _find(engine, start.requester.principal, request.key, request.request, thread_id)
+        if execution is None or _is_to_run(execution, thread_id):
+            raise
+        return execution
 
-        `thread_id` is for requests to run what that thread has planned, perhaps under the same key.
 
-        Raises:
-            KeyConflict: the key stands for another goal or plan.
-        """
-        if request is None or request.key is None:
-            return await start(request)
-        known = await self._find(principal, request.key, request.request, thread_id)
-        if known is not None and not _is_to_run(known, thread_id):
-            return known
-        try:
-            return await start(request if known is None else None)
-        except (KeyUsed, UsageError):
-            # The same request may have come twice at once, and the other one was faster.
-            known = await self._find(principal, request.key, request.request, thread_id)
-            if known is None or _is_to_run(known, thread_id):
-                raise
-            return known
-
-    async def _find(self, principal: str, key: str, request: str, thread_id: str | None) -> ExecutionState | None:
-        found = await self._engine.store.find_start(principal, key)
-        if found is None:
-            return None
-        is_same = found.request == request if thread_id is None else found.thread_id == thread_id
-        if not is_same:
-            raise KeyConflict(
-                f"key {key!r} started execution {found.execution_id!r} (thread {found.thread_id!r}) with another goal "
-                "or plan; get_execution shows that one, and another key starts this one",
-                details={"executionId": found.execution_id, "threadId": found.thread_id},
-            )
-        return await self._engine.find(found.execution_id)
+async def _find(engine: Engine, principal: str, key: str, request: str, thread_id: str | None) -> ExecutionState | None:
+    earlier = await engine.store.find_start(principal, key)
+    if earlier is None:
+        return None
+    is_same = earlier.request == request if thread_id is None else earlier.thread_id == thread_id
+    if not is_same:
+        raise KeyConflict(
+            f"key {key!r} started execution {earlier.execution_id!r} (thread {earlier.thread_id!r}) with another goal "
+            "or plan; get_execution shows that one, and another key starts this one",
+            details={"executionId": earlier.execution_id, "threadId": earlier.thread_id},
+        )
+    return await engine.find(earlier.execution_id)
 
 
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
@@ -135,13 +107,5 @@ def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
     return thread_id is not None and execution.status == "planned"
 
 
-def _describe_run(call: Mapping[str, object]) -> dict[str, JsonValue]:
-    """A key that began a rehearsal does not stand for the real run."""
-    return {"rehearse": True} if call.get("rehearse") else {}
-
-
-def _build_request(key: str | None, asked: JsonValue) -> StartRequest | None:
-    if key is None:
-        return None
-    check_key(key)
-    return StartRequest(key=str(key), request=digest(asked, context="start"))
+def _join_inputs(plan: JsonValue, start: StartOptions) -> JsonValue:
+    return [plan, dict(start.inputs)] if start.inputs else plan

@@ -1,7 +1,6 @@
 """Finds a principal's threads, and the thread in which the next execution runs."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,23 +12,13 @@ from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.core.thread_effects import list_effects, list_thread_effects
 from planwarden.agent.ports.store import Header
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.new_execution import PreparedThread, StartOptions
 from planwarden.server.settings.options import combine_options
 
 _CONTEXT_EXECUTIONS = 3
 """Executions of a thread that a new plan is told about."""
 _CONTEXT_EFFECTS = 20
 """Effects of a thread that it is told about."""
-
-
-class PreparedThread(NamedTuple):
-    """What a new execution needs to know of its thread."""
-
-    thread_id: str
-    options: ev.Options
-    context: str | None = None
-    """What the thread did before, for a new plan."""
-    effects: tuple[ev.ThreadEffect, ...] = ()
-    """The newest effects of its executions."""
 
 
 class Threads:
@@ -53,37 +42,32 @@ class Threads:
     async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:
         """Returns the thread's newest execution. Raises `UnknownThread`."""
         headers = await self.read_headers(thread_id, principal)
-        execution = await self._engine.find(headers[-1].execution_id)
-        return execution
+        return await self._engine.find(headers[-1].execution_id)
 
     async def prepare(
-        self,
-        thread_id: str | None,
-        principal: str,
-        call: Mapping[str, object],
-        *,
-        implied: str | None = None,
-        given: Mapping[str, JsonValue] | None = None,
+        self, start: StartOptions, call: Mapping[str, object], *, makes_plan: bool = False
     ) -> PreparedThread:
-        """Returns what a new execution needs to know of its thread.
+        """Return the thread of a new execution; with `makes_plan` its context, for the model that makes the plan.
 
-        `implied` names an option in `call` that is a default; the thread inherits it only if it is also in `given`.
+        A goal has a final text by default, which the thread inherits only if the caller asked for it.
 
         Raises:
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
-        if thread_id is None:
-            combined = combine_options(self._options, None, call)
-            return PreparedThread(self._engine.ids.new(), _drop_implied(combined, implied, given))
-        headers = await self.read_headers(thread_id, principal)
+        is_implied = makes_plan and "synthesize" not in (start.options or {})
+        if start.thread_id is None:
+            options = combine_options(self._options, None, call)
+            return PreparedThread(self._engine.ids.new(), _drop_synthesize(options) if is_implied else options)
+        headers = await self.read_headers(start.thread_id, start.requester.principal)
         newest = await self._engine.find(headers[-1].execution_id)
         if newest.status not in FINISHED:
-            raise _build_busy_error(thread_id, newest)
-        combined = combine_options(self._options, newest.options, call)
+            raise _build_busy_error(start.thread_id, newest)
+        options = combine_options(self._options, newest.options, call)
         effects = list_thread_effects(newest)
-        context = await self._summarize(headers, effects)
-        return PreparedThread(thread_id, _drop_implied(combined, implied, given), context, effects)
+        context = await self._summarize(headers, effects) if makes_plan else None
+        options = _drop_synthesize(options) if is_implied else options
+        return PreparedThread(start.thread_id, options, context, effects)
 
     async def _summarize(self, headers: Sequence[Header], effects: Sequence[ev.ThreadEffect]) -> str:
         parts: list[str] = []
@@ -117,7 +101,5 @@ def _build_busy_error(thread_id: str, execution: ExecutionState) -> ThreadBusy:
     )
 
 
-def _drop_implied(options: ev.Options, implied: str | None, given: Mapping[str, JsonValue] | None) -> ev.Options:
-    if implied is None or (given is not None and implied in given):
-        return options
-    return replace(options, given=tuple(name for name in options.given if name != implied))
+def _drop_synthesize(options: ev.Options) -> ev.Options:
+    return replace(options, given=tuple(name for name in options.given if name != "synthesize"))

@@ -3,10 +3,11 @@
 The program is the operator: its decisions carry the assurance `embedder` and the `principal` that it passes.
 """
 
-import os
+import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from functools import cached_property
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -17,27 +18,28 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.requester import LOCAL, Requester
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.suspension_kinds import Addressee
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.home_parts import HomeParts
+from planwarden.server.api.limits import check_wait
 from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
 from planwarden.server.api.stalls import watch_stalls
-from planwarden.server.plans.library import build_library
-from planwarden.server.settings.catalogue import build_downstream, build_registry
-from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
+from planwarden.server.api.tool_search import search_tools
+from planwarden.server.settings.catalogue import build_command_prefix
+from planwarden.server.settings.configuration import ProcessRole, Settings, load_settings
 from planwarden.server.settings.models import build_model
-from planwarden.server.views.execution import Execution
-from planwarden.server.views.suspension import SuspensionPage
+from planwarden.server.views.execution import Execution, ask_for_person
+from planwarden.server.views.suspension import SuspensionPage, name_program
 from planwarden.server.views.tools import ToolPage, ToolSchemas
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from planwarden.server.plans.library import PlanLibrary
-    from planwarden.server.plans.plan_file import SavedPlan
-    from planwarden.server.telemetry.telemetry import Telemetry
     from planwarden.server.views.saved_plans import SavedPlanLine
     from planwarden.tools.downstream.servers import DownstreamServers
 
@@ -75,18 +77,28 @@ class Warden:
         Raises:
             UsageError: a setting, a tool or the model is not usable.
         """
-        folder = Path(home) if home is not None else None
         named = model if isinstance(model, str) else None
-        self.settings = settings or load_settings(home=folder, model=named)
-        self.tools = build_registry(self.settings, tools)
-        self._model = self._choose_model(model)
-        if self.settings.servers.configs:
-            # Puts their tools into the catalogue, and refuses wrong settings, before anything opens.
-            _ = self.downstream
+        self.settings = settings or load_settings(home=None if home is None else Path(home), model=named)
+        if model is None or isinstance(model, str):
+            # The settings may name another one than the program does.
+            model = build_model(named or self.settings.model, self.settings.environment)
+            model_name = named or self.settings.model
+        else:
+            model_name = f"custom:{type(model).__name__}"
+        program = name_program if store is not None else cache(self._build_program)
+        self._parts = HomeParts(self.settings, tools=tools, model=model, program=program)
+        self.tools = self._parts.tools
+        self.library = self._parts.library
+        """The saved plans."""
         self._given = store
-        self._model_name = named or (self.settings.model if model is None else f"custom:{type(model).__name__}")
-        self._tracer_provider = tracer_provider
-        self._meter_provider = meter_provider
+        self._build_observer = partial(
+            build_observer,
+            self.settings.observation,
+            model_name,
+            tracer_provider=tracer_provider,
+            meter_provider=meter_provider,
+            whole_process=whole_process,
+        )
         self._whole_process = whole_process
         self._role: ProcessRole = role
         self._concurrency = concurrency
@@ -95,42 +107,13 @@ class Warden:
         self._stack = AsyncExitStack()
         self._service: Service | None = None
 
-    @cached_property
+    @property
     def downstream(self) -> "DownstreamServers":
         """The downstream servers."""
-        return build_downstream(self.settings, self.tools)
+        return self._parts.downstream
 
-    @cached_property
-    def library(self) -> "PlanLibrary":
-        """The saved plans."""
-        return build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
-
-    async def list_saved_plans(self) -> "tuple[SavedPlan, ...]":
-        """The saved plans, as they were a few seconds ago at most; also before the warden is open.
-
-        While none of their folders exists, nothing is imported for them: a server's first answers ask for the list.
-        """
-        if "library" not in vars(self) and not await anyio.to_thread.run_sync(self._has_plan_folder):
-            return ()
-        return (await self.library.list()).plans
-
-    def _has_plan_folder(self) -> bool:
-        folders = (self.settings.home / PLAN_FOLDER, *(path for _, path in self.settings.plan_folders))
-        return any(map(os.path.lexists, folders))
-
-    def _build_observer(self) -> "Telemetry | None":
-        return build_observer(
-            self.settings.observation,
-            self._model_name,
-            tracer_provider=self._tracer_provider,
-            meter_provider=self._meter_provider,
-            whole_process=self._whole_process,
-        )
-
-    def _choose_model(self, model: str | Model | None) -> Model:
-        if model is None or isinstance(model, str):
-            return build_model(model or self.settings.model, self.settings.environment)
-        return model
+    def _build_program(self) -> str:
+        return shlex.join(build_command_prefix(self.settings.home, self.settings.servers_file))
 
     async def __aenter__(self) -> Self:
         """Opens the store and takes over what a dead process left running. Raises `StoreError`."""
@@ -142,19 +125,15 @@ class Warden:
 
     async def _open(self) -> Self:
         # On another thread, so that a server can answer while it opens.
-        opening = await anyio.to_thread.run_sync(_import_opening)
-        self._service = await opening.open_service(
-            self._stack,
-            self.settings,
+        runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
+        opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
+            self._parts,
+            self._role,
             store=self._given,
-            tools=self.tools,
-            downstream=self.downstream,
-            library=self.library,
-            model=self._model,
             observer=self._observer or self._build_observer(),
-            role=self._role,
             concurrency=self._concurrency,
         )
+        self._service = await self._stack.enter_async_context(opening)
         if self._whole_process:
             await self._stack.enter_async_context(watch_stalls(self.settings.home))
         return self
@@ -194,14 +173,9 @@ class Warden:
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
-        return await self.service.run_goal(
-            goal,
-            thread_id=thread_id,
-            key=key,
-            options=options,
-            wait_seconds=wait_seconds,
-            requester=Requester(principal),
-        )
+        check_wait(wait_seconds)
+        start = StartOptions(requester=Requester(principal), thread_id=thread_id, key=key, options=options)
+        return await self._wait(await self.service.run_goal(goal, start), wait_seconds, options)
 
     async def create_plan(
         self,
@@ -223,15 +197,9 @@ class Warden:
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
-        return await self.service.run_goal(
-            goal,
-            thread_id=thread_id,
-            key=key,
-            options=options,
-            wait_seconds=wait_seconds,
-            requester=Requester(principal),
-            plan_only=True,
-        )
+        check_wait(wait_seconds)
+        start = StartOptions(requester=Requester(principal), thread_id=thread_id, key=key, options=options)
+        return await self._wait(await self.service.run_goal(goal, start, plan_only=True), wait_seconds, options)
 
     async def execute_plan(
         self,
@@ -258,16 +226,12 @@ class Warden:
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
-        return await self.service.execute_plan(
-            dict(plan) if plan is not None else None,
-            inputs=inputs,
-            goal=goal,
-            thread_id=thread_id,
-            key=key,
-            options=options,
-            wait_seconds=wait_seconds,
-            requester=Requester(principal),
+        check_wait(wait_seconds)
+        start = StartOptions(
+            requester=Requester(principal), thread_id=thread_id, key=key, goal=goal, inputs=inputs, options=options
         )
+        execution = await self.service.execute_plan(None if plan is None else dict(plan), start)
+        return await self._wait(execution, wait_seconds, options)
 
     async def run_plan(
         self,
@@ -292,15 +256,11 @@ class Warden:
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
-        return await self.service.run_plan(
-            name,
-            inputs,
-            thread_id=thread_id,
-            key=key,
-            options=options,
-            wait_seconds=wait_seconds,
-            requester=Requester(principal),
+        check_wait(wait_seconds)
+        start = StartOptions(
+            requester=Requester(principal), thread_id=thread_id, key=key, inputs=inputs, options=options
         )
+        return await self._wait(await self.service.run_plan(name, start), wait_seconds, options)
 
     async def plans(self) -> "tuple[SavedPlanLine, ...]":
         """Returns the saved plans by name, without files that cannot be used, which `planwarden doctor` names."""
@@ -328,15 +288,13 @@ class Warden:
             LimitExceeded: the message, the details or the form are too large.
             KeyConflict: the key started something else; the details name it.
         """
-        return await self.service.ask_person(
-            message,
-            details=details,
-            form=None if form is None else dict(form),
-            addressee=addressee,
-            key=key,
-            wait_seconds=wait_seconds,
-            requester=Requester(principal),
+        check_wait(wait_seconds)
+        service, start = self.service, StartOptions(requester=Requester(principal), key=key)
+        execution = await service.ask_person(
+            message, start, details=details, form=None if form is None else dict(form), addressee=addressee
         )
+        seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
+        return service.build_view(await service.wait_until_finished(execution, seconds))
 
     async def retry(
         self,
@@ -365,15 +323,12 @@ class Warden:
             UnknownThread: the principal has no such thread, or it was pruned.
             ThreadBusy: the execution is not over.
         """
-        return await self.service.retry(
-            thread_id,
-            from_step=from_step,
-            inputs=inputs,
-            plan=None if plan is None else dict(plan),
-            key=key,
-            wait_seconds=wait_seconds,
-            requester=Requester(principal),
+        check_wait(wait_seconds)
+        start = StartOptions(requester=Requester(principal), key=key, inputs=inputs)
+        execution = await self.service.retry(
+            thread_id, start, from_step=from_step, plan=None if plan is None else dict(plan)
         )
+        return await self._wait(execution, wait_seconds)
 
     async def get_execution(
         self,
@@ -438,15 +393,9 @@ class Warden:
             InvalidArguments: the content does not fit, or the question is addressed to a person.
             AlreadyDecided: the question has another answer already.
         """
-        return await self.service.answer(
-            thread_id,
-            suspension_id,
-            Decision(content=content),
-            Authority(assurance="caller", channel="python", principal=principal),
-            wait_seconds=wait_seconds,
-            principal=principal,
-            caller_only=True,
-        )
+        authority = Authority(assurance="caller", channel="python", principal=principal)
+        decision = Decision(content=content)
+        return await self._answer(thread_id, suspension_id, decision, authority, wait_seconds, caller_only=True)
 
     async def resume_execution(
         self,
@@ -466,14 +415,37 @@ class Warden:
             Expired: the time to answer has passed.
             StaleDefinition: the tool or the policy changed; the suspension was revised, look at it again.
         """
-        return await self.service.answer(
-            thread_id,
-            suspension_id,
-            decision,
-            Authority(assurance="embedder", channel="python", principal=principal),
-            wait_seconds=wait_seconds,
-            principal=principal,
+        authority = Authority(assurance="embedder", channel="python", principal=principal)
+        return await self._answer(thread_id, suspension_id, decision, authority, wait_seconds)
+
+    async def _answer(
+        self,
+        thread_id: str,
+        suspension_id: str,
+        decision: Decision,
+        authority: Authority,
+        wait_seconds: float | None,
+        *,
+        caller_only: bool = False,
+    ) -> Execution:
+        check_wait(wait_seconds)
+        execution, is_accepted = await self.service.answer(
+            thread_id, suspension_id, decision, authority, principal=authority.principal, caller_only=caller_only
         )
+        if is_accepted:
+            return await self._wait(execution, wait_seconds)
+        return ask_for_person(self.service.build_view(execution), suspension_id)
+
+    async def _wait(
+        self,
+        execution: ExecutionState,
+        wait_seconds: float | None,
+        options: Mapping[str, JsonValue] | None = None,
+    ) -> Execution:
+        """The view when the execution stops running; waits as `wait_seconds`, the call's or its own options say."""
+        chosen = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
+        seconds = next(found for found in chosen if isinstance(found, int | float))
+        return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL) -> Execution:
         """Stops the thread's execution; what was done stays done. Returns a finished execution unchanged.
@@ -481,7 +453,8 @@ class Warden:
         Raises:
             UnknownThread: the principal has no such thread.
         """
-        return await self.service.cancel_execution(thread_id, reason=reason, principal=principal)
+        execution = await self.service.cancel_execution(thread_id, reason=reason, principal=principal)
+        return self.service.build_view(execution)
 
     async def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
         """Returns lines of the catalogue, best matches first; without a query all lines by name.
@@ -490,7 +463,7 @@ class Warden:
             InvalidArguments: the limit or the cursor is not usable.
         """
         await self.service.wait_for_catalogue()
-        return self.service.search_tools(query, limit=limit, cursor=cursor)
+        return search_tools(self.tools, query, limit=limit, cursor=cursor)
 
     async def get_tool_schemas(self, names: Sequence[str], *, principal: str = LOCAL) -> ToolSchemas:
         """Returns full definitions of the named tools, and the names that no tool has.
@@ -501,9 +474,3 @@ class Warden:
         """
         await self.service.wait_for_tools(names)
         return await self.service.get_tool_schemas(names, principal=principal)
-
-
-def _import_opening():
-    from planwarden.server.api import opening
-
-    return opening

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UnknownPlan
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import split_pairs
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.plan_file import DESCRIPTION, INPUTS, TITLE, SavedPlan, is_plan_name, parse_text
 from planwarden.server.views.fields import read_inputs
@@ -33,7 +33,7 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """Of a saved plan."""
 
 
-def choose_plan(context: CliContext, word: str, *, has_key: bool = False) -> GivenPlan:
+def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
     """Returns the saved plan of that name, else the plan in the file of that name, or on standard input for `-`.
 
     Raises:
@@ -42,7 +42,7 @@ def choose_plan(context: CliContext, word: str, *, has_key: bool = False) -> Giv
     """
     if word == "-" or not is_plan_name(word):
         return read_plan(word)
-    catalogue = context.library.look_now()
+    catalogue = home.library.look_now()
     saved = catalogue.get(word)
     if saved is not None:
         return GivenPlan(saved.document, saved.name, version=saved.digest)
@@ -53,9 +53,9 @@ def choose_plan(context: CliContext, word: str, *, has_key: bool = False) -> Giv
     raise _refuse(catalogue, word)
 
 
-def find_saved_plan(context: CliContext, name: str) -> SavedPlan:
+def find_saved_plan(home: Home, name: str) -> SavedPlan:
     """Returns the saved plan. Raises `UnknownPlan` with what is wrong with its file, if there is one."""
-    catalogue = context.library.look_now()
+    catalogue = home.library.look_now()
     saved = catalogue.get(name)
     if saved is None:
         raise _refuse(catalogue, name)

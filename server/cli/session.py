@@ -1,32 +1,33 @@
 """A person at a terminal who runs executions and answers their questions.
 
 While the person thinks, no engine runs here, and no lease or transaction is held: the question is in the store, and the
-first answer wins, whichever process records it. Downstream servers keep running, with their state, until the command
-ends.
+first answer wins, whichever process records it. The store stays open and downstream servers keep running, with their
+state, until the command ends.
 """
 
-import asyncio
 import math
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import cast
 
+import anyio
 import msgspec
-from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import Expired
+from planwarden.agent.common.errors import Expired, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import LOCAL
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.runtime.adoption import find_missing_tools
 from planwarden.server.api.service import Service
-from planwarden.server.cli.context import CliContext, CoroutineRunner, watch_execution
+from planwarden.server.api.waiting import describe_waiting
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import build_terminal, exit_code, print_json
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import ScreenUpdate, Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
@@ -50,28 +51,22 @@ MODEL_ADVICE = (
     "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant, which then answers itself."
 )
 
+LEFT_S = 5.0
+"""How long a command watches an execution that other processes must continue and none of them does."""
+
 Start = Callable[[Service], Awaitable[ExecutionState]]
 """Starts an execution, or records a decision on one, and returns its state."""
 
 
 class CliSession(msgspec.Struct, frozen=True):
-    """The context of a command, its terminal, and what the person agreed to in advance."""
+    """The home of a command, its terminal, and what the person agreed to in advance."""
 
-    context: CliContext
+    home: Home
     terminal: Terminal
     says_yes: bool = False
     """The person gave --yes."""
-    run_coroutine: CoroutineRunner = asyncio.run
     patience_s: float = math.inf
     """The longest wait for an execution that only waits for a time."""
-
-    @classmethod
-    def from_arguments(
-        cls, arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf
-    ) -> "CliSession":
-        """Raises `UsageError` when the settings, a tool or the model are not usable."""
-        terminal = build_terminal(arguments)
-        return cls(CliContext.from_arguments(arguments), terminal, says_yes=says_yes, patience_s=patience_s)
 
     @property
     def assurance(self) -> ev.Assurance:
@@ -81,25 +76,17 @@ class CliSession(msgspec.Struct, frozen=True):
     def run_and_watch(self, start: Start) -> ExecutionState:
         """Calls `start` and shows the execution live until it ends or needs an answer."""
 
-        async def work() -> ExecutionState:
-            async with self.context.open_for_writing() as service:
-                execution = await start(service)
-                await _report_other_owner(service, execution, self.terminal)
-                with self.terminal.live() as update:
-                    return await watch_execution(service, execution, update, patience_s=self.patience_s)
+        async def work(service: Service) -> ExecutionState:
+            execution = await start(service)
+            await _report_other_owner(service, execution, self.terminal)
+            with self.terminal.live() as update:
+                return await watch_execution(service, execution, update, patience_s=self.patience_s)
 
-        return self.run_coroutine(work())
+        return self.home.run(work)
 
     def run_to_end(self, start: Start) -> ExecutionState:
         """As `run_and_watch`, and asks the person every question on the way."""
-        with self.keep_servers_running() as session:
-            return session.ask_open_questions(session.run_and_watch(start))
-
-    @contextmanager
-    def keep_servers_running(self) -> Generator["CliSession"]:
-        """Yields this session with downstream servers that keep running while the person thinks."""
-        with self.context.keep_servers_running() as runner:
-            yield replace(self, run_coroutine=runner)
+        return self.ask_open_questions(self.run_and_watch(start))
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
         """Asks each question to a person as it comes up, until the execution ends or a question is left open."""
@@ -138,17 +125,17 @@ class CliSession(msgspec.Struct, frozen=True):
             digest=suspension.digest,
             rendered=hash_question(suspension.card),
         )
-        view = await service.answer(
-            suspension.thread_id, suspension.suspension_id, decision, authority, wait_seconds=0, principal=None
+        execution, _ = await service.answer(
+            suspension.thread_id, suspension.suspension_id, decision, authority, principal=None
         )
-        return await service.engine.find(view.execution_id)
+        return execution
 
     async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
         """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
         # An engine that adopts nothing lets deadlines pass of what it has read.
-        await service.engine.find(execution_id)
-        await service.engine.tick()
-        return await service.engine.find(execution_id)
+        await service.find(execution_id)
+        await service.tick()
+        return await service.find(execution_id)
 
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
@@ -156,7 +143,7 @@ class CliSession(msgspec.Struct, frozen=True):
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
             return False
         needs = cast("ev.Needs | None", suspension.needs)
-        if self.context.settings.policy.worth("human", find_operator(), owner, needs) is not None:
+        if self.home.settings.policy.worth("human", find_operator(), owner, needs) is not None:
             return True
         terminal_question.show(self.terminal, suspension.card)
         text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
@@ -165,15 +152,15 @@ class CliSession(msgspec.Struct, frozen=True):
 
     def find_faults(self, tool_name: str, arguments: dict[str, JsonValue]) -> tuple[str, ...]:
         """Returns why the arguments do not fit the tool; nothing for a tool that is not known here."""
-        tools = self.context.tools
+        tools = self.home.tools
         return () if tools.get(tool_name) is None else tools.complete(tool_name, arguments)[1]
 
     def build_view(self, execution: ExecutionState, suspension: SuspensionState) -> Suspension:
-        return build_suspension_view(execution, suspension, self.context.tools, program=self.context.program)
+        return build_suspension_view(execution, suspension, self.home.tools, program=self.home.program)
 
     def write_execution(self, execution: ExecutionState) -> dict[str, JsonValue]:
         """Returns the execution as the wire has it."""
-        return to_json(build_execution_view(execution, self.context.tools, program=self.context.program))
+        return to_json(build_execution_view(execution, self.home.tools, program=self.home.program))
 
     def finish(self, arguments: Namespace, execution: ExecutionState) -> int:
         """Draws the outcome, prints the execution with --json, and returns the exit code."""
@@ -187,7 +174,7 @@ class CliSession(msgspec.Struct, frozen=True):
         if execution.is_finished:
             words = WORDS["execution"][execution.status]
             first, *rest = outcome_lines(execution)
-            command = TerminalLine(((self.context.command("show", execution.thread_id), "dim"),))
+            command = TerminalLine(((self.home.command("show", execution.thread_id), "dim"),))
             self.terminal.panel(words.word, [TerminalLine(first.parts, words.mark), *rest, command], words.tone)
             return
         for found in execution.open_suspensions:
@@ -202,7 +189,7 @@ class CliSession(msgspec.Struct, frozen=True):
             words = cut_text(suspension.card.words, 200)
             said = TerminalLine(((f"{suspension.card.label}: ", "dim"), words), indent=1)
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
-            commands = (self.context.command(*words) for words in (approve, ("reject", question.suspension_id)))
+            commands = (self.home.command(*words) for words in (approve, ("reject", question.suspension_id)))
             return [message, said, *(TerminalLine((command,), indent=1) for command in commands)]
         if question.expires_at is None:
             return []
@@ -216,7 +203,7 @@ class CliSession(msgspec.Struct, frozen=True):
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
             needs = cast("ev.Needs | None", suspension.needs)
-            if self.context.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:
+            if self.home.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:
                 self.terminal.say(TerminalLine(((YES_ADVICE, "warn"),), "note"))
                 return None, CHANNEL
             self.terminal.say(TerminalLine((("Approve? ", "plain"), ("yes (--yes)", "good"))))
@@ -233,9 +220,71 @@ def _next_question(execution: ExecutionState) -> SuspensionState | None:
     return next((found for found in execution.open_suspensions if found.question.addressee == "human"), None)
 
 
-async def _report_other_owner(service: Service, execution: ExecutionState, terminal: Terminal) -> None:
-    header = await service.engine.store.header(execution.execution_id)
-    if header is None or header.owner in (None, service.engine.owner) or header.status != "running":
+def check_tools(home: Home, execution: ExecutionState) -> None:
+    """Raises `UsageError` when the remaining steps need tools that are not known here: their calls would fail.
+
+    On a shared store they would not: another process that has the tools makes the calls.
+    """
+    if home.settings.store.path is None:
         return
-    if header.leased_until > service.engine.store.clock.steady():
+    missing = [name for name in find_missing_tools(execution, home.tools) if not home.downstream.owns(name)]
+    if missing:
+        raise UsageError(
+            f"this execution needs the tool(s) {', '.join(map(repr, missing))}, which are not known here; name "
+            "their file in [tools] python of planwarden.toml, or decide in the program that has them"
+        )
+
+
+@contextmanager
+def open_session(
+    arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf
+) -> Generator[CliSession]:
+    """Yield the session of a command, which opens the store once: all that it reads and runs has the same.
+
+    Raises:
+        UsageError: the settings, a tool or the model are not usable.
+    """
+    home = Home.from_arguments(arguments)
+    home.check()
+    with home.stay_open():
+        yield CliSession(home, build_terminal(arguments), says_yes=says_yes, patience_s=patience_s)
+
+
+async def watch_execution(
+    service: Service, execution: ExecutionState, update: ScreenUpdate, *, patience_s: float = math.inf
+) -> ExecutionState:
+    """Shows every change until the execution ends or needs an answer, and returns its last state.
+
+    An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`; one that
+    other processes must continue, until none of them has begun for `LEFT_S`.
+
+    Raises:
+        StoreError: the storage fails, or has refused for a while what becomes of the execution.
+    """
+    while True:
+        update(execution, service.streamed_text(execution.execution_id))
+        left_s = _seconds_until_deadline(execution, service.store.clock.now())
+        if execution.status != "running" and (left_s is None or left_s > patience_s):
+            return execution
+        is_left = execution.status == "running" and not service.may_run(execution)
+        with anyio.move_on_after(LEFT_S if is_left else math.inf) as waiting:
+            execution = await service.wait_for_change(execution)
+            service.check_recording(execution)
+        if waiting.cancelled_caught and await describe_waiting(service.store, execution) is not None:
+            return execution
+
+
+def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:
+    """Returns how long a suspended execution that only waits for a time still waits; None for every other execution."""
+    waiting = [found.question for found in execution.open_suspensions]
+    if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
+        return None
+    return min((question.expires_at for question in waiting if question.expires_at is not None), default=now) - now
+
+
+async def _report_other_owner(service: Service, execution: ExecutionState, terminal: Terminal) -> None:
+    header = await service.store.header(execution.execution_id)
+    if header is None or header.owner in (None, service.owner) or header.status != "running":
+        return
+    if header.leased_until > service.store.clock.steady():
         terminal.say(TerminalLine((("Another planwarden process runs this execution; watching it.", "dim"),)))

@@ -7,6 +7,7 @@ thread has one unfinished execution: asked again, it is the same question.
 
 import shlex
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import anyio.to_thread
 
@@ -16,8 +17,8 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.store import StartRequest
-from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.ports.store import StartRequest, Store
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.passes import RELEASING, find_made_call, is_about, is_released, take_pass
@@ -40,14 +41,27 @@ ATTEMPTS = 5
 """Looks at a thread that other processes change meanwhile."""
 
 
+class Executions(Protocol):
+    """What a guard needs of an engine; a service has it too."""
+
+    @property
+    def store(self) -> Store: ...
+
+    async def create(self, new: NewExecution) -> ExecutionState: ...
+
+    async def find(self, execution_id: str) -> ExecutionState: ...
+
+    async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState: ...
+
+
 class HostGuard:
-    """Judges the calls of hosts for one engine."""
+    """Judges the calls of hosts, with the questions in one store."""
 
     def __init__(
-        self, engine: Engine, judge: Judge, find_inbox: Callable[[], str | None], program: Sequence[str]
+        self, executions: Executions, judge: Judge, find_inbox: Callable[[], str | None], program: Sequence[str]
     ) -> None:
         """`program` begins a command line that works on this home, for people to copy."""
-        self._engine = engine
+        self._executions = executions
         self._judge = judge
         self._find_inbox = find_inbox
         self._program = program
@@ -60,7 +74,7 @@ class HostGuard:
             if verdict is None:
                 return await self._decide_by_log(call, principal)
             if verdict.facts is not None:
-                await self._engine.store.audit((AuditEntry(kind="guarded", facts=verdict.facts),))
+                await self._executions.store.audit((AuditEntry(kind="guarded", facts=verdict.facts),))
             return verdict
         except PlanwardenError as error:
             return deny(f"Refused, because it could not be judged: {error.message}")
@@ -82,14 +96,14 @@ class HostGuard:
                 # Another process has asked the same, or decided it, meanwhile.
                 continue
             verdict = await self._follow(started, call)
-            return verdict or deny(f"Refused: {_explain_end(await self._engine.find(started.execution_id))}.")
+            return verdict or deny(f"Refused: {_explain_end(await self._executions.find(started.execution_id))}.")
         return deny("Refused for now, because the same call is being asked about by others; try again in a minute.")
 
     async def _find_newest(self, thread_id: str, principal: str) -> ExecutionState | None:
-        headers = await self._engine.store.thread(thread_id)
+        headers = await self._executions.store.thread(thread_id)
         if not headers or headers[-1].principal != principal:
             return None
-        return await self._engine.find(headers[-1].execution_id)
+        return await self._executions.find(headers[-1].execution_id)
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
         """Returns which open questions are so many that the session may not ask another; None when it may."""
@@ -98,7 +112,7 @@ class HostGuard:
             return f"{MAX_OPEN} questions about calls of hosts"
         if len(executions) < MAX_OPEN_OF_SESSION:
             return None
-        states = [await self._engine.find(execution_id) for execution_id in executions]
+        states = [await self._executions.find(execution_id) for execution_id in executions]
         if sum(state.context == session for state in states) < MAX_OPEN_OF_SESSION:
             return None
         return f"{MAX_OPEN_OF_SESSION} questions of this session"
@@ -108,7 +122,7 @@ class HostGuard:
         executions: list[str] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = await self._engine.store.suspensions(
+            page = await self._executions.store.suspensions(
                 principal=principal, addressee="human", limit=PAGE, cursor=cursor
             )
             executions += [row.execution_id for row in page.rows if row.thread_id.startswith(PREFIX)]
@@ -131,30 +145,30 @@ class HostGuard:
         after = (
             StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
         )
-        return await self._engine.create(
-            thread_id=thread_id,
-            requester=Requester(principal, host=call.host.label),
-            goal=f"{call.host.label}: {call.tool} in {call.folder}"[:400],
-            plan=Plan(steps=(step,)),
-            options=ev.Options(),
-            # No model reads it here; it says whose question this is when they are counted.
-            context=call.session,
-            start=after,
+        # No model reads the context; it says whose question this is when they are counted.
+        return await self._executions.create(
+            NewExecution(
+                thread=PreparedThread(thread_id, ev.Options(), context=call.session),
+                requester=Requester(principal, host=call.host.label),
+                goal=f"{call.host.label}: {call.tool} in {call.folder}"[:400],
+                parsed=ParsedPlan(Plan(steps=(step,))),
+                start=after,
+            )
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
         """Returns what the execution says about the call; None when it is over and says nothing."""
         if not is_about(execution, call):
             return None
-        execution = await self._engine.wait(execution, SETTLE_S)
+        execution = await self._executions.wait(execution, SETTLE_S)
         for suspension in execution.open_suspensions:
             return self._ask_to_wait(suspension.question.suspension_id)
         if not execution.is_finished:
             return deny("Refused for now: planwarden is deciding about it; try again in a minute.")
-        now = self._engine.store.clock.now()
+        now = self._executions.store.clock.now()
         required = await anyio.to_thread.run_sync(self._judge.find_requirement, call)
         if is_released(execution, call, self._judge.policy, required, now):
-            if await take_pass(self._engine.store, execution, call):
+            if await take_pass(self._executions.store, execution, call):
                 return Verdict(then="allow", reason="A person approved this call, once.")
             return None
         return _find_rejection(execution, now)

@@ -23,14 +23,7 @@ def build_judge(settings: Settings) -> Judge:
 def build_guard(settings: Settings, service: Service) -> HostGuard:
     """Returns the guard of a server. A question that it asks opens the inbox, as every other does."""
 
-    def find_inbox() -> str | None:
-        opener = service.inbox_opener
-        if service.inbox_url is None and opener is not None:
-            service.inbox_url = opener.address()
-        return service.inbox_url
-
-    engine = service.engine
-    return HostGuard(engine, build_judge(settings), find_inbox, build_command_prefix(settings.home, None))
+    return HostGuard(service, build_judge(settings), service.open_inbox, build_command_prefix(settings.home, None))
 
 
 @asynccontextmanager

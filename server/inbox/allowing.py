@@ -42,7 +42,7 @@ def build_authority(request: InboxRequest) -> Authority:
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
     """The question of the address. Raises `BadForm` when this person's word is not enough to allow what it asks."""
     record = await find_question_of(request)
-    question, policy = record.question, request.service.engine.grants.policy
+    question, policy = record.question, request.service.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
     if worth is None or not (record.card.can_be_granted or find_step_tool(record) is not None):
         raise BadForm(NOT_IN_ADVANCE)
@@ -81,7 +81,7 @@ def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
     It changes the operator's settings, which no page does.
     """
     question = record.question
-    definition = request.service.engine.tools.get(question.tool_name or "")
+    definition = request.service.tools.get(question.tool_name or "")
     is_asked = record.card.is_open and question.traits.is_about_calls and question.risk != "critical"
     if definition is None or not is_asked or definition.source in OWN_SOURCES or not says_it_only_reads(definition):
         return ""
@@ -131,7 +131,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
     execution = await record_decision(
         request, record, Decision(approved=True), record.question.digest, wait_s=WAIT_S, then=allow
     )
-    if any(found.suspension_id == question for found in execution.suspensions):
+    if execution.suspensions[question].is_open:
         raise BadForm("your approval does not suffice for this call; nothing was approved or allowed")
     if await grants.find(question) is None:
         if failures:

@@ -74,9 +74,9 @@ async def render_question(
 
 async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffer | None:
     """Return the rule that this approval and those before it lead to; no page writes it."""
-    engine, question = request.service.engine, record.question
-    definition = engine.tools.get(question.tool_name or "")
-    return await find_offer(engine.store, record.execution, record.suspension, definition)
+    service, question = request.service, record.question
+    definition = service.tools.get(question.tool_name or "")
+    return await find_offer(service.store, record.execution, record.suspension, definition)
 
 
 def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> RowsView:
@@ -85,7 +85,7 @@ def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice
     if choice is None:
         page = read_page_number(request.query("rows"), len(pages))
         choice = RowChoice(page=page, opened=frozenset({page}))
-    return build_rows_view(record.card, request.service.engine.tools, choice, pages)
+    return build_rows_view(record.card, request.service.tools, choice, pages)
 
 
 async def render_status(request: InboxRequest, record: QuestionRecord) -> Response:
@@ -133,8 +133,8 @@ async def record_answer(
     except _TOO_LATE as error:
         remark = Remark(text=capitalize(error.message))
         return await render_question(request, await find_question_of(request), remark, status=http_status(error))
-    still_open = next((s for s in execution.suspensions if s.suspension_id == record.row.suspension_id), None)
-    if still_open is not None and all(v.principal != request.session.principal for v in still_open.endorsements):
+    after = execution.suspensions[record.row.suspension_id]
+    if after.is_open and all(vote.principal != request.session.principal for vote in after.endorsements):
         current = await find_question_of(request)
         if decision.modified_args is not None and can_sign(request, current):
             text = f"This is revision {current.question.revision}, with your changes. It waits for your signature."
@@ -149,7 +149,7 @@ def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, 
     question = record.question
     if record.card.answer_kind == "form":
         return build_form_fields(question.form or {})
-    definition = request.service.engine.tools.get(question.tool_name or "")
+    definition = request.service.tools.get(question.tool_name or "")
     if definition is None or not record.card.may_edit:
         return ()
     return build_argument_fields(definition.input_schema, question.arguments or {})

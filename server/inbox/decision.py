@@ -15,7 +15,6 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
-from planwarden.server.views.execution import Execution
 from planwarden.server.views.question_text import hash_question
 
 CHANNEL = "inbox"
@@ -29,58 +28,36 @@ async def record_decision(
     decision: Decision,
     digest: str,
     *,
-    wait_s: float,
+    wait_s: float = 0.0,
     assurance: ev.Assurance = "human",
     then: Callable[[], Awaitable[None]] | None = None,
-) -> Execution:
+) -> ExecutionState:
     """Record a decision about the revision with `digest`. Returns the execution; `then` and what it raises are those
     of `Service.answer`.
     """
+    service = request.service
     rendered = hash_question(record.card) if digest == record.question.digest else ""
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )
-    if not find_missing_tools(request.service, record.execution):
-        return await _answer(request.service, record, decision, authority, wait_s, then)
-    engine = request.service.engine
+    place = (record.row.thread_id, record.row.suspension_id)
+    if not find_missing_tools(service, record.execution):
+        execution, _ = await service.answer(*place, decision, authority, principal=None, then=then)
+        return await service.wait(execution, wait_s) if wait_s else execution
     recorder = Engine(
-        engine.store,
-        engine.tools,
-        CallerModel(),
-        engine.grants.policy,
-        ids=engine.ids,
-        adopts=False,
-        follows=False,
+        service.store, service.tools, CallerModel(), service.policy, ids=service.ids, adopts=False, follows=False
     )
     async with recorder:
-        service = Service(recorder, ev.Options(), max_steps=0)
-        return await _answer(service, record, decision, authority, 0, then)
+        recording = Service(recorder, ev.Options(), max_steps=0)
+        execution, _ = await recording.answer(*place, decision, authority, principal=None, then=then)
+        return execution
 
 
 def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
     """Return the names of tools that unfinished steps use and that this process does not have."""
-    tools = service.engine.tools
+    tools = service.tools
     names = dict.fromkeys(_list_pending_tools(execution))
     return tuple(name for name in names if (tool := tools.get(name)) is None or tool.unavailable)
-
-
-async def _answer(
-    service: Service,
-    record: QuestionRecord,
-    decision: Decision,
-    authority: Authority,
-    wait_s: float,
-    then: Callable[[], Awaitable[None]] | None,
-) -> Execution:
-    return await service.answer(
-        record.row.thread_id,
-        record.row.suspension_id,
-        decision,
-        authority,
-        wait_seconds=wait_s,
-        principal=None,
-        then=then,
-    )
 
 
 def _list_pending_tools(execution: ExecutionState) -> Iterator[str]:

@@ -121,7 +121,7 @@ class InboxLauncher:
     async def _open_browser(self, opener: Opener, url: str, suspension_id: str) -> None:
         """Hand a one-time code to the browser; the code never passes through MCP."""
         try:
-            codes = await InboxAccess(self._service.engine.store).make_codes(find_operator(), "browser")
+            codes = await InboxAccess(self._service.store).make_codes(find_operator(), "browser")
         except PlanwardenError as error:
             logger.warning("cannot open the inbox in a browser: %s", error.message)
             return
@@ -162,7 +162,7 @@ async def with_launcher(
             launcher = InboxLauncher(settings, service, tasks, opener=opener)
             stack.callback(launcher.leave)
             service.inbox_opener = launcher
-            stop = service.engine.listen(launcher.on_commit)
+            stop = service.listen(launcher.on_commit)
             tasks.start_soon(launcher.stand_by)
             try:
                 yield launcher

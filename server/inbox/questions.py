@@ -55,30 +55,30 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     Raises:
         UnknownSuspension: no question to a person has this id.
     """
-    row = await service.engine.store.find_suspension(suspension_id)
+    row = await service.store.find_suspension(suspension_id)
     if row is None or row.addressee != "human":
         raise UnknownSuspension(_UNKNOWN)
-    execution = await service.engine.find(row.execution_id)
+    execution = await service.find(row.execution_id)
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None:
         raise UnknownSuspension(_UNKNOWN)
-    card = build_card(execution, suspension, service.engine.tools, service.engine.store.clock.now())
+    card = build_card(execution, suspension, service.tools, service.store.clock.now())
     return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
 
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
     """Return open questions to people, the most dangerous first, then the oldest. Raises as `Store.waiting`."""
-    return await _find_page(service, await service.engine.store.waiting(limit=PAGE_SIZE, cursor=cursor))
+    return await _find_page(service, await service.store.waiting(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
     """Return closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
-    return await _find_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
+    return await _find_page(service, await service.store.decided(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
     """Return the id of an open question other than this one, and the number of all others."""
-    page = await service.engine.store.waiting(limit=2)
+    page = await service.store.waiting(limit=2)
     others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
     counts_itself = record.suspension.is_open and record.row.addressee == "human"
     return (others[0] if others else None), page.total - counts_itself
@@ -86,7 +86,7 @@ async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[s
 
 def build_cards(service: Service, page: QuestionPage) -> list[Card]:
     """Return what the page shows of its questions, in their order."""
-    tools, now = service.engine.tools, service.engine.store.clock.now()
+    tools, now = service.tools, service.store.clock.now()
     return [build_card(execution, suspension, tools, now) for execution, suspension in page.found]
 
 
@@ -95,7 +95,7 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
     for row in page.rows:
         # One damaged execution must not hide the questions of the others.
         try:
-            execution = await service.engine.find(row.execution_id)
+            execution = await service.find(row.execution_id)
         except StoreError:
             continue
         suspension = execution.suspensions.get(row.suspension_id)

@@ -173,7 +173,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def new_key(self) -> str:
         """A key for a form, so that the form acts once however often it is sent."""
-        return self.service.engine.ids.new()
+        return self.service.ids.new()
 
     def read_key(self, purpose: str) -> str:
         """Return a key for what this form does as it is filled in: the same if it is sent again. Raises `BadForm`."""

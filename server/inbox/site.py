@@ -47,11 +47,11 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def passphrase(self) -> InboxPassphrase:
         """What may be asked for besides a code; raises `StoreError` while there is no service."""
-        return InboxPassphrase(self.settings, find_secrets(self.settings, self.service().engine.store))
+        return InboxPassphrase(self.settings, find_secrets(self.settings, self.service().store))
 
     def access(self, passphrase: Passphrase | None = None) -> InboxAccess:
         """Codes and sessions; codes are redeemed only with the passphrase."""
-        return InboxAccess(self.service().engine.store, passphrase)
+        return InboxAccess(self.service().store, passphrase)
 
 
 class Asset(msgspec.Struct, frozen=True):

@@ -70,17 +70,17 @@ def _find_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> 
 
 
 async def _list_thread_ids(service: Service, principal: str) -> Iterable[str]:
-    return [header.thread_id for header in await service.engine.store.executions(principal, MAX_EXECUTIONS)]
+    return [header.thread_id for header in await service.store.executions(principal, MAX_EXECUTIONS)]
 
 
 async def _list_suspension_ids(service: Service, principal: str) -> Iterable[str]:
     """The ids of open suspensions only, newest first."""
-    page = await service.engine.store.suspensions(principal=principal, limit=MAX_PAGE)
+    page = await service.store.suspensions(principal=principal, limit=MAX_PAGE)
     return [row.suspension_id for row in sorted(page.rows, key=lambda row: row.created_at, reverse=True)]
 
 
 async def _list_tool_names(service: Service, principal: str) -> Iterable[str]:
-    return sorted(definition.name for definition in service.engine.tools.definitions())
+    return sorted(definition.name for definition in service.tools.definitions())
 
 
 _SOURCES: Mapping[str, Source] = {

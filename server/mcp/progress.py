@@ -11,7 +11,6 @@ from mcp.server.mcpserver import Context
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.views.execution import Execution
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.status_text import describe_next_attempt
 from planwarden.server.views.suspension import Suspension
@@ -26,51 +25,48 @@ AnyContext = Context[Any, Any]
 
 
 async def wait_with_progress(
-    service: Service, view: Execution, seconds: float | None, context: AnyContext
-) -> Execution:
+    service: Service, execution: ExecutionState, seconds: float | None, context: AnyContext
+) -> ExecutionState:
     """The execution when it stops running, or after `seconds` (its own option when None).
 
     Raises:
         PlanwardenError: the store failed.
     """
-    if view.status != "running" or seconds == 0:
-        return view
-    execution = await service.engine.find(view.execution_id)
     limit_s = execution.options.wait_seconds if seconds is None else seconds
-    if not limit_s:
-        return view
+    if execution.status != "running" or not limit_s:
+        return execution
     failure: PlanwardenError | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_report_progress, service, execution.execution_id, context)
         try:
-            execution = await service.engine.wait(execution, limit_s)
+            execution = await service.wait(execution, limit_s)
         except PlanwardenError as error:
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    return service.build_view(execution)
+    return execution
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
     """Returns when the question is no longer open; reports progress until then."""
     beats = 0
     while True:
-        execution = await service.engine.find(suspension.execution_id)
+        execution = await service.find(suspension.execution_id)
         found = execution.suspensions.get(suspension.suspension_id)
         if found is None or not found.is_open:
             return
         beats += 1
         await context.report_progress(beats, message="waiting for the person")
         with anyio.move_on_after(HEARTBEAT_S):
-            await service.engine.wait_for_change(execution)
+            await service.wait_for_change(execution)
 
 
 async def wait_for_decision(
     service: Service, suspension: Suspension, seconds: float | None, context: AnyContext
 ) -> None:
     """Returns when the question is no longer open, or after `seconds` (the execution's own option when None)."""
-    execution = await service.engine.find(suspension.execution_id)
+    execution = await service.find(suspension.execution_id)
     with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
         await wait_until_decided(service, suspension, context)
 
@@ -83,17 +79,15 @@ async def _report_progress(service: Service, execution_id: str, context: AnyCont
     beats = 0
     while True:
         try:
-            execution = await service.engine.find(execution_id)
+            execution = await service.find(execution_id)
         except PlanwardenError:
             return
         if execution.status != "running":
             return
         beats += 1
-        await context.report_progress(
-            beats, message=format_progress(execution, service.engine.streamed_text(execution_id))
-        )
+        await context.report_progress(beats, message=format_progress(execution, service.streamed_text(execution_id)))
         with anyio.move_on_after(HEARTBEAT_S):
-            await service.engine.wait_for_change(execution)
+            await service.wait_for_change(execution)
 
 
 def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:

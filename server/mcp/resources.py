@@ -109,7 +109,7 @@ async def read_resource(service: Service, uri: str, principal: str) -> str:
 
 
 async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
-    lines = tuple(build_tool_line(definition) for definition in service.engine.tools.definitions())
+    lines = tuple(build_tool_line(definition) for definition in service.tools.definitions())
     return to_short_json(ToolPage(tools=lines, total=len(lines), next_cursor=None), lists=True)
 
 
@@ -164,10 +164,10 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
     """Raises the same error for unknown, answered and foreign suspensions, after one query each."""
-    row = await service.engine.store.find_suspension(name)
+    row = await service.store.find_suspension(name)
     if row is None or row.principal != principal:
         raise _unknown_suspension(name)
-    view, is_open = await service.suspensions.view(row.thread_id, name, principal=principal)
+    view, is_open = await service.read_question(row.thread_id, name, principal=principal)
     if not is_open:
         raise _unknown_suspension(name)
     return to_short_json(view)

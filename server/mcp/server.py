@@ -7,7 +7,7 @@ the bearer token where tokens are required.
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib.metadata import version
@@ -86,6 +86,7 @@ from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatc
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
 from planwarden.server.mcp.turns import Turns
+from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
@@ -132,14 +133,17 @@ class InternalFailure(PlanwardenError):
 class PlanSource(msgspec.Struct, frozen=True):
     """Where a server finds the saved plans."""
 
-    list: Callable[[], Awaitable[tuple[SavedPlan, ...]]]
-    """Returns the plans, as they were some seconds ago at most."""
+    library: PlanLibrary | None = None
     as_tools: bool = False
     """Each plan is a tool too."""
 
     @classmethod
     def of_warden(cls, warden: Warden) -> "PlanSource":
-        return cls(warden.list_saved_plans, warden.settings.plans_as_tools)
+        return cls(warden.library, warden.settings.plans_as_tools)
+
+    async def list(self) -> tuple[SavedPlan, ...]:
+        """Returns the plans, as they were some seconds ago at most."""
+        return () if self.library is None else (await self.library.list()).plans
 
 
 class PlanwardenServer(MCPServer[LazyService]):
@@ -325,7 +329,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
         """The error for an unknown name. Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
-        if service.engine.tools.get(name) is not None:
+        if service.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
         if any(plan.name == name for plan in await self.plans.list()):
             return UnknownTool(f"{name!r} is a saved plan; call run_plan with this name")
@@ -337,7 +341,7 @@ class PlanwardenServer(MCPServer[LazyService]):
 
 async def _describe_ids(request: ToolRequest) -> str | None:
     """What is wrong with the ids of a call, if they are ids of something else."""
-    store = request.service.engine.store
+    store = request.service.store
     for kind, key in IDS.items():
         given = request.arguments.get(key)
         said = None if given is None else await describe_id(store, kind, given, request.principal)
@@ -416,7 +420,7 @@ def build_server(
     )
     server.identify = identify_operator if auth is None else identify_bearer
     server.guard_settings = guard_settings
-    server.plans = plans or PlanSource(_list_no_plans)
+    server.plans = plans or PlanSource()
     server.turns = Turns()
     server.nonces = Nonces(request_state_key or secrets.token_bytes(32))
     server.closed = anyio.Event()
@@ -442,10 +446,6 @@ def _announce_changing_lists(handlers: Server[LazyService]) -> None:
         return create(notification_options or changing, experimental_capabilities, extensions)
 
     handlers.create_initialization_options = create_options
-
-
-async def _list_no_plans() -> tuple[SavedPlan, ...]:
-    return ()
 
 
 def _build_state_security(key: bytes | None) -> RequestStateSecurity:

@@ -11,6 +11,8 @@ from pathlib import Path
 import anyio.to_thread
 
 from planwarden.server.plans.folders import HOME, PlanCatalogue, PlanFolder, PlanReader
+from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.views.saved_plans import SavedPlanLine
 
 FRESH_S = 2.0
 """How long a list of plans may be old. What runs is always looked at again."""
@@ -44,6 +46,39 @@ class PlanLibrary:
                 began = self._clock()
                 self._known = (began, self._reader.read())
             return self._known[1]
+
+
+class SavedPlans:
+    """The saved plans of one service; none without a library."""
+
+    def __init__(self, library: PlanLibrary | None) -> None:
+        self._library = library
+
+    async def find(self, name: str) -> SavedPlan:
+        """Returns the plan as its file is now. Raises `UnknownPlan`."""
+        return (await self.look()).find(name)
+
+    async def read_versions(self) -> dict[str, str] | None:
+        """Returns the versions of the usable plans by name; None without a library, as nothing is known then."""
+        return None if self._library is None else {plan.name: plan.digest for plan in (await self.look()).plans}
+
+    async def list(self) -> tuple[SavedPlanLine, ...]:
+        """Returns the usable plans by name."""
+        return tuple(
+            SavedPlanLine(
+                name=plan.name,
+                title=plan.title,
+                description=plan.description,
+                inputs=plan.inputs,
+                version=plan.digest,
+                source=plan.source,
+            )
+            for plan in (await self.look()).plans
+        )
+
+    async def look(self) -> PlanCatalogue:
+        """Returns what the folders hold now."""
+        return PlanCatalogue() if self._library is None else await self._library.look()
 
 
 def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> PlanLibrary:

@@ -21,6 +21,7 @@ from planwarden.agent.core.events import Starter
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import FINISHED
 from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.ticks import PlanRunner
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
@@ -152,17 +153,11 @@ class ScheduleTicker:
         if known is not None:
             return known
         try:
-            execution = await self._runner.run_plan(
-                schedule.plan,
-                schedule.inputs,
-                key=key,
-                wait_seconds=0,
-                requester=Requester(
-                    schedule.owner,
-                    host=f"schedule {schedule.schedule_id[:SHOWN_CHARS]}",
-                    starter=Starter(principal=schedule.created_by, channel=CHANNEL),
-                ),
-            )
+            host = f"schedule {schedule.schedule_id[:SHOWN_CHARS]}"
+            starter = Starter(principal=schedule.created_by, channel=CHANNEL)
+            requester = Requester(schedule.owner, host=host, starter=starter)
+            start = StartOptions(requester=requester, key=key, inputs=schedule.inputs)
+            execution = await self._runner.run_plan(schedule.plan, start)
         except KeyConflict:
             # The plan has changed since another process started this tick.
             return await self._find_start(schedule, tick_at, key)

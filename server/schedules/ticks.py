@@ -5,20 +5,18 @@ what the start led to. The store keeps each state before anything follows from i
 that tick, under a key that it has alone (`build_key`). After a start whose record was lost, that finds the run.
 """
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import SystemKey
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.storage.schedules import MAX_RECENT, PlanSchedule, TickOutcome, TickRecord
 
 
 class StartedRun(Protocol):
-    """The execution of a saved plan; `planwarden.server.views.execution.Execution` is one."""
+    """The execution of a saved plan; `planwarden.agent.core.state.ExecutionState` is one."""
 
     @property
     def execution_id(self) -> str: ...
@@ -30,17 +28,7 @@ class StartedRun(Protocol):
 class PlanRunner(Protocol):
     """Starts saved plans; `Service` is one."""
 
-    async def run_plan(
-        self,
-        name: str,
-        inputs: Mapping[str, JsonValue] | None = None,
-        *,
-        thread_id: str | None = None,
-        key: str | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
-    ) -> StartedRun:
+    async def run_plan(self, name: str, start: StartOptions) -> StartedRun:
         """Starts the plan once for each key of the principal.
 
         Raises:

@@ -21,6 +21,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreError, UnknownPlan
 from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.ports.store import SystemKey
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.webhooks.settings import Hook, is_signed, is_timely
 
@@ -62,7 +63,7 @@ class HookEndpoint:
         if any(len(values) != 1 for values in given):
             return self._refuse(hook, "it is not signed")
         [[message_id], [timestamp], [signatures]] = given
-        if not is_timely(message_id, timestamp, self._service().engine.store.clock.now()):
+        if not is_timely(message_id, timestamp, self._service().store.clock.now()):
             return self._refuse(hook, "its id is unusable, or its time stamp is more than 5 minutes away")
         body = await _read_body(request)
         if isinstance(body, Response):
@@ -86,13 +87,9 @@ class HookEndpoint:
             return known
         event = read_json(body)
         try:
-            run = await service.run_plan(
-                hook.plan,
-                {"event": event},
-                key=key,
-                wait_seconds=0,
-                requester=Requester(LOCAL, host=f"hook {hook.name}"),
-            )
+            requester = Requester(LOCAL, host=f"hook {hook.name}")
+            start = StartOptions(requester=requester, key=key, inputs={"event": event})
+            run = await service.run_plan(hook.plan, start)
         except KeyConflict:
             # The same id came at the same time with another body; the first one has started.
             return await self._find_run(service, hook, key) or Response(status_code=503)
@@ -100,17 +97,17 @@ class HookEndpoint:
 
     async def _find_run(self, service: Service, hook: Hook, key: str) -> Response | None:
         """Return what says which run the key started. Raises `KeyConflict` for a run of another plan."""
-        found = await service.engine.store.find_start(LOCAL, str(key))
+        found = await service.store.find_start(LOCAL, str(key))
         if found is None:
             return None
-        execution = await service.engine.find(found.execution_id)
+        execution = await service.find(found.execution_id)
         if execution.saved_plan is None or execution.saved_plan.name != hook.plan:
             raise KeyConflict(f"the message with this id started execution {found.execution_id!r}, of another plan")
         return _describe_run(execution.thread_id, execution.execution_id, execution.status)
 
     def _refuse(self, hook: Hook, reason: str) -> Response:
         """The empty answer; the operator reads the reason, once a minute for each hook."""
-        now = self._service().engine.store.clock.steady()
+        now = self._service().store.clock.steady()
         if now - self._logged_at.get(hook.name, -math.inf) >= LOGGED_EVERY_S:
             self._logged_at[hook.name] = now
             if hook is self._no_hook:

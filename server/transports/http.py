@@ -101,7 +101,7 @@ async def serve_http(
             answering_hooks(settings, warden.service),
         ):
             names = AllowedNames.from_settings(settings.http, host, taken)
-            store = warden.service.engine.store
+            store = warden.service.store
             key = await find_request_state_key(settings, find_secrets(settings, store))
             server = build_server(
                 _build_service_opener(warden),
@@ -161,7 +161,7 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
     Raises:
         UsageError: they must have a token, and nobody can have one.
     """
-    settings, store = warden.settings.http, warden.service.engine.store
+    settings, store = warden.settings.http, warden.service.store
     tokens = TokenStore(store)
     rows = await tokens.all()
     usable = any(row.role == "caller" and row.is_valid(store.clock.now()) for row in rows)
@@ -218,7 +218,7 @@ def _build_service_opener(warden: Warden) -> ServiceOpener:
 @asynccontextmanager
 async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
     """Lets `planwarden inbox` find the inbox at `url` until the block ends."""
-    inboxes, owner = RunningInboxes(service.engine.store), service.engine.ids.new()
+    inboxes, owner = RunningInboxes(service.store), service.ids.new()
     await inboxes.open(owner, url)
     service.inbox_url = url
     try:

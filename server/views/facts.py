@@ -219,3 +219,14 @@ def format_once(values: Mapping[str, JsonValue]) -> str:
     """Return the business key of a call in words, such as `once per payment_id = "p-7"`."""
     listed = (f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}" for pointer, value in values.items())
     return f"once per {', '.join(listed)}"
+
+
+SHORT_CHARS = 8
+"""Of an id; commands take the beginning of one."""
+ID = re.compile("[0-9a-f]{32}")
+"""An id that planwarden made."""
+
+
+def shorten_id(text: str) -> str:
+    """Return the beginning of an id that planwarden made; every other text as it is."""
+    return text[:SHORT_CHARS] if ID.fullmatch(text) else text

@@ -24,7 +24,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.mcp.app.view import META_KEY
@@ -167,7 +167,7 @@ class Stage:
 
     async def find(self) -> Any:
         assert self.asked is not None
-        return await self.warden.service.engine.find(self.asked.execution_id)
+        return await self.warden.service.find(self.asked.execution_id)
 
     async def events(self, kind: type[Any]) -> list[Any]:
         """Return the events of that kind in the log."""
@@ -304,12 +304,13 @@ class TerminalDialogue(Channel):
         self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         warden, outcomes = stage.warden, list[Outcome]()
-        context = CliContext(warden.settings, lambda: warden.tools, downstream=warden.downstream, model=CallerModel())
+        home = Home(warden.settings, model=CallerModel())
+        home.tools = warden.tools
         execution = await stage.find()
         view: Suspension | None = None
         for answer in answers:
             terminal = TypedTerminal(*_type_lines(question, answer))
-            session = CliSession(context, terminal)
+            session = CliSession(home, terminal)
             view = view or session.build_view(execution, execution.suspensions[question.suspension_id])
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("LOGNAME", by)
@@ -335,7 +336,7 @@ class TerminalDialogue(Channel):
             recorded = await session.record(stage.warden.service, view, decision)
         except PlanwardenError as error:
             return f"{error.code}: {error.message}"
-        return (await stage.warden.service.engine.wait(recorded, 60)).status
+        return (await stage.warden.service.wait(recorded, 60)).status
 
 
 def _type_lines(question: Suspension, answer: Answer) -> list[str]:
@@ -510,7 +511,7 @@ class TaskAnswers(Channel):
                 response = closed if answer.approves is None else {"action": "accept", "content": content}
                 outcomes.append(Outcome(shown, await self._update(task, keys[0], response)))
                 assert stage.asked is not None
-                await stage.warden.service.engine.wait(await stage.find(), 60)
+                await stage.warden.service.wait(await stage.find(), 60)
         return outcomes
 
     async def _update(self, task: Task, key: str, response: Document) -> str:

@@ -139,7 +139,7 @@ async def time_passes(stage: Stage) -> None:
 
 async def time_runs_out(stage: Stage) -> None:
     stage.clock.advance(61)
-    await stage.warden.service.engine.tick()
+    await stage.warden.service.tick()
 
 
 async def is_cancelled(stage: Stage) -> None:
@@ -149,7 +149,7 @@ async def is_cancelled(stage: Stage) -> None:
 
 async def reminder_is_sent_once(stage: Stage) -> None:
     stage.clock.advance(1_000)
-    await stage.warden.service.engine.tick()
+    await stage.warden.service.tick()
     assert [event.number for event in await stage.events(ev.SuspensionReminded)] == [1]
 
 

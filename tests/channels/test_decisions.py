@@ -54,7 +54,7 @@ async def test_a_decision_does_what_it_must_or_the_channel_does_not_take_it(
 
 async def check_turn(stage: Stage, case: Case, channel: Channel, turn: Turn, outcomes: list[Outcome]) -> None:
     """Check what is observable after the answers of one look."""
-    await stage.warden.service.engine.tick()
+    await stage.warden.service.tick()
     execution = await stage.look(case.principal)
     assert (tuple(stage.ledger.lines), execution.status) == (turn.ledger, turn.status), outcomes
     if not channel.is_quiet:

@@ -25,6 +25,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.mcp.elicitation.forms import ElicitationForm
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
@@ -170,9 +171,9 @@ async def _execute(
         for number, (name, arguments) in enumerate(calls, 1)
     ]
     service = await lazy_service.service()
-    return await service.execute_plan(
-        {"todoList": steps}, wait_seconds=wait_seconds, requester=Requester(lazy_service.principal())
-    )
+    start = StartOptions(requester=Requester(lazy_service.principal()))
+    execution = await service.execute_plan({"todoList": steps}, start)
+    return service.build_view(await service.wait(execution, wait_seconds) if wait_seconds else execution)
 
 
 def _form(suspension: Suspension) -> ElicitationForm | None:

@@ -12,7 +12,6 @@ import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import CommitUnknown, ToolError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
@@ -26,8 +25,8 @@ from planwarden.storage.clock import ManualClock
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
-from tests.harness.team import FORM, PRINCIPAL, Acknowledged, Person, engine_on, start
-from tests.kit import confirm, governed, plan, tool_step, warden
+from tests.harness.team import FORM, Acknowledged, Person, begin, engine_on, start
+from tests.kit import confirm, find_engine, governed, plan, tool_step, warden
 from tests.support.fakes import UnreachableModel, WatchedStore, recording_tool
 
 Outcome = dict[str, JsonValue]
@@ -132,9 +131,7 @@ class Play(World):
     async def _create(self, engine: Engine) -> ExecutionState:
         if self.model is CallerModel:
             return await start(engine, *PLAN)
-        options = ev.Options(synthesize=True)
-        requester = Requester(PRINCIPAL)
-        return await engine.create(thread_id="t", requester=requester, goal="Book a seat", plan=None, options=options)
+        return await engine.create(begin(None, ev.Options(synthesize=True), goal="Book a seat"))
 
     async def finish(self, store: Store) -> Outcome:
         await self.live(store)
@@ -212,7 +209,7 @@ class Till(World):
     async def finish(self, store: Store) -> Outcome:
         ends = list[str]()
         async with warden(tools=self.tools(), store=store, settings=SETTINGS) as made:
-            engine = made.service.engine
+            engine = find_engine(made)
             # Nobody lets a spent budget be exceeded.
             person = Person(engine, self.clock, self.ledger, approves=False)
             for header in await store.executions(None, 10):
@@ -267,8 +264,8 @@ class Workshop(World):
             view = await made.get_execution(self.thread_id)
             if view.execution_id == self.failed_id:
                 view = await made.retry(self.thread_id, wait_seconds=0)
-            person = Person(made.service.engine, self.clock, self.ledger)
-            done = await person.drive(await made.service.engine.find(view.execution_id))
+            person = Person(find_engine(made), self.clock, self.ledger)
+            done = await person.drive(await made.service.find(view.execution_id))
         tools: list[JsonValue] = [*self.ledger.tools_run()]
         return {"status": done.status, "is retry": view.retry_of == self.failed_id, "tools": tools}
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.requester import LOCAL, Requester
+from planwarden.agent.core.requester import LOCAL
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.warden import Warden
@@ -18,6 +18,7 @@ from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.inputs import ODD_NUMBERS, PLANS, Mutator
+from tests.kit import decide
 from tests.support.wardens import Ledger, plan, tool_step
 
 TABLES = ("events",) * 6 + ("executions",) * 3 + ("suspensions",) * 3 + ("audit", "audit", "artifacts", "grants")
@@ -63,7 +64,7 @@ class Rows:
         try:
             async with warden:
                 service = warden.service
-                store, audit = service.engine.store, AuditReader(service.engine.store)
+                store, audit = service.store, AuditReader(service.store)
                 reads: list[Callable[[], Awaitable[object]]] = [
                     lambda: service.list_suspensions(limit=100, principal=None),
                     lambda: store.executions(None, 100),
@@ -79,9 +80,7 @@ class Rows:
                 for thread, artifact in artifacts:
                     reads.append(lambda t=thread, a=artifact: service.read_artifact(t, a, principal=LOCAL))
                 for thread, found in suspensions:
-                    reads.append(
-                        lambda t=thread, s=found: service.answer(t, s, NO, TERMINAL, wait_seconds=0, principal=LOCAL)
-                    )
+                    reads.append(lambda t=thread, s=found: service.answer(t, s, NO, TERMINAL, principal=LOCAL))
                 return [await _attempt(read) for read in reads]
         except PlanwardenError as error:
             return [check_error(error.code, error.message)]
@@ -172,11 +171,9 @@ def _correct_checksum(connection: sqlite3.Connection, position: int) -> None:
 async def open_rows(home: Path) -> AsyncGenerator[Rows]:
     async with _build_warden(home) as warden:
         for document in (*PLANS[:5], *PLANS[6:], plan(tool_step("big", "find", {"topic": "x" * 300_000}))):
-            view = await warden.service.execute_plan(document, wait_seconds=2, requester=Requester(LOCAL))
+            view = await warden.execute_plan(document, wait_seconds=2)
             for question in view.suspensions[:1] if document is PLANS[3] else ():
-                await warden.service.answer(
-                    view.thread_id, question.suspension_id, YES, TERMINAL, wait_seconds=2, principal=LOCAL
-                )
+                await decide(warden, question, YES, TERMINAL, principal=LOCAL)
     template = home / "template.db"
     with closing(sqlite3.connect(home / DATABASE)) as source, closing(sqlite3.connect(template)) as copy:
         source.backup(copy)

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import Plan
 from planwarden.agent.core.plan_parser import parse_plan
 from planwarden.agent.core.question import Question
 from planwarden.agent.core.requester import Requester
@@ -24,6 +25,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Changes, Header, Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.tools.base import Tool
@@ -185,9 +187,12 @@ class Team:
 
 async def start(engine: Engine, *steps: JsonValue, thread_id: str = "t", goal: str | None = None) -> ExecutionState:
     plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
-    return await engine.create(
-        thread_id=thread_id, requester=Requester(PRINCIPAL), goal=goal, plan=plan, options=ev.Options()
-    )
+    return await engine.create(begin(plan, ev.Options(), thread_id, goal))
+
+
+def begin(plan: Plan | None, options: ev.Options, thread_id: str = "t", goal: str | None = None) -> NewExecution:
+    thread, parsed = PreparedThread(thread_id, options), None if plan is None else ParsedPlan(plan)
+    return NewExecution(thread=thread, requester=Requester(PRINCIPAL), goal=goal, parsed=parsed)
 
 
 async def find_question(engine: Engine, execution: ExecutionState) -> Question:

@@ -10,21 +10,18 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import anyio
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import KeyUsed
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.storage.schedules import ScheduleStore
@@ -50,15 +47,8 @@ class EndedRuns:
     def __init__(self, store: Store, name: str) -> None:
         self._store, self._name, self._ids = store, name, RandomIds()
 
-    async def run_plan(
-        self,
-        name: str,
-        inputs: Mapping[str, JsonValue] | None = None,
-        *,
-        key: str | None = None,
-        requester: Requester,
-        **options: Any,
-    ) -> StartedExecution:
+    async def run_plan(self, name: str, start: StartOptions) -> StartedExecution:
+        key, requester = start.key, start.requester
         scribe = Scribe.on(self._store, self._ids.new(), principal=requester.principal, owner=self._name)
         ended = ev.ExecutionFailed(code="ended", message="it ended")
         append = scribe.append(ev.ExecutionCreated(goal=name), ev.PlanAccepted(plan=PLAN), ended)

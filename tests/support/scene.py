@@ -18,7 +18,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from tests.kit import Ledger, plan, tool_step, warden
+from tests.kit import Ledger, decide, plan, tool_step, warden
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
 
@@ -124,16 +124,16 @@ class InboxScene:
 
     async def find_execution(self, suspension_id: str) -> str:
         """Returns the id of the execution that asks."""
-        row = await self.warden.service.engine.store.find_suspension(suspension_id)
+        row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         return row.execution_id
 
     async def answer(self, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
         """Decides, and returns the id of the execution."""
-        row = await self.warden.service.engine.store.find_suspension(suspension_id)
+        row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         place = (row.thread_id, suspension_id)
-        await self.warden.service.answer(*place, decision, authority, wait_seconds=60, principal=None)
+        await decide(self.warden.service, place, decision, authority)
         return row.execution_id
 
     async def ask_every_kind(self) -> dict[str, str]:

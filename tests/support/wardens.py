@@ -14,6 +14,7 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.engine import Engine
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
@@ -41,8 +42,12 @@ class PausingTool:
 
 def end_at_once(warden: Warden) -> None:
     """Running calls of an open warden get no time to end when it closes."""
-    # Only the engine can be told so, and a warden makes its own.
-    warden.service.engine._grace_s = 0.0  # pyright: ignore[reportPrivateUsage]
+    find_engine(warden)._grace_s = 0.0  # pyright: ignore[reportPrivateUsage]
+
+
+def find_engine(warden: Warden) -> Engine:
+    """Returns the engine of an open warden, which makes its own and shows it to nobody."""
+    return warden.service._engine  # pyright: ignore[reportPrivateUsage]
 
 
 @dataclass
@@ -115,9 +120,8 @@ async def run(
 async def pass_time(w: Warden, clock: ManualClock, execution: Execution, seconds: float) -> Execution:
     """Returns the execution after so much time, when everything that was due then is done."""
     clock.advance(seconds)
-    engine = w.service.engine
-    await engine.tick()
-    await engine.wait(await engine.find(execution.execution_id), 60)
+    await w.service.tick()
+    await w.service.wait(await w.service.find(execution.execution_id), 60)
     return await w.get_execution(execution.thread_id)
 
 

@@ -20,7 +20,7 @@ from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.codec import decode_events
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
-from tests.kit import Authority, Suspension, open_inbox, plan, requirement, tool_step
+from tests.kit import Authority, Suspension, open_inbox, plan, requirement, start_as, tool_step
 from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
@@ -187,7 +187,8 @@ async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(
             [theirs] = (await agent.list_suspensions()).suspensions
             claim = Authority(assurance="claimed", channel="mcp", principal="local")
             edit = planwarden.Decision(approved=True, modified_args={"action": "Pay everybody"})
-            await agent.service.answer(theirs.thread_id, theirs.suspension_id, edit, claim, principal="local")
+            place = (theirs.thread_id, theirs.suspension_id)
+            await agent.service.answer(*place, edit, claim, principal="local")
         again = await decide(warden, execution, yes=True)
         [question] = again.suspensions
         assert "changed there after you approved it, so nothing was sent" in question.found[0] and bob.erased == ""
@@ -333,12 +334,10 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
     bob.set_plan(SUM)
     async with bob.parent.warden() as warden:
         step = plan(tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "x"}))
-        deep = await warden.service.execute_plan(
-            step, requester=Requester("local", chain=("1", "2", "3")), wait_seconds=WAIT_S
-        )
+        deep = await start_as(warden.service, step, Requester("local", chain=("1", "2", "3")))
         assert "delegated 3 times already" in read_error(deep)
         with pytest.raises(planwarden.PlanwardenError, match="delegated 4 times"):
-            await warden.service.execute_plan(step, requester=Requester("local", chain=("1", "2", "3", "4")))
+            await start_as(warden.service, step, Requester("local", chain=("1", "2", "3", "4")))
         assert bob.threads() == []
         done = await delegate(warden, budgets={"toolCalls": 5, "seconds": 60})
         assert done.status == "completed" and done.usage.tool_calls == 1, done.steps

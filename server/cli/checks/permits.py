@@ -12,13 +12,12 @@ from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.server.api.rules import list_rule_notes
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.guard_install import build_hook_program
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.plans.library import build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import FILE, PLAN_FOLDER, Settings
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
@@ -65,8 +64,8 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
         return None
     happened = "is another version now" if name in versions else "is not there"
     return (
-        f"grant {shorten(grant.grant_id)} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, but version "
-        f"{step.plan_digest[:VERSION_DIGITS]} {happened}, so new runs ask"
+        f"grant {shorten_id(grant.grant_id)} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, but "
+        f"version {step.plan_digest[:VERSION_DIGITS]} {happened}, so new runs ask"
     )
 
 

@@ -9,13 +9,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.server.cli.checks.report import HealthCheck, join_some
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import build_library
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.cron import find_zone
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
+from planwarden.server.views.facts import shorten_id
 from planwarden.server.views.schedule import NOT_ATTENDED
 from planwarden.storage.opening import open_store
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
@@ -54,12 +54,12 @@ def _check_schedules(schedules: tuple[PlanSchedule, ...], plans: set[str], serve
     for schedule in schedules:
         if schedule.plan not in plans:
             problems.append(
-                f"schedule {shorten(schedule.schedule_id)} starts the plan {schedule.plan!r}, which is not there"
+                f"schedule {shorten_id(schedule.schedule_id)} starts the plan {schedule.plan!r}, which is not there"
             )
         try:
             find_zone(schedule.timezone)
         except InvalidArguments as error:
-            problems.append(f"schedule {shorten(schedule.schedule_id)}: {error.message}")
+            problems.append(f"schedule {shorten_id(schedule.schedule_id)}: {error.message}")
     waiting = [schedule for schedule in schedules if schedule.paused_at is None]
     facts: dict[str, JsonValue] = {"count": len(schedules), "paused": len(schedules) - len(waiting)}
     if problems:

@@ -10,8 +10,8 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.waiting import describe_missing
 from planwarden.server.cli.checks.report import HealthCheck, run_check
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.facts import shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
@@ -96,4 +96,4 @@ async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[
 def _first(waiting: dict[str, str]) -> str:
     execution_id, text = next(iter(waiting.items()))
     more = "" if len(waiting) == 1 else f" ({len(waiting) - 1} more wait)"
-    return f"execution {shorten(execution_id)}: {text[:1].lower()}{text[1:].rstrip('.')}{more}"
+    return f"execution {shorten_id(execution_id)}: {text[:1].lower()}{text[1:].rstrip('.')}{more}"

@@ -13,8 +13,8 @@ from planwarden.agent.core.replay import ReplayFault, can_go_on, find_replay_fau
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.cli.checks.report import HealthCheck, run_check
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.facts import shorten_id
 from planwarden.storage.opening import open_store
 
 PAGE = 200
@@ -121,4 +121,4 @@ def _check_logs(settings: Settings, replay: Replay) -> HealthCheck:
 
 
 def _describe_log(found: UnreplayableLog) -> str:
-    return f"execution {shorten(found.execution_id)} {found.fault.describe()}"
+    return f"execution {shorten_id(found.execution_id)} {found.fault.describe()}"

@@ -17,13 +17,12 @@ from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, write_result
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, shorten_id
 from planwarden.server.views.instants import format_instant
 from planwarden.storage.opening import open_store
 
@@ -129,13 +128,13 @@ def draw_verdict(terminal: Terminal, verdict: AuditVerdict) -> None:
 
 
 def _facts_text(row: AuditLine) -> str:
-    facts = [] if row.suspension_id is None else [f"suspension={shorten(row.suspension_id)}"]
+    facts = [] if row.suspension_id is None else [f"suspension={shorten_id(row.suspension_id)}"]
     facts += [f"{name}={_shorten(value)}" for name, value in row.facts.items()]
     return "  ".join(map(escape_text, facts))
 
 
 def _shorten(value: JsonValue) -> str:
-    text = shorten(value) if isinstance(value, str) else json.dumps(value)
+    text = shorten_id(value) if isinstance(value, str) else json.dumps(value)
     is_digest = len(text) == 64 and text.isalnum()
     return text[:16] + "…" if is_digest else text[:80]
 

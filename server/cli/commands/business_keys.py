@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
@@ -12,14 +11,13 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, Us
 from planwarden.server.api.business_keys import OnceKeyView
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.facts import escape_text, format_value, shorten_id
 from planwarden.server.views.instants import format_instant
 
 CHANNEL = "terminal"
@@ -36,7 +34,7 @@ def add_once(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    keys = list_keys(CliContext.from_arguments(arguments), arguments.tool)
+    keys = Home.from_arguments(arguments).run(lambda service: service.once.list(arguments.tool), "reader")
     write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
     return DONE
 
@@ -46,45 +44,19 @@ def handle_forget(arguments: Namespace) -> int:
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
         raise UsageError("forgetting lets an effect happen again, so a person says so at a terminal")
-    context = CliContext.from_arguments(arguments)
-    found = find_key(context, arguments.tool, readings)
+    home = Home.from_arguments(arguments)
+    found = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
     terminal.panel("Let this call happen again?", [*list_terms(found)], "warn")
     if not confirm(terminal, "Forget it?", says_yes=False):
         terminal.say("Nothing was forgotten.")
         return FAILED
-    forget_key(context, found)
+    authority = Authority(assurance="human", channel=CHANNEL, principal=find_operator())
+    home.run(lambda service: service.once.forget(found, authority), "recorder")
     if arguments.json:
         print_json(to_json(found))
     else:
         terminal.say("The next call with this key happens. `planwarden retry` goes on with what was refused.")
     return DONE
-
-
-def list_keys(context: CliContext, tool_name: str | None) -> tuple[OnceKeyView, ...]:
-    async def work() -> tuple[OnceKeyView, ...]:
-        async with context.open_for_reading() as service:
-            return await service.once.list(tool_name)
-
-    return anyio.run(work)
-
-
-def find_key(context: CliContext, tool_name: str, readings: dict[str, tuple[JsonValue, ...]]) -> OnceKeyView:
-    """Returns the call that has the key. Raises `InvalidArguments` when there is none."""
-
-    async def work() -> OnceKeyView:
-        async with context.open_for_reading() as service:
-            return await service.once.find(tool_name, readings)
-
-    return anyio.run(work)
-
-
-def forget_key(context: CliContext, found: OnceKeyView) -> None:
-    async def work() -> None:
-        async with context.open_for_writing(follows=False) as service:
-            authority = Authority(assurance="human", channel=CHANNEL, principal=find_operator())
-            await service.once.forget(found, authority)
-
-    anyio.run(work)
 
 
 def read_values(pairs: Sequence[str]) -> dict[str, tuple[JsonValue, ...]]:
@@ -132,6 +104,6 @@ def _list_values(found: OnceKeyView) -> Iterator[str]:
 
 def _describe_call(found: OnceKeyView) -> str:
     return (
-        f"call {escape_text(found.call_id)} of execution {escape_text(shorten(found.execution_id))}, started by "
+        f"call {escape_text(found.call_id)} of execution {escape_text(shorten_id(found.execution_id))}, started by "
         f"{escape_text(found.principal)}, at {format_instant(found.taken_at)}"
     )

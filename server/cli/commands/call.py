@@ -13,10 +13,11 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
@@ -54,11 +55,11 @@ def add_call(parser: CommandParser) -> None:
 
 def handle_call(arguments: Namespace) -> int:
     given = read_arguments(arguments.arg, arguments.json_args)
-    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    execution = call_tool(session, arguments.tool, given)
-    if not arguments.json:
-        draw_result(session.terminal, execution)
-    return session.finish(arguments, execution)
+    with open_session(arguments, says_yes=arguments.yes) as session:
+        execution = call_tool(session, arguments.tool, given)
+        if not arguments.json:
+            draw_result(session.terminal, execution)
+        return session.finish(arguments, execution)
 
 
 def read_arguments(pairs: Sequence[str], document: str | None) -> CallArguments:
@@ -78,19 +79,17 @@ def call_tool(session: CliSession, name: str, given: CallArguments) -> Execution
 
     async def start(service: Service) -> ExecutionState:
         await service.wait_for_tools([name])
-        context = session.context
-        definition = context.tools.get(name)
+        home = session.home
+        definition = home.tools.get(name)
         if definition is None or definition.unavailable is not None:
             reason = (
-                context.downstream.unavailable_reason(name)
+                home.downstream.unavailable_reason(name)
                 or (definition and definition.unavailable)
-                or f"there is none{did_you_mean(name, (known.name for known in context.tools.definitions()))}"
+                or f"there is none{did_you_mean(name, (known.name for known in home.tools.definitions()))}"
             )
-            raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{context.command('tools')}`")
+            raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{home.command('tools')}`")
         plan = _build_plan(name, given.resolve(definition))
-        view = await service.execute_plan(plan, wait_seconds=0, requester=Requester(LOCAL, is_operator=True))
-        execution = await service.engine.find(view.execution_id)
-        return execution
+        return await service.execute_plan(plan, StartOptions(requester=Requester(LOCAL, is_operator=True)))
 
     return session.run_to_end(start)
 

@@ -3,19 +3,18 @@
 from argparse import Namespace
 from collections.abc import Mapping
 
-import anyio
-
-from planwarden.agent.common.errors import UnknownThread, UsageError
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.state import ExecutionState, StepStatus
-from planwarden.agent.ports.store import Header
+from planwarden.agent.ports.store import Header, Lookups
+from planwarden.agent.runtime.log_reader import find_execution, load_execution
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, confirm
-from planwarden.server.cli.session import CliSession
-from planwarden.server.cli.terminal.commands import shorten
+from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.facts import shorten_id
 from planwarden.tools.registry import Registry
 
 MAX_LISTED = 20
@@ -43,66 +42,61 @@ def add_cancel(parser: CommandParser) -> None:
 
 
 def handle_cancel(arguments: Namespace) -> int:
-    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
+    with open_session(arguments, says_yes=arguments.yes) as session:
+        return _cancel(session, arguments)
+
+
+def _cancel(session: CliSession, arguments: Namespace) -> int:
     if arguments.thread is None:
-        found = anyio.run(_find_unfinished, session.context)
+        found = _find_unfinished(session.home)
         if not found:
             raise UsageError("nothing runs or waits here, so there is nothing to cancel")
         _draw_unfinished(session.terminal, found)
-        command = session.context.command("cancel", "THREAD")
+        command = session.home.command("cancel", "THREAD")
         raise UsageError(
             f"name the one to cancel: `{command}`", details={"threads": [execution.thread_id for execution in found]}
         )
-    header, execution = anyio.run(_read_execution, session.context, arguments.thread)
+    header, execution = _read_execution(session.home, arguments.thread)
     if execution.is_finished:
         session.terminal.say(f"It is {execution.status} already; there was nothing to cancel.")
         session.finish(arguments, execution)
         return DONE if execution.status == "cancelled" else FAILED
-    done = _find_effects(execution, session.context.tools)
+    done = _find_effects(execution, session.home.tools)
     if done and session.terminal.can_ask:
         session.terminal.say(f"These steps have had an effect, and cancelling does not undo it: {_join(done)}.")
         if not confirm(session.terminal, "Cancel the rest?", says_yes=session.says_yes):
             session.terminal.say("Nothing was cancelled.")
             return FAILED
 
-    async def work() -> ExecutionState:
-        async with session.context.open_for_writing() as service:
-            await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
-            return await service.engine.find(header.execution_id)
+    async def work(service: Service) -> ExecutionState:
+        await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
+        return await service.find(header.execution_id)
 
-    execution = anyio.run(work)
+    execution = session.home.run(work)
     _draw_steps(session.terminal, execution)
     code = session.finish(arguments, execution)
     return DONE if execution.status == "cancelled" else code
 
 
-async def _read_execution(context: CliContext, beginning: str) -> tuple[Header, ExecutionState]:
-    async with context.open_for_reading() as service:
-        thread_id = await context.find_id(service.engine.store, "thread", beginning)
-        headers = await service.engine.store.thread(thread_id)
-        if not headers:
-            raise UnknownThread(
-                f"there is no thread {thread_id[:64]!r}; `{context.command('cancel')}` lists what can be cancelled"
-            )
-        return headers[-1], await service.engine.find(headers[-1].execution_id)
+def _read_execution(home: Home, beginning: str) -> tuple[Header, ExecutionState]:
+    async def read(store: Lookups) -> tuple[Header, ExecutionState]:
+        headers = await home.find_thread(store, beginning, f"`{home.command('cancel')}` lists what can be cancelled")
+        return headers[-1], await load_execution(store, headers[-1])
+
+    return home.read(read)
 
 
-async def _find_unfinished(context: CliContext) -> list[ExecutionState]:
+def _find_unfinished(home: Home) -> list[ExecutionState]:
     """Returns what waits, oldest first, and what runs; at most `MAX_LISTED`."""
-    async with context.open_for_reading() as service:
-        rows = (await service.engine.store.suspensions(limit=MAX_LISTED)).rows
-        headers = await service.engine.store.executions(None, NEWEST)
+
+    async def read(store: Lookups) -> list[ExecutionState]:
+        rows = (await store.suspensions(limit=MAX_LISTED)).rows
+        headers = await store.executions(None, NEWEST)
         ids = dict.fromkeys([*(row.execution_id for row in rows), *(header.execution_id for header in headers)])
-        return await _load_unfinished(service, ids)
+        executions = [await find_execution(store, execution_id) for execution_id in ids]
+        return [execution for execution in executions if not execution.is_finished][:MAX_LISTED]
 
-
-async def _load_unfinished(service: Service, ids: Mapping[str, None]) -> list[ExecutionState]:
-    found: list[ExecutionState] = []
-    for execution_id in ids:
-        execution = await service.engine.find(execution_id)
-        if not execution.is_finished and len(found) < MAX_LISTED:
-            found.append(execution)
-    return found
+    return home.read(read)
 
 
 def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
@@ -123,7 +117,9 @@ def _draw_unfinished(terminal: Terminal, found: list[ExecutionState]) -> None:
     for execution in found:
         summary = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
         terminal.say(
-            TerminalLine(((shorten(execution.thread_id), "bold"), (f"  {execution.status}  {summary}", "dim")), "asks")
+            TerminalLine(
+                ((shorten_id(execution.thread_id), "bold"), (f"  {execution.status}  {summary}", "dim")), "asks"
+            )
         )
 
 

@@ -3,19 +3,17 @@
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
-import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.core.requester import LOCAL
 from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.plan_source import choose_plan, read_given_inputs
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, shorten_id
 from planwarden.server.views.forecast import Allowed, Forecast, ForecastStep
 
 
@@ -39,18 +37,15 @@ def handle_graph(arguments: Namespace) -> int:
 
 def make_forecast(arguments: Namespace) -> Forecast:
     """Returns the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
-    context = CliContext.from_arguments(arguments)
-    given = choose_plan(context, arguments.plan)
+    home = Home.from_arguments(arguments)
+    given = choose_plan(home, arguments.plan)
     inputs = read_given_inputs(arguments, given.document) or None
-
-    async def forecast() -> Forecast:
-        async with context.run_servers(), context.open_for_reading() as service:
-            await service.engine.refresh_grants()
-            return await service.forecast_plan(
-                given.document, inputs=inputs, name=given.name, version=given.version, principal=LOCAL
-            )
-
-    return anyio.run(forecast)
+    return home.run(
+        lambda service: service.forecast_plan(
+            given.document, inputs=inputs, name=given.name, version=given.version, principal=LOCAL
+        ),
+        "checker",
+    )
 
 
 def forecast_lines(found: Forecast) -> Iterator[TerminalLine]:
@@ -101,7 +96,7 @@ def _allowed_line(allowed: Allowed) -> TerminalLine:
 
 
 def _describe_grant(grant_id: str) -> str:
-    return f"grant {escape_text(shorten(grant_id))} lets it through"
+    return f"grant {escape_text(shorten_id(grant_id))} lets it through"
 
 
 def _join(names: Iterable[str]) -> str:

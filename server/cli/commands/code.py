@@ -6,15 +6,14 @@ to the question that the person read, so a question that was revised since then 
 
 import time
 
-import anyio
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UsageError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.cli.context import CliContext
-from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.home import Home
+from planwarden.server.cli.session import CliSession, check_tools
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import InboxAccess
@@ -32,14 +31,15 @@ def approve_with_code(session: CliSession, beginning: str, code: str, digest: st
         UsageError: the question is not open, has another digest, or needs more than a yes.
         CodeRefused: the code is not valid; nothing was decided.
     """
-    suspension, execution, owner = anyio.run(_read_question, session.context, beginning)
-    _check_question(session.context, suspension, digest)
-    session.context.check_tools(execution)
+    home = session.home
+    suspension, execution, owner = home.run(lambda service: _read_question(home, service, beginning), "reader")
+    _check_question(home, suspension, digest)
+    check_tools(home, execution)
     terminal_question.show(session.terminal, suspension.card, is_cut=False)
 
     async def start(service: Service) -> ExecutionState:
         # Redeem the code last, so that no other mistake uses it up. The session that it opens is not needed.
-        access = InboxAccess(service.engine.store)
+        access = InboxAccess(service.store)
         opened = await access.redeem(code)
         principal = opened.session.principal
         await access.end_session(opened.token, principal)
@@ -50,24 +50,18 @@ def approve_with_code(session: CliSession, beginning: str, code: str, digest: st
             digest=suspension.digest,
             rendered=hash_question(suspension.card),
         )
-        view = await service.answer(
-            suspension.thread_id,
-            suspension.suspension_id,
-            Decision(approved=True),
-            authority,
-            wait_seconds=0,
-            principal=owner,
-        )
-        return await service.engine.find(view.execution_id)
+        decision = Decision(approved=True)
+        place = (suspension.thread_id, suspension.suspension_id)
+        return (await service.answer(*place, decision, authority, principal=owner))[0]
 
     return replace(session, says_yes=False).run_and_watch(start)
 
 
-def _check_question(context: CliContext, suspension: Suspension, digest: str) -> None:
+def _check_question(home: Home, suspension: Suspension, digest: str) -> None:
     digest = digest.strip().lower()
     least = terminal_question.MIN_DIGEST_CHARS
     if len(digest) < least:
-        command = context.command("show", suspension.thread_id)
+        command = home.command("show", suspension.thread_id)
         raise InvalidArguments(f"--digest takes at least {least} digits, as `{command}` shows them")
     if not suspension.digest.startswith(digest):
         raise StaleRevision(
@@ -80,16 +74,14 @@ def _check_question(context: CliContext, suspension: Suspension, digest: str) ->
         raise Expired(f"the time to answer suspension {suspension.suspension_id!r} has passed")
 
 
-async def _read_question(context: CliContext, beginning: str) -> tuple[Suspension, ExecutionState, str]:
+async def _read_question(home: Home, service: Service, beginning: str) -> tuple[Suspension, ExecutionState, str]:
     """Returns the open question, its execution and the principal that owns both."""
-    async with context.open_for_reading() as service:
-        secrets = find_secrets(context.settings, service.engine.store)
-        if await InboxPassphrase(context.settings, secrets).is_asked():
-            raise UsageError("the inbox asks for a passphrase besides a code, so approve there or in a terminal")
-        row = await context.find_suspension(service.engine.store, beginning)
-        view, is_open = await service.suspensions.view(row.thread_id, row.suspension_id, principal=None)
-        if view.addressee != "human":
-            raise UsageError(f"suspension {row.suspension_id!r} is not for a person")
-        if not is_open:
-            raise AlreadyDecided(f"suspension {row.suspension_id!r} was decided before; the first answer stands")
-        return view, await service.engine.find(row.execution_id), row.principal
+    if await InboxPassphrase(home.settings, find_secrets(home.settings, service.store)).is_asked():
+        raise UsageError("the inbox asks for a passphrase besides a code, so approve there or in a terminal")
+    row = await home.find_suspension(service.store, beginning)
+    view, is_open = await service.read_question(row.thread_id, row.suspension_id, principal=None)
+    if view.addressee != "human":
+        raise UsageError(f"suspension {row.suspension_id!r} is not for a person")
+    if not is_open:
+        raise AlreadyDecided(f"suspension {row.suspension_id!r} was decided before; the first answer stands")
+    return view, await service.find(row.execution_id), row.principal

@@ -4,7 +4,6 @@ Both return 0 when the decision was recorded, whatever the released call does th
 every question that waits for a person, one by one.
 """
 
-import asyncio
 import time
 from argparse import Namespace
 
@@ -17,14 +16,13 @@ from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.code import approve_with_code
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, WAITING, print_json
-from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.session import CliSession, check_tools, open_session
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.commands import name_commands
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.suspension import Suspension
 
 PATIENCE_S = 60.0
 """The longest that these commands wait for a time at which the execution continues."""
@@ -60,31 +58,31 @@ def add_reject(parser: CommandParser) -> None:
 
 
 def handle_approve(arguments: Namespace) -> int:
-    session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
     has_code = arguments.code is not None
     if has_code != (arguments.digest is not None) or (has_code and arguments.suspension is None):
         raise UsageError("an id, --code and --digest go together: which question, who approves, and what was read")
-    if arguments.suspension is None:
-        return _approve_all(session, arguments)
-    if has_code:
-        # It raises where nothing was recorded.
-        execution = approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
-        return _finish(session, arguments, DecisionResult(execution, is_recorded=True))
-    return _finish(session, arguments, approve(session, arguments.suspension))
+    with open_session(arguments, patience_s=PATIENCE_S) as session:
+        if arguments.suspension is None:
+            return _approve_all(session, arguments)
+        if has_code:
+            # It raises where nothing was recorded.
+            execution = approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
+            return _finish(session, arguments, DecisionResult(execution, is_recorded=True))
+        return _finish(session, arguments, approve(session, arguments.suspension))
 
 
 def handle_reject(arguments: Namespace) -> int:
-    session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
-    return _finish(session, arguments, reject(session, arguments.suspension, arguments.reason))
+    with open_session(arguments, patience_s=PATIENCE_S) as session:
+        return _finish(session, arguments, reject(session, arguments.suspension, arguments.reason))
 
 
 def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -> int:
     code = session.finish(arguments, result.execution)
     own = [found for found in result.execution.open_suspensions if found.question.addressee == "human"]
-    others = _read_waiting(session.context, None).total - len(own)
+    others = _read_waiting(session.home, None).total - len(own)
     if others > 0:
         words = "1 other question waits" if others == 1 else f"{others} other questions wait"
-        text = f"{words} for a person: {session.context.command('approve')} asks about them, one by one"
+        text = f"{words} for a person: {session.home.command('approve')} asks about them, one by one"
         session.terminal.say(TerminalLine(((text, "dim"),), "asks"))
     return DONE if result.is_recorded else code
 
@@ -93,7 +91,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
     """Asks about every open question, oldest first, and about those that come up meanwhile."""
     decided: list[str] = []
     last: str | None = None
-    while (page := _read_waiting(session.context, last)).rows:
+    while (page := _read_waiting(session.home, last)).rows:
         if not session.terminal.can_ask:
             raise UsageError(NEEDS_TERMINAL)
         if last is None:
@@ -110,7 +108,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         if result.is_recorded:
             decided.append(last)
             session.draw_outcome(result.execution)
-    left = _read_waiting(session.context, None).total
+    left = _read_waiting(session.home, None).total
     if last is None:
         session.terminal.say(TerminalLine((("Nothing waits for a person.", "good"),), "done"))
     else:
@@ -120,13 +118,13 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
     return WAITING if left else DONE
 
 
-def _read_waiting(context: CliContext, after: str | None) -> SuspensionRowPage:
+def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
     """Returns the number of questions that wait for a person, and the oldest one that was asked after that one."""
 
     async def read(store: Lookups) -> SuspensionRowPage:
         return await store.suspensions(addressee="human", limit=1, cursor=after)
 
-    return context.read(read)
+    return home.read(read)
 
 
 def approve(session: CliSession, beginning: str) -> DecisionResult:
@@ -136,7 +134,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         UsageError: nobody can be asked here, or the question cannot be answered at a terminal.
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, owner = _read_suspension(session.context, beginning)
+    execution, found, owner = _read_suspension(session.home, beginning)
     suspension_id = found.question.suspension_id
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=True)
@@ -151,7 +149,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         )
     if not session.terminal.can_ask:
         raise UsageError(NEEDS_TERMINAL)
-    session.context.check_tools(execution)
+    check_tools(session.home, execution)
     suspension = session.build_view(execution, found)
     if not session.can_approve(suspension, owner):
         return DecisionResult(execution, is_recorded=False)
@@ -172,16 +170,18 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     Raises:
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, _ = _read_suspension(session.context, beginning)
+    execution, found, _ = _read_suspension(session.home, beginning)
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=False)
     suspension = session.build_view(execution, found)
     decision = Decision(approved=False, reason=reason)
     _hide_settled_steps(session.terminal, execution)
     try:
-        session.context.check_tools(execution)
+        check_tools(session.home, execution)
     except UsageError:
-        return _build_result(asyncio.run(_record_without_running(session, suspension, decision)), found)
+        # Another process continues the execution.
+        recorded = session.home.run(lambda service: session.record(service, suspension, decision), "recorder")
+        return _build_result(recorded, found)
     return _build_result(session.answer(suspension, decision), found)
 
 
@@ -192,20 +192,15 @@ def _build_result(execution: ExecutionState, before: SuspensionState) -> Decisio
     return DecisionResult(execution, is_recorded=is_recorded)
 
 
-async def _record_without_running(session: CliSession, suspension: Suspension, decision: Decision) -> ExecutionState:
-    async with session.context.open_for_writing(follows=False) as service:
-        return await session.record(service, suspension, decision)
-
-
-def _read_suspension(context: CliContext, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
+def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
     """Returns the suspension whose id begins so, its execution, and the principal that owns both."""
 
     async def read(store: Lookups) -> tuple[ExecutionState, SuspensionState, str]:
-        row = await context.find_suspension(store, beginning)
+        row = await home.find_suspension(store, beginning)
         execution = await find_execution(store, row.execution_id)
         return execution, execution.suspensions[row.suspension_id], row.principal
 
-    return context.read(read)
+    return home.read(read)
 
 
 def _repeat_decision(
@@ -221,12 +216,12 @@ def _repeat_decision(
             verdict = suspension.status.replace("_", " ")
         raise AlreadyDecided(
             f"suspension {question.suspension_id!r} was {verdict} before, and its execution is {execution.status}; "
-            f"see `{session.context.command('show', execution.thread_id)}`"
+            f"see `{session.home.command('show', execution.thread_id)}`"
         )
     session.terminal.say(f"It was {'approved' if approved else 'rejected'} before; the first answer stands.")
     if execution.status != "running":
         return DecisionResult(execution, is_recorded=True)
-    session.context.check_tools(execution)
+    check_tools(session.home, execution)
     _hide_settled_steps(session.terminal, execution)
     same = Decision(approved=approved, modified_args=decision.modified_args, content=decision.content)
     return DecisionResult(session.answer(session.build_view(execution, suspension), same), is_recorded=True)

@@ -15,7 +15,7 @@ def add_demo(parser: CommandParser) -> None:
 
 
 def handle_demo(arguments: Namespace) -> int:
-    context, execution = run_demonstration(build_terminal(arguments), arguments.home, says_yes=arguments.yes)
+    home, execution = run_demonstration(build_terminal(arguments), arguments.home, says_yes=arguments.yes)
     if arguments.json:
-        print_json(to_json(build_execution_view(execution, context.tools)))
+        print_json(to_json(build_execution_view(execution, home.tools)))
     return exit_code(execution)

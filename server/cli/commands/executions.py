@@ -5,12 +5,11 @@ from argparse import Namespace
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.limits import check_limit
-from planwarden.server.cli.reading import ReadingContext
-from planwarden.server.cli.terminal.commands import shorten
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.card import format_host
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, shorten_id
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.listing import ExecutionLine, ExecutionLines, build_line
 from planwarden.server.views.status_words import STATUSES
@@ -26,7 +25,7 @@ def wants_executions(arguments: Namespace) -> bool:
     return arguments.executions or any(vars(arguments)[name] is not None for name in FILTERS)
 
 
-def list_executions(context: ReadingContext, terminal: Terminal | None, arguments: Namespace) -> ExecutionLines:
+def list_executions(home: Home, terminal: Terminal | None, arguments: Namespace) -> ExecutionLines:
     """Returns a page of the executions that fit the command line, and draws it on the terminal, if any.
 
     Raises:
@@ -44,10 +43,10 @@ def list_executions(context: ReadingContext, terminal: Terminal | None, argument
     async def work(store: Lookups) -> ExecutionLines:
         page = await read_lines(store, wanted, limit=arguments.limit, cursor=arguments.cursor)
         if terminal is not None:
-            _draw_page(terminal, context, page, arguments, store.clock.now())
+            _draw_page(terminal, home, page, arguments, store.clock.now())
         return page
 
-    return context.read(work)
+    return home.read(work)
 
 
 async def read_lines(
@@ -61,7 +60,7 @@ async def read_lines(
 def draw_line(terminal: Terminal, line: ExecutionLine, now: float) -> None:
     """Draws one execution."""
     words, age = line.words, format_age(now - line.changed_at.timestamp())
-    thread = f"  {escape_text(shorten(line.thread_id))}"
+    thread = f"  {escape_text(shorten_id(line.thread_id))}"
     terminal.say(TerminalLine(((words.word, words.tone), thread, (f"  {age}", "dim")), words.mark))
     saved = f"saved plan {one_line(line.saved_plan, TITLE_CHARS)}" if line.saved_plan and line.is_quoted else ""
     host = format_host(line.host) if line.host else ""
@@ -71,9 +70,7 @@ def draw_line(terminal: Terminal, line: ExecutionLine, now: float) -> None:
         terminal.say(TerminalLine(((one_line(line.fault, FAULT_CHARS), "dim"),), indent=1))
 
 
-def _draw_page(
-    terminal: Terminal, context: ReadingContext, page: ExecutionLines, arguments: Namespace, now: float
-) -> None:
+def _draw_page(terminal: Terminal, home: Home, page: ExecutionLines, arguments: Namespace, now: float) -> None:
     if not page.executions:
         terminal.say("No execution fits." if arguments.cursor is None else "No more executions fit.")
     for line in page.executions:
@@ -81,5 +78,5 @@ def _draw_page(
     if page.next_cursor is not None:
         chosen = [(name, vars(arguments)[name]) for name in FILTERS if vars(arguments)[name] is not None]
         words = [word for name, value in chosen for word in (f"--{name}", str(value))] or ["--executions"]
-        more = context.command("list", *words, "--cursor", page.next_cursor)
+        more = home.command("list", *words, "--cursor", page.next_cursor)
         terminal.say(TerminalLine(((f"more: {escape_text(more)}", "dim"),)))

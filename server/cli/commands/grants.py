@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
 
@@ -12,9 +11,10 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json, write_result
 from planwarden.server.cli.terminal.grants import draw_grants, list_terms
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -49,7 +49,8 @@ def add_grant_commands(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    grants = list_grants(CliContext.from_arguments(arguments), only_open=arguments.open)
+    home = Home.from_arguments(arguments)
+    grants = home.run(lambda service: service.grants.list(only_open=arguments.open), "reader")
     write_result(
         arguments, {"grants": [to_json(grant) for grant in grants]}, lambda terminal: draw_grants(terminal, grants)
     )
@@ -63,9 +64,9 @@ def handle_add(arguments: Namespace) -> int:
         raise UsageError(
             "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
         )
-    context = CliContext.from_arguments(arguments)
-    request, found = complete_request(context, request, arguments.plan, arguments.step)
-    grant = add_grant(context, terminal, request, found)
+    home = Home.from_arguments(arguments)
+    request, found = complete_request(home, request, arguments.plan, arguments.step)
+    grant = add_grant(home, terminal, request, found)
     if grant is None:
         terminal.say("Nothing was allowed.")
         return FAILED
@@ -77,7 +78,7 @@ def handle_add(arguments: Namespace) -> int:
 
 
 def handle_revoke(arguments: Namespace) -> int:
-    revoke_grant(CliContext.from_arguments(arguments), arguments.grant)
+    revoke_grant(Home.from_arguments(arguments), arguments.grant)
     build_terminal(arguments).say("The grant is over.")
     return DONE
 
@@ -103,34 +104,25 @@ def read_request(arguments: Namespace) -> GrantRequest:
     )
 
 
-def list_grants(context: CliContext, *, only_open: bool) -> tuple[GrantView, ...]:
-    async def work() -> tuple[GrantView, ...]:
-        async with context.open_for_reading() as service:
-            return await service.grants.list(only_open=only_open)
-
-    return anyio.run(work)
-
-
 def complete_request(
-    context: CliContext, request: GrantRequest, plan: str | None, step_id: str
+    home: Home, request: GrantRequest, plan: str | None, step_id: str
 ) -> tuple[GrantRequest, FoundStep | None]:
     """Return what the person will be asked about, and the step of the saved plan that makes the calls. Raises
     `UsageError` as `GrantService.make`, before anybody is asked.
     """
 
-    async def work() -> tuple[GrantRequest, FoundStep | None]:
-        async with context.run_servers(), context.open_for_reading() as service:
-            step = None
-            if plan is not None:
-                step = await service.grants.find_step(plan, step_id, request.tool_name)
-            wanted = replace(request, step=None if step is None else step.step)
-            return await service.grants.complete(wanted), step
+    async def work(service: Service) -> tuple[GrantRequest, FoundStep | None]:
+        step = None
+        if plan is not None:
+            step = await service.grants.find_step(plan, step_id, request.tool_name)
+        wanted = replace(request, step=None if step is None else step.step)
+        return await service.grants.complete(wanted), step
 
-    return anyio.run(work)
+    return home.run(work, "checker")
 
 
 def add_grant(
-    context: CliContext, terminal: Terminal, request: GrantRequest, found: FoundStep | None = None
+    home: Home, terminal: Terminal, request: GrantRequest, found: FoundStep | None = None
 ) -> GrantView | None:
     """Asks the person at the terminal. Returns the new grant, or None when the person did not say yes.
 
@@ -140,27 +132,21 @@ def add_grant(
     terminal.panel("Allow these calls without asking?", [*list_terms(request, found)], "warn")
     if (terminal.ask("Allow them? [y yes · Enter no] ") or "").lower() not in YES:
         return None
-
-    async def work() -> GrantView:
-        async with context.open_for_writing(follows=False) as service:
-            return await service.grants.make(request, _build_authority())
-
-    return anyio.run(work)
+    return home.run(lambda service: service.grants.make(request, _build_authority()), "recorder")
 
 
-def revoke_grant(context: CliContext, beginning: str) -> None:
+def revoke_grant(home: Home, beginning: str) -> None:
     """End the grant whose id begins so. Raises `UsageError`: there is none, or several begin so."""
 
-    async def work() -> None:
-        async with context.open_for_writing(follows=False) as service:
-            found = [view.grant_id for view in await service.grants.list(only_open=False)]
-            matching = [name for name in found if beginning and name.startswith(beginning)]
-            if len(matching) > 1 and beginning not in matching:
-                raise UsageError(f"several grants begin with {beginning[:64]!r}: {', '.join(matching[:5])}")
-            is_unique = len(matching) == 1
-            await service.grants.revoke(matching[0] if is_unique else beginning, _build_authority())
+    async def work(service: Service) -> None:
+        found = [view.grant_id for view in await service.grants.list(only_open=False)]
+        matching = [name for name in found if beginning and name.startswith(beginning)]
+        if len(matching) > 1 and beginning not in matching:
+            raise UsageError(f"several grants begin with {beginning[:64]!r}: {', '.join(matching[:5])}")
+        is_unique = len(matching) == 1
+        await service.grants.revoke(matching[0] if is_unique else beginning, _build_authority())
 
-    anyio.run(work)
+    home.run(work, "recorder")
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:

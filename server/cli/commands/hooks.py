@@ -12,8 +12,8 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, write_result
-from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
@@ -54,15 +54,15 @@ def add_hook(parser: CommandParser) -> None:
 
 
 def handle_send(arguments: Namespace) -> int:
-    context = ReadingContext.from_arguments(arguments)
-    hook = find_hook(context.settings.hooks, arguments.hook)
+    home = Home.from_arguments(arguments)
+    hook = find_hook(home.settings.hooks, arguments.hook)
     url = _build_url(arguments.url, hook)
     try:
         read_json(arguments.event)
     except PlanwardenError as error:
         raise InvalidArguments(f"the message is {error.message}") from error
     answer = anyio.run(send_message, hook, url, arguments.event.encode())
-    write_result(arguments, answer.to_json(), lambda terminal: draw_answer(terminal, context, hook, url, answer))
+    write_result(arguments, answer.to_json(), lambda terminal: draw_answer(terminal, home, hook, url, answer))
     return DONE if answer.receipt.is_delivered else FAILED
 
 
@@ -96,20 +96,20 @@ async def send_message(hook: Hook, url: str, body: bytes) -> HookAnswer:
     return HookAnswer(receipt=receipt, status=status, document=document if isinstance(document, dict) else {})
 
 
-def draw_answer(terminal: Terminal, context: ReadingContext, hook: Hook, url: str, answer: HookAnswer) -> None:
+def draw_answer(terminal: Terminal, home: Home, hook: Hook, url: str, answer: HookAnswer) -> None:
     receipt, document = answer.receipt, answer.document
     name = (f"hook {hook.name}", "bold")
     if receipt.is_delivered:
         thread_id = one_line(str(document.get("threadId", "")), 64)
         terminal.say(TerminalLine((name, f"  {one_line(str(document.get('status', 'delivered')), 64)}"), "done"))
         if thread_id:
-            terminal.say(TerminalLine(((context.command("show", thread_id), "dim"),), indent=1))
+            terminal.say(TerminalLine(((home.command("show", thread_id), "dim"),), indent=1))
         return
     reason = f"{url} {receipt.description}"
     if answer.status == 401:
         reason = REFUSED
     elif answer.status is None:
-        reason += f"; `{context.command('serve', '--http')}` takes hooks, and --url names another server"
+        reason += f"; `{home.command('serve', '--http')}` takes hooks, and --url names another server"
     elif "message" in document:
         reason = f"{answer.status}: {one_line(str(document['message']), 500)}"
     terminal.say(TerminalLine((name, "  ", (reason, "bad")), "failed"))

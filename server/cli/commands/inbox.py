@@ -15,7 +15,7 @@ import anyio.to_thread
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -53,26 +53,28 @@ def add_inbox(parser: CommandParser) -> None:
 
 def handle_inbox(arguments: Namespace) -> int:
     if arguments.end_sessions:
-        count = end_sessions(CliContext.from_arguments(arguments))
+        count = Home.from_arguments(arguments).run(
+            lambda service: InboxAccess(service.store).end_all_sessions(find_operator()), "recorder"
+        )
         text = f"{count} session{'' if count == 1 else 's'} ended; codes that were not used are void"
         write_result(arguments, {"sessionsEnded": count}, lambda terminal: terminal.say(text))
         return DONE
     if arguments.json:
         raise UsageError("--json goes with --end-sessions only; a code is never part of a document")
-    context, terminal = CliContext.from_arguments(arguments), build_terminal(arguments)
+    home, terminal = Home.from_arguments(arguments), build_terminal(arguments)
     if arguments.set_passphrase:
-        set_passphrase(context, terminal)
-        place = context.settings.passphrase_file or context.settings.store
+        set_passphrase(home, terminal)
+        place = home.settings.passphrase_file or home.settings.store
         terminal.say(f"{place}: written; the inbox asks for this passphrase from now on")
     elif arguments.forget_passphrase:
-        is_deleted = forget_passphrase(context)
+        is_deleted = forget_passphrase(home)
         terminal.say("The inbox asks for no passphrase from now on." if is_deleted else "There was no passphrase.")
     else:
-        open_inbox(context, terminal, arguments.name, opens_browser=not arguments.no_open)
+        open_inbox(home, terminal, arguments.name, opens_browser=not arguments.no_open)
     return DONE
 
 
-def open_inbox(context: CliContext, terminal: Terminal, name: str | None, *, opens_browser: bool) -> None:
+def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browser: bool) -> None:
     """Makes a one-time code and opens an inbox with it: a running one, or one that runs here until it is interrupted.
 
     Raises:
@@ -83,44 +85,33 @@ def open_inbox(context: CliContext, terminal: Terminal, name: str | None, *, ope
             "a code for the inbox lets whoever reads it approve in your name, so it is shown on a terminal only and "
             "never written into a pipe; run `planwarden inbox` in a terminal"
         )
-    opens_browser = opens_browser and has_display(context.settings.environment)
+    opens_browser = opens_browser and has_display(home.settings.environment)
 
-    async def work() -> None:
-        async with context.open_for_writing() as service:
-            store = service.engine.store
-            await InboxPassphrase(context.settings, find_secrets(context.settings, store)).read()
-            codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
-            place = InboxPlace(context.settings)
-            try:
-                found = await _find_inbox(terminal, place, await RunningInboxes(store).list_urls())
-                if isinstance(found, str):
-                    await _show_codes(terminal, found, codes, opens_browser=opens_browser)
-                else:
-                    await _serve_inbox(context, terminal, service, found, codes, opens_browser=opens_browser)
-            finally:
-                place.leave()
+    async def work(service: Service) -> None:
+        store = service.store
+        await InboxPassphrase(home.settings, find_secrets(home.settings, store)).read()
+        codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
+        place = InboxPlace(home.settings)
+        try:
+            found = await _find_inbox(terminal, place, await RunningInboxes(store).list_urls())
+            if isinstance(found, str):
+                await _show_codes(terminal, found, codes, opens_browser=opens_browser)
+            else:
+                await _serve_inbox(home, terminal, service, found, codes, opens_browser=opens_browser)
+        finally:
+            place.leave()
 
-    anyio.run(work)
-
-
-def end_sessions(context: CliContext) -> int:
-    """Ends every session and voids every code of the home. Returns the number of sessions."""
-
-    async def work() -> int:
-        async with context.open_for_writing(follows=False) as service:
-            return await InboxAccess(service.engine.store).end_all_sessions(find_operator())
-
-    return anyio.run(work)
+    home.run(work)
 
 
-def set_passphrase(context: CliContext, terminal: Terminal) -> None:
+def set_passphrase(home: Home, terminal: Terminal) -> None:
     """Asks for a passphrase twice and stores its hash, in the file that is configured or in the store of all processes.
 
     Raises:
         UsageError: neither is there, nobody types here, or the two passphrases differ.
         StoreError: it cannot be stored.
     """
-    settings = context.settings
+    settings = home.settings
     if settings.passphrase_file is None and settings.store.path is not None:
         raise UsageError('name the file first: [inbox] passphrase_file = "inbox.passphrase" in planwarden.toml')
     if not terminal.can_ask:
@@ -136,7 +127,7 @@ def set_passphrase(context: CliContext, terminal: Terminal) -> None:
     anyio.run(work)
 
 
-def forget_passphrase(context: CliContext) -> bool:
+def forget_passphrase(home: Home) -> bool:
     """Deletes the stored hash; False when there was none.
 
     Raises:
@@ -144,8 +135,8 @@ def forget_passphrase(context: CliContext) -> bool:
     """
 
     async def work() -> bool:
-        async with open_secrets(context.settings) as secrets:
-            return await InboxPassphrase(context.settings, secrets).forget()
+        async with open_secrets(home.settings) as secrets:
+            return await InboxPassphrase(home.settings, secrets).forget()
 
     return anyio.run(work)
 
@@ -185,7 +176,7 @@ async def _answers(url: str) -> bool:
 
 
 async def _serve_inbox(
-    context: CliContext,
+    home: Home,
     terminal: Terminal,
     service: Service,
     listening: InboxSockets,
@@ -193,7 +184,7 @@ async def _serve_inbox(
     *,
     opens_browser: bool,
 ) -> None:
-    site = InboxSite(service=lambda: service, settings=context.settings, origin=listening.origin)
+    site = InboxSite(service=lambda: service, settings=home.settings, origin=listening.origin)
     app = HealthMiddleware(build_inbox_app(site, lambda: listening.host_headers))
     service.inbox_url = url = f"{listening.base_url}{INBOX_PATH}"
     async with anyio.create_task_group() as tasks:

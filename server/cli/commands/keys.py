@@ -4,11 +4,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import anyio
 import msgspec
 
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -44,13 +43,16 @@ def add_key_commands(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    keys = list_keys(CliContext.from_arguments(arguments))
+    stored = Home.from_arguments(arguments).run(lambda service: Keyring(service.store).list_keys(), "reader")
+    keys = tuple(map(_build_view, stored))
     write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
     return DONE
 
 
 def handle_revoke(arguments: Namespace) -> int:
-    key = revoke_key(CliContext.from_arguments(arguments), arguments.key)
+    key = Home.from_arguments(arguments).run(
+        lambda service: Keyring(service.store).revoke_key(arguments.key, find_operator()), "recorder"
+    )
     build_terminal(arguments).say(f"Key {key.key_id} of {escape_text(key.principal)} is revoked.")
     return DONE
 
@@ -59,26 +61,6 @@ def handle_new_secret(arguments: Namespace) -> int:
     """Nothing but the key goes to standard output, so that it can be sent into a file or a vault."""
     print(make_secret_key())
     return DONE
-
-
-def list_keys(context: CliContext) -> tuple[KeyView, ...]:
-    """Returns the keys of all people, also revoked ones, oldest first."""
-
-    async def work() -> tuple[KeyView, ...]:
-        async with context.open_for_reading() as service:
-            return tuple(map(_build_view, await Keyring(service.engine.store).list_keys()))
-
-    return anyio.run(work)
-
-
-def revoke_key(context: CliContext, key: str) -> KeyView:
-    """Revokes a key by its id or the beginning of it. Raises `UsageError` when that does not name one usable key."""
-
-    async def work() -> KeyView:
-        async with context.open_for_writing(follows=False) as service:
-            return _build_view(await Keyring(service.engine.store).revoke_key(key, find_operator()))
-
-    return anyio.run(work)
 
 
 def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
@@ -51,28 +51,28 @@ def add_login(parser: CommandParser) -> None:
 
 
 def handle_login(arguments: Namespace) -> int:
-    context, terminal, name = CliContext.from_arguments(arguments), build_terminal(arguments), arguments.server
+    home, terminal, name = Home.from_arguments(arguments), build_terminal(arguments), arguments.server
     if arguments.forget:
-        is_deleted = forget(context, name)
+        is_deleted = forget(home, name)
         terminal.say("The login is deleted here." if is_deleted else "There was no login.")
-    elif login(context, terminal, name, opens_browser=not arguments.no_open):
+    elif login(home, terminal, name, opens_browser=not arguments.no_open):
         terminal.say(f"Logged in; plans can use server {escape_text(name)} now.")
     else:
         terminal.say(f"Server {escape_text(name)} answers without a login; nothing was stored.")
     return DONE
 
 
-def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
+def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
     """Logs in to the named server. Returns False when the server asks for no login.
 
     Raises:
         UsageError: there is no such server, it has no address, or nobody types here.
         ToolError: the login failed; an earlier one is still stored.
     """
-    find_login(context.downstream, name)
+    find_login(home.downstream, name)
     if not terminal.can_ask:
-        raise UsageError(f"a person logs in: run `{context.command('login', name)}` in a terminal")
-    opens_browser = opens_browser and has_display(context.settings.environment)
+        raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")
+    opens_browser = opens_browser and has_display(home.settings.environment)
 
     async def show(url: str) -> None:
         terminal.say("Log in here:")
@@ -81,26 +81,26 @@ def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: 
             terminal.say("Your browser opens it; this command waits for you to come back.")
 
     async def work() -> bool:
-        async with open_secrets(context.settings) as secrets:
+        async with open_secrets(home.settings) as secrets:
             # A person who has come back from the browser should not learn only then that nothing can be stored.
             await secrets.check()
-            context.downstream.secrets = secrets
-            return await log_in_with_browser(find_login(context.downstream, name), show)
+            home.downstream.secrets = secrets
+            return await log_in_with_browser(find_login(home.downstream, name), show)
 
     return anyio.run(work)
 
 
-def forget(context: CliContext, name: str) -> bool:
+def forget(home: Home, name: str) -> bool:
     """Deletes the stored login. Returns False when there was none.
 
     Raises:
         UsageError: there is no such server.
         StoreError: the login cannot be deleted now.
     """
-    kept = find_login(context.downstream, name)
+    kept = find_login(home.downstream, name)
 
     async def work() -> bool:
-        async with open_secrets(context.settings) as context.downstream.secrets:
+        async with open_secrets(home.settings) as home.downstream.secrets:
             return await kept.forget()
 
     return anyio.run(work)

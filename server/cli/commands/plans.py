@@ -4,17 +4,17 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.plan_parser import read_tool_names
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import Lookups
+from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.check import handle_check, handle_graph
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json, write_result
 from planwarden.server.cli.plan_source import find_saved_plan
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
@@ -55,51 +55,46 @@ def add_plans(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    context = CliContext.from_arguments(arguments)
-    found = context.library.look_now()
+    home = Home.from_arguments(arguments)
+    found = home.library.look_now()
     document: dict[str, JsonValue] = {
         "plans": [_to_json(plan) for plan in found.plans],
         "unusable": [{"name": fault.name, "file": str(fault.path), "reason": fault.reason} for fault in found.faults],
         "hidden": [{"name": entry.name, "file": str(entry.path), "by": str(entry.by)} for entry in found.hidden],
     }
-    write_result(arguments, document, lambda terminal: draw_catalogue(terminal, context, found))
+    write_result(arguments, document, lambda terminal: draw_catalogue(terminal, home, found))
     return DONE
 
 
 def handle_show(arguments: Namespace) -> int:
-    context = CliContext.from_arguments(arguments)
-    plan = find_saved_plan(context, arguments.name)
+    home = Home.from_arguments(arguments)
+    plan = find_saved_plan(home, arguments.name)
     document: dict[str, JsonValue] = {**_to_json(plan), "file": str(plan.path), "plan": plan.document}
-    write_result(arguments, document, lambda terminal: draw_plan(terminal, context, plan))
+    write_result(arguments, document, lambda terminal: draw_plan(terminal, home, plan))
     return DONE
 
 
 def handle_keep(arguments: Namespace) -> int:
-    context = CliContext.from_arguments(arguments)
+    home = Home.from_arguments(arguments)
     terminal = build_terminal(arguments)
     name: str = arguments.name
-    check_new_name(context.library.look_now(), name)
-    execution = anyio.run(_find_execution, context, arguments.thread)
+    check_new_name(home.library.look_now(), name)
+
+    async def find_execution(store: Lookups) -> ExecutionState:
+        headers = await home.find_thread(store, arguments.thread, f"`{home.command('list')}` shows the newest ones")
+        return await load_execution(store, headers[-1])
+
+    execution = home.read(find_execution)
     plan = check_keepable(execution)
     chosen = choose_inputs(terminal, propose_inputs(plan, execution.goal))
     document = build_document(plan, suggest_title(execution.goal), execution.inputs, chosen)
     comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}."
-    path = write_plan(context.settings.home / PLAN_FOLDER, name, document, comment)
+    path = write_plan(home.settings.home / PLAN_FOLDER, name, document, comment)
     inputs = [field.name for field in build_fields(_as_object(document.get("inputs")))]
-    draw_kept(terminal, context, path, name, inputs)
+    draw_kept(terminal, home, path, name, inputs)
     if arguments.json:
         print_json({"name": name, "file": str(path), "inputs": list[JsonValue](inputs)})
     return DONE
-
-
-async def _find_execution(context: CliContext, beginning: str) -> ExecutionState:
-    async with context.open_for_reading() as service:
-        thread_id = await context.find_id(service.engine.store, "thread", beginning)
-        headers = await service.engine.store.thread(thread_id)
-        if not headers:
-            command = context.command("list")
-            raise UsageError(f"there is no thread {thread_id[:64]!r}; `{command}` shows the newest ones")
-        return await service.engine.find(headers[-1].execution_id)
 
 
 def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list[ProposedInput]:
@@ -117,9 +112,9 @@ def _is_wanted(terminal: Terminal, proposed: ProposedInput) -> bool:
     return typed is not None and typed.lower() not in NO
 
 
-def draw_catalogue(terminal: Terminal, context: CliContext, found: PlanCatalogue) -> None:
+def draw_catalogue(terminal: Terminal, home: Home, found: PlanCatalogue) -> None:
     if not found.plans:
-        folder = context.settings.home / PLAN_FOLDER
+        folder = home.settings.home / PLAN_FOLDER
         terminal.say(TerminalLine(((f"No saved plans; they are files NAME.yaml or NAME.json in {folder}.", "dim"),)))
     width = max((len(plan.name) for plan in found.plans), default=0)
     for plan in found.plans:
@@ -137,7 +132,7 @@ def draw_catalogue(terminal: Terminal, context: CliContext, found: PlanCatalogue
         terminal.say(TerminalLine(((one_line(text, 300), "warn"),), "note"))
 
 
-def draw_plan(terminal: Terminal, context: CliContext, plan: SavedPlan) -> None:
+def draw_plan(terminal: Terminal, home: Home, plan: SavedPlan) -> None:
     terminal.say(TerminalLine(((plan.name, "bold"), f"  {one_line(plan.title or '', 200)}")))
     if plan.description:
         terminal.say(*(escape_text(line) for line in plan.description.splitlines()))
@@ -156,13 +151,13 @@ def draw_plan(terminal: Terminal, context: CliContext, plan: SavedPlan) -> None:
         name, text = one_line(str(written.get("id")), 64), one_line(str(written.get("description")), 160)
         tools = ", ".join(one_line(tool, 64) for tool in sorted(read_tool_names({"todoList": [written]})))
         terminal.say(TerminalLine(((name, "bold"), f"  {text}", (f"  {tools}", "dim")), "waits"))
-    terminal.say(TerminalLine(((context.command("run", plan.name), "dim"),)))
+    terminal.say(TerminalLine(((home.command("run", plan.name), "dim"),)))
 
 
-def draw_kept(terminal: Terminal, context: CliContext, path: Path, name: str, inputs: Sequence[str]) -> None:
+def draw_kept(terminal: Terminal, home: Home, path: Path, name: str, inputs: Sequence[str]) -> None:
     takes = f"; it takes {', '.join(map(escape_text, inputs))}" if inputs else ""
     terminal.say(TerminalLine((f"{path}: written{takes}",), "done"))
-    terminal.say(TerminalLine(((context.command("run", name), "dim"),)))
+    terminal.say(TerminalLine(((home.command("run", name), "dim"),)))
 
 
 def _describe_field(field: Field) -> str:

@@ -12,13 +12,12 @@ from planwarden.server.api.limits import check_limit
 from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.executions import draw_line, list_executions, read_lines, wants_executions
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json
-from planwarden.server.cli.reading import ReadingContext
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, shorten_id
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.status_words import FORMER, STATUSES
 from planwarden.server.views.suspension import Suspension, SuspensionPage
@@ -55,21 +54,19 @@ def _read_state(word: str) -> str:
 
 
 def handle_list(arguments: Namespace) -> int:
-    context = ReadingContext.from_arguments(arguments)
+    home = Home.from_arguments(arguments)
     terminal = None if arguments.json else build_terminal(arguments)
     page = (
-        list_executions(context, terminal, arguments)
+        list_executions(home, terminal, arguments)
         if wants_executions(arguments)
-        else list_questions(context, terminal, limit=arguments.limit, cursor=arguments.cursor)
+        else list_questions(home, terminal, limit=arguments.limit, cursor=arguments.cursor)
     )
     if arguments.json:
         print_json(to_json(page))
     return DONE
 
 
-def list_questions(
-    context: ReadingContext, terminal: Terminal | None, *, limit: int, cursor: str | None
-) -> SuspensionPage:
+def list_questions(home: Home, terminal: Terminal | None, *, limit: int, cursor: str | None) -> SuspensionPage:
     """Returns open questions, oldest first, and draws them on the terminal, if any, with the newest executions."""
 
     check_limit(limit)
@@ -77,7 +74,7 @@ def list_questions(
     async def work(store: Lookups) -> SuspensionPage:
         find = partial(find_execution, store)
         # JSON has the tools that are offered to a caller; a terminal shows nothing of them.
-        tools = context.definitions if terminal is None else None
+        tools = home.definitions if terminal is None else None
         page = await list_open_suspensions(
             store,
             find,
@@ -85,18 +82,18 @@ def list_questions(
             limit=limit,
             cursor=cursor,
             principal=None,
-            program=context.program,
+            program=home.program,
             is_described=False,
         )
         if terminal is not None:
-            _draw_questions(terminal, context, page, store.clock.now())
-            await _draw_recent(terminal, context, store)
+            _draw_questions(terminal, home, page, store.clock.now())
+            await _draw_recent(terminal, home, store)
         return page
 
-    return context.read(work)
+    return home.read(work)
 
 
-def _draw_questions(terminal: Terminal, context: ReadingContext, page: SuspensionPage, now: float) -> None:
+def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: float) -> None:
     if not page.suspensions:
         terminal.say(TerminalLine((("Nothing waits for an answer.", "good"),), "done"))
         return
@@ -108,7 +105,7 @@ def _draw_questions(terminal: Terminal, context: ReadingContext, page: Suspensio
         risk = f" · {suspension.risk}" if suspension.risk is not None else ""
         facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
         terminal.say(
-            TerminalLine(((shorten(suspension.suspension_id), "bold"), (facts, "dim")), "asks"),
+            TerminalLine(((shorten_id(suspension.suspension_id), "bold"), (facts, "dim")), "asks"),
             TerminalLine(
                 (suspension.card.title, (f"  {suspension.card.label}: ", "dim"), one_line(suspension.message, 160)),
                 indent=1,
@@ -116,8 +113,8 @@ def _draw_questions(terminal: Terminal, context: ReadingContext, page: Suspensio
             *_list_details(suspension),
         )
     if page.next_cursor is not None:
-        terminal.say(TerminalLine((("more: " + context.command("list", "--cursor", page.next_cursor), "dim"),)))
-    commands = f"{context.command('approve', 'SUSPENSION')} · {context.command('reject', 'SUSPENSION')}"
+        terminal.say(TerminalLine((("more: " + home.command("list", "--cursor", page.next_cursor), "dim"),)))
+    commands = f"{home.command('approve', 'SUSPENSION')} · {home.command('reject', 'SUSPENSION')}"
     terminal.say(TerminalLine(((commands, "dim"),)))
 
 
@@ -130,15 +127,15 @@ def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
     if len(calls) > SHOWN_CALLS:
         yield TerminalLine(((f"and {len(calls) - SHOWN_CALLS} more calls", "dim"),), indent=1)
     plan = suspension.card.where
-    thread = f"thread {escape_text(shorten(suspension.thread_id))}"
+    thread = f"thread {escape_text(shorten_id(suspension.thread_id))}"
     yield TerminalLine(((" · ".join(filter(None, (plan, thread))), "dim"),), indent=1)
 
 
-async def _draw_recent(terminal: Terminal, context: ReadingContext, store: Lookups) -> None:
+async def _draw_recent(terminal: Terminal, home: Home, store: Lookups) -> None:
     page = await read_lines(store, ExecutionFilter(), limit=RECENT)
     if page.executions:
         terminal.say("", TerminalLine((("newest executions", "bold"),)))
     for line in page.executions:
         draw_line(terminal, line, store.clock.now())
     if page.next_cursor is not None:
-        terminal.say(TerminalLine(((f"all: {context.command('list', '--executions')}", "dim"),)))
+        terminal.say(TerminalLine(((f"all: {home.command('list', '--executions')}", "dim"),)))

@@ -4,16 +4,17 @@ from argparse import Namespace
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import ThreadBusy, UnknownThread, UsageError
+from planwarden.agent.common.errors import ThreadBusy, UsageError
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import add_inputs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.run import report_known_key
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.plan_source import choose_plan, read_inputs_file, read_typed_inputs
-from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 
 MAX_LISTED = 20
@@ -36,55 +37,51 @@ def add_retry(parser: CommandParser) -> None:
 
 
 def handle_retry(arguments: Namespace) -> int:
-    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    other = None if arguments.plan is None else choose_plan(session.context, arguments.plan).document
+    with open_session(arguments, says_yes=arguments.yes) as session:
+        return session.finish(arguments, retry(session, arguments))
+
+
+def retry(session: CliSession, arguments: Namespace) -> ExecutionState:
+    """Goes on from the thread's last execution until the new one ends or a question is left open."""
+    other = None if arguments.plan is None else choose_plan(session.home, arguments.plan).document
     given = read_inputs_file(arguments)
 
     async def start(service: Service) -> ExecutionState:
-        thread_id = await session.context.find_id(service.engine.store, "thread", arguments.thread)
-        headers = await service.engine.store.thread(thread_id)
-        if not headers:
-            command = session.context.command("list")
-            raise UnknownThread(f"there is no thread {thread_id[:64]!r}; `{command}` lists the newest ones")
-        principal = headers[-1].principal
-        source = await service.engine.find(headers[-1].execution_id)
+        advice = f"`{session.home.command('list')}` lists the newest ones"
+        last = (await session.home.find_thread(service.store, arguments.thread, advice))[-1]
+        principal = last.principal
+        source = await service.find(last.execution_id)
         kept: JsonValue = None if source.plan is None else {"inputs": source.plan.inputs}
         inputs = {**given, **read_typed_inputs(arguments, kept if other is None else other)}
         await report_known_key(session, service, arguments.key, principal)
         try:
-            view = await service.retry(
-                thread_id,
-                from_step=arguments.from_step,
-                inputs=inputs or None,
-                plan=other,
-                key=arguments.key,
-                wait_seconds=0,
-                requester=Requester(principal, is_operator=other is not None),
-            )
+            requester = Requester(principal, is_operator=other is not None)
+            options = StartOptions(requester=requester, key=arguments.key, inputs=inputs or None)
+            execution = await service.retry(last.thread_id, options, from_step=arguments.from_step, plan=other)
         except ThreadBusy as error:
-            last = await service.engine.find(headers[-1].execution_id)
-            raise UsageError(_describe_busy(session.context, last), details=error.details) from None
-        taken = [one_line(step.id, 64) for step in view.steps if step.taken_from is not None]
+            busy = await service.find(last.execution_id)
+            raise UsageError(_describe_busy(session.home, busy), details=error.details) from None
+        taken = [one_line(name, 64) for name, state in execution.steps.items() if state.taken_from is not None]
         if taken:
             more = f" and {len(taken) - MAX_LISTED} more" if len(taken) > MAX_LISTED else ""
             text = f"Completed before, and not run again: {', '.join(taken[:MAX_LISTED])}{more}."
             session.terminal.say(TerminalLine(((text, "dim"),)))
-        return await service.engine.find(view.execution_id)
+        return execution
 
-    return session.finish(arguments, session.run_to_end(start))
+    return session.run_to_end(start)
 
 
-def _describe_busy(context: CliContext, last: ExecutionState) -> str:
+def _describe_busy(home: Home, last: ExecutionState) -> str:
     """Says why the thread cannot be retried now, with commands that lead on."""
-    cancel = f"`{context.command('cancel', last.thread_id)}` stops it"
+    cancel = f"`{home.command('cancel', last.thread_id)}` stops it"
     asked = (found.question for found in last.open_suspensions if found.question.addressee == "human")
     question = next(asked, None)
     if question is not None:
-        approve = context.command("approve", question.suspension_id)
+        approve = home.command("approve", question.suspension_id)
         return f"the thread waits for an answer, so there is nothing to retry; `{approve}` answers it, {cancel}"
     if last.status != "running":
         return f"the thread's last execution is {last.status}, so there is nothing to retry; {cancel}"
     return (
         f"the thread's last execution is running; if the process that ran it is gone, any server of this home "
-        f"(an assistant's, or `{context.command('serve')}`) goes on with it; {cancel}, then retry goes on with the rest"
+        f"(an assistant's, or `{home.command('serve')}`) goes on with it; {cancel}, then retry goes on with the rest"
     )

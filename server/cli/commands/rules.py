@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.rules import UNCOUNTED, RuleBook
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement, describe_denial
+from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.rule_replay import ReplayedCall, RuleReplay, replay_rules
 from planwarden.server.api.rules import (
     ConditionVerdict,
@@ -23,14 +24,13 @@ from planwarden.server.api.rules import (
 from planwarden.server.cli.arguments import read_count
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, write_result
-from planwarden.server.cli.reading import ReadingContext
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import FILE
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import escape_text, shorten_id
 from planwarden.server.views.status_words import WHOM
 
 DAY_S = 86_400.0
@@ -94,9 +94,9 @@ def add_rules(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    context = ReadingContext.from_arguments(arguments)
-    book = find_book(context)
-    notes = list_notes(context, book)
+    home = Home.from_arguments(arguments)
+    book = find_book(home)
+    notes = list_notes(home, book)
     document: dict[str, JsonValue] = {
         "rules": [
             {
@@ -116,48 +116,48 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def handle_check(arguments: Namespace) -> int:
-    context = ReadingContext.from_arguments(arguments)
-    checked = anyio.run(check_call, context, arguments)
+    home = Home.from_arguments(arguments)
+    checked = anyio.run(check_call, home, arguments)
     write_result(arguments, to_json(checked), lambda terminal: draw_check(terminal, checked))
     return DONE
 
 
 def handle_replay(arguments: Namespace) -> int:
-    context = ReadingContext.from_arguments(arguments)
+    home = Home.from_arguments(arguments)
 
-    async def work() -> RuleReplay:
-        tools = {definition.name: definition for definition in context.tools.definitions()}
-        async with context.open_lookups() as store:
-            since = store.clock.now() - arguments.days * DAY_S
-            return await replay_rules(store, context.settings.policy, tools, since)
+    tools = {definition.name: definition for definition in home.tools.definitions()}
 
-    report = anyio.run(work)
+    async def work(store: Lookups) -> RuleReplay:
+        return await replay_rules(store, home.settings.policy, tools, store.clock.now() - arguments.days * DAY_S)
+
+    with home.stay_open():
+        report = home.read(work)
     write_result(arguments, to_json(report), lambda terminal: draw_replay(terminal, report, arguments.days))
     return DONE
 
 
-def find_book(context: ReadingContext) -> RuleBook:
-    return context.settings.policy.rules or RuleBook()
+def find_book(home: Home) -> RuleBook:
+    return home.settings.policy.rules or RuleBook()
 
 
-def list_notes(context: ReadingContext, book: RuleBook) -> list[str]:
-    tools = {definition.name: definition for definition in context.tools.definitions()}
-    servers = tuple(f"{config.slug}_" for config in context.settings.servers.configs)
+def list_notes(home: Home, book: RuleBook) -> list[str]:
+    tools = {definition.name: definition for definition in home.tools.definitions()}
+    servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
     return list(list_rule_notes(book, tools, servers))
 
 
-async def check_call(context: ReadingContext, arguments: Namespace) -> CheckedCall:
+async def check_call(home: Home, arguments: Namespace) -> CheckedCall:
     """Judges the call as a plan's call would be judged now. Raises `InvalidArguments` for what is no NAME=VALUE."""
     name: str = arguments.tool
-    known = context.tools.get(name)
+    known = home.tools.get(name)
     definition = known or ToolDefinition(name=name, description="", input_schema={})
     given = read_arguments(arguments.arg, arguments.json_args).resolve(definition)
     problems: tuple[str, ...] = ("there is no such tool; its risk is taken as dangerous",) if "/" not in name else ()
     if known is not None:
-        given, problems = context.tools.complete(name, given)
-    book = find_book(context)
+        given, problems = home.tools.complete(name, given)
+    book = find_book(home)
     verdicts = await explain_rules(book, name, given) if not definition.is_blocking else ()
-    requirement, _ = await find_requirement(context.settings.policy, definition, given)
+    requirement, _ = await find_requirement(home.settings.policy, definition, given)
     looked_at = {verdict.number for verdict in verdicts}
     notes = [note for rule in book.rules if rule.number in looked_at for note in list_open_ends(rule)]
     decision = "deny" if requirement.denied is not None else "allow" if requirement.needs is None else "ask"
@@ -245,7 +245,7 @@ def _change_line(change: ReplayedCall) -> TerminalLine:
         (
             (f"{when}  ", "dim"),
             f"{escape_text(change.tool_name)} {change.arguments} {_WAS[change.was]}, {_WOULD[change.would]} ({rule})",
-            (f"  thread {escape_text(shorten(change.thread_id))}", "dim"),
+            (f"  thread {escape_text(shorten_id(change.thread_id))}", "dim"),
         ),
         indent=1,
     )

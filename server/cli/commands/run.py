@@ -10,13 +10,14 @@ from planwarden.agent.core.rehearsal import needs_model
 from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
-from planwarden.server.cli.session import MODEL_ADVICE, CliSession
+from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.views.facts import escape_text
 
@@ -50,16 +51,16 @@ def add_run_goal(parser: CommandParser) -> None:
 
 
 def handle_run(arguments: Namespace) -> int:
-    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    given = choose_plan(session.context, arguments.plan, has_key=arguments.key is not None)
-    inputs = read_given_inputs(arguments, given.document)
-    options: dict[str, JsonValue] = {"rehearse": True} if arguments.rehearse else {}
-    return session.finish(arguments, run_plan(session, given, inputs, arguments.key, options))
+    with open_session(arguments, says_yes=arguments.yes) as session:
+        given = choose_plan(session.home, arguments.plan, has_key=arguments.key is not None)
+        inputs = read_given_inputs(arguments, given.document)
+        options: dict[str, JsonValue] = {"rehearse": True} if arguments.rehearse else {}
+        return session.finish(arguments, run_plan(session, given, inputs, arguments.key, options))
 
 
 def handle_run_goal(arguments: Namespace) -> int:
-    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    return session.finish(arguments, run_goal(session, arguments.goal, arguments.key))
+    with open_session(arguments, says_yes=arguments.yes) as session:
+        return session.finish(arguments, run_goal(session, arguments.goal, arguments.key))
 
 
 def run_plan(
@@ -73,24 +74,15 @@ def run_plan(
 
     async def start(service: Service) -> ExecutionState:
         if not await report_known_key(session, service, key) and given.document is not None:
-            await _check_needs_no_model(session.context, service, given.document)
+            await _check_needs_no_model(session.home, service, given.document)
+        requester = Requester(LOCAL, is_operator=given.name is None)
+        options_of_start = StartOptions(requester=requester, key=key, goal=given.goal, inputs=inputs, options=options)
         if given.name is not None:
-            view = await service.run_plan(
-                given.name, inputs, key=key, options=options, wait_seconds=0, requester=Requester(LOCAL)
-            )
+            execution = await service.run_plan(given.name, options_of_start)
         else:
-            view = await service.execute_plan(
-                given.document,
-                inputs=inputs,
-                goal=given.goal,
-                key=key,
-                options=options,
-                wait_seconds=0,
-                requester=Requester(LOCAL, is_operator=True),
-            )
-        for warning in view.warnings:
+            execution = await service.execute_plan(given.document, options_of_start)
+        for warning in execution.warnings:
             session.terminal.say(TerminalLine(((escape_text(warning), "warn"),), "note"))
-        execution = await service.engine.find(view.execution_id)
         return execution
 
     return session.run_to_end(start)
@@ -102,14 +94,12 @@ def run_goal(session: CliSession, goal: str, key: str | None = None) -> Executio
     Raises:
         UsageError: no model is configured. planwarden does not ask the person at the terminal to make the plan.
     """
-    if isinstance(session.context.model, CallerModel):
+    if isinstance(session.home.model, CallerModel):
         raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
 
     async def start(service: Service) -> ExecutionState:
         await report_known_key(session, service, key)
-        view = await service.run_goal(goal, key=key, wait_seconds=0, requester=Requester(LOCAL))
-        execution = await service.engine.find(view.execution_id)
-        return execution
+        return await service.run_goal(goal, StartOptions(requester=Requester(LOCAL), key=key))
 
     return session.run_to_end(start)
 
@@ -119,7 +109,7 @@ async def report_known_key(session: CliSession, service: Service, key: str | Non
     if key is None:
         return False
     check_key(key)
-    found = await service.engine.store.find_start(principal, key)
+    found = await service.store.find_start(principal, key)
     if found is None:
         return False
     text = f"Key {key!r} has started this before; nothing new was started."
@@ -127,9 +117,9 @@ async def report_known_key(session: CliSession, service: Service, key: str | Non
     return True
 
 
-async def _check_needs_no_model(context: CliContext, service: Service, plan: JsonValue) -> None:
+async def _check_needs_no_model(home: Home, service: Service, plan: JsonValue) -> None:
     """Raises `UsageError` before anything runs when steps need a model and none is configured."""
-    if not isinstance(context.model, CallerModel):
+    if not isinstance(home.model, CallerModel):
         return
     checked = await service.check_plan(plan, principal=LOCAL)
     step_ids = [step.step_id for step in checked.plan.steps if needs_model(step)]

@@ -4,7 +4,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
@@ -14,16 +13,15 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, WAITING, exit_code, print_json, write_result
-from planwarden.server.cli.session import CliSession
-from planwarden.server.cli.terminal.commands import shorten
+from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.schedules.schedule_commands import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.facts import escape_text, format_value, shorten_id
 from planwarden.server.views.fields import read_inputs
 from planwarden.server.views.schedule import NOT_ATTENDED, ScheduleView, TickView
 from planwarden.server.views.status_words import WORDS
@@ -82,41 +80,61 @@ def add_schedule_commands(parser: CommandParser) -> None:
 
 
 def handle_add(arguments: Namespace) -> int:
-    context = CliContext.from_arguments(arguments)
-    view, is_attended = anyio.run(add_schedule, context, arguments)
-    return _report_change(arguments, context, view, is_attended=is_attended)
+    async def add(service: Service, book: ScheduleBook) -> PlanSchedule:
+        request = ScheduleRequest(
+            plan=arguments.plan,
+            cron=arguments.cron,
+            timezone=arguments.timezone,
+            inputs=await _read_inputs(service, arguments.plan, arguments.input),
+            overlap=arguments.overlap,
+            missed=arguments.missed,
+            owner=arguments.owner,
+        )
+        return await book.add(request)
+
+    return _change_schedule(arguments, add)
 
 
 def handle_list(arguments: Namespace) -> int:
-    context = CliContext.from_arguments(arguments)
-    views, is_attended = anyio.run(list_schedules, context)
+    home = Home.from_arguments(arguments)
+
+    async def work(service: Service) -> tuple[tuple[ScheduleView, ...], bool]:
+        book = build_book(service)
+        return tuple(map(book.build_view, await book.list())), await book.is_attended()
+
+    views, is_attended = home.run(work, "reader")
     write_result(
         arguments,
         {"schedules": [to_json(view) for view in views]},
-        lambda terminal: draw_schedules(terminal, context, views, is_attended=is_attended),
+        lambda terminal: draw_schedules(terminal, home, views, is_attended=is_attended),
     )
     return DONE
 
 
 def handle_pause(arguments: Namespace) -> int:
-    return _handle_change(arguments, ScheduleBook.pause)
+    async def pause(_: Service, book: ScheduleBook) -> PlanSchedule:
+        return await book.pause((await book.find(arguments.schedule)).schedule_id)
+
+    return _change_schedule(arguments, pause)
 
 
 def handle_resume(arguments: Namespace) -> int:
-    return _handle_change(arguments, ScheduleBook.resume)
+    async def resume(_: Service, book: ScheduleBook) -> PlanSchedule:
+        return await book.resume((await book.find(arguments.schedule)).schedule_id)
+
+    return _change_schedule(arguments, resume)
 
 
 def handle_remove(arguments: Namespace) -> int:
-    context = CliContext.from_arguments(arguments)
+    home = Home.from_arguments(arguments)
 
-    async def work() -> str:
-        async with context.open_for_writing(follows=False) as service:
-            book = build_book(service)
-            found = await book.find(arguments.schedule)
-            await book.remove(found.schedule_id)
-            return found.schedule_id
+    async def work(service: Service) -> str:
+        book = build_book(service)
+        found = await book.find(arguments.schedule)
+        await book.remove(found.schedule_id)
+        return found.schedule_id
 
-    removed = anyio.run(work)
+    removed = home.run(work, "recorder")
     write_result(
         arguments,
         {"scheduleId": removed, "removed": True},
@@ -126,19 +144,19 @@ def handle_remove(arguments: Namespace) -> int:
 
 
 def handle_run_now(arguments: Namespace) -> int:
-    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    schedule_id = anyio.run(find_schedule, session.context, arguments.schedule)
-    try:
-        execution = run_now(session, schedule_id)
-    except NothingStarted as outcome:
-        session.terminal.say(TerminalLine(((outcome.text, "warn"),), "note"))
+    with open_session(arguments, says_yes=arguments.yes) as session:
+        schedule = session.home.run(lambda service: build_book(service).find(arguments.schedule), "reader")
+        try:
+            execution = run_now(session, schedule.schedule_id)
+        except NothingStarted as outcome:
+            session.terminal.say(TerminalLine(((outcome.text, "warn"),), "note"))
+            if arguments.json:
+                print_json({"scheduleId": schedule.schedule_id, "outcome": outcome.kind, "reason": outcome.text})
+            return WAITING if outcome.kind == "queued" else FAILED
+        session.draw_outcome(execution)
         if arguments.json:
-            print_json({"scheduleId": schedule_id, "outcome": outcome.kind, "reason": outcome.text})
-        return WAITING if outcome.kind == "queued" else FAILED
-    session.draw_outcome(execution)
-    if arguments.json:
-        print_json({"scheduleId": schedule_id, **session.write_execution(execution)})
-    return exit_code(execution)
+            print_json({"scheduleId": schedule.schedule_id, **session.write_execution(execution)})
+        return exit_code(execution)
 
 
 class NothingStarted(Exception):
@@ -151,39 +169,6 @@ class NothingStarted(Exception):
         self.text = text
 
 
-async def add_schedule(context: CliContext, arguments: Namespace) -> tuple[ScheduleView, bool]:
-    """Adds the schedule of the command line, and says whether a process will start it.
-
-    Raises:
-        UsageError: it cannot be used.
-    """
-    async with context.open_for_writing(follows=False) as service:
-        book = build_book(service)
-        request = ScheduleRequest(
-            plan=arguments.plan,
-            cron=arguments.cron,
-            timezone=arguments.timezone,
-            inputs=await _read_inputs(service, arguments.plan, arguments.input),
-            overlap=arguments.overlap,
-            missed=arguments.missed,
-            owner=arguments.owner,
-        )
-        return book.build_view(await book.add(request)), await book.is_attended()
-
-
-async def list_schedules(context: CliContext) -> tuple[tuple[ScheduleView, ...], bool]:
-    """Returns all schedules, oldest first, and whether a process starts what is due."""
-    async with context.open_for_reading() as service:
-        book = build_book(service)
-        return tuple(map(book.build_view, await book.list())), await book.is_attended()
-
-
-async def find_schedule(context: CliContext, beginning: str) -> str:
-    """Returns the id that begins so. Raises `UsageError` when there is none, or several."""
-    async with context.open_for_reading() as service:
-        return (await build_book(service).find(beginning)).schedule_id
-
-
 def run_now(session: CliSession, schedule_id: str) -> ExecutionState:
     """Starts a run and asks its questions until it ends or one is left open. Raises `NothingStarted`."""
 
@@ -193,21 +178,19 @@ def run_now(session: CliSession, schedule_id: str) -> ExecutionState:
             raise NothingStarted("queued", "The last run is not finished; this one starts after it.")
         if record.execution_id is None:
             raise NothingStarted(record.outcome, _describe_refusal(record))
-        return await service.engine.find(record.execution_id)
+        return await service.find(record.execution_id)
 
     return session.run_to_end(start)
 
 
 def build_book(service: Service) -> ScheduleBook:
     """The schedules of the service's store, for the person at this terminal."""
-    return ScheduleBook(service.engine.store, RandomIds(), service, find_operator(), channel="terminal")
+    return ScheduleBook(service.store, RandomIds(), service, find_operator(), channel="terminal")
 
 
-def draw_schedules(
-    terminal: Terminal, context: CliContext, views: Sequence[ScheduleView], *, is_attended: bool
-) -> None:
+def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView], *, is_attended: bool) -> None:
     if not views:
-        command = context.command("schedule", "add", "PLAN", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin")
+        command = home.command("schedule", "add", "PLAN", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin")
         terminal.say("No schedules.", TerminalLine(((command, "dim"),), indent=1))
     for view in views:
         is_paused = view.paused_at is not None
@@ -220,7 +203,7 @@ def draw_schedules(
                 ),
                 "waits" if is_paused else "done",
             ),
-            TerminalLine(((f"{shorten(view.schedule_id)}  {_describe_options(view)}", "dim"),), indent=1),
+            TerminalLine(((f"{shorten_id(view.schedule_id)}  {_describe_options(view)}", "dim"),), indent=1),
         )
         for name, value in view.inputs.items():
             terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
@@ -232,7 +215,7 @@ def draw_schedules(
         for tick in view.recent[:SHOWN_TICKS]:
             terminal.say(_build_tick_line(tick))
     if not is_attended and any(view.paused_at is None for view in views):
-        text = f"{NOT_ATTENDED}: a host with planwarden, or {context.command('serve', '--http')}"
+        text = f"{NOT_ATTENDED}: a host with planwarden, or {home.command('serve', '--http')}"
         terminal.say(TerminalLine(((text, "warn"),), "note"))
 
 
@@ -241,30 +224,23 @@ def _describe_options(view: ScheduleView) -> str:
 
 
 def _build_tick_line(tick: TickView) -> TerminalLine:
-    what = f"thread {shorten(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
+    what = f"thread {shorten_id(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
     when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
     words = WORDS["tick"][tick.outcome]
     return TerminalLine(((f"{when}  {words.word}: ", "dim"), what), words.mark, indent=1)
 
 
-def _handle_change(arguments: Namespace, change: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]]) -> int:
-    context = CliContext.from_arguments(arguments)
+def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBook], Awaitable[PlanSchedule]]) -> int:
+    """Changes a schedule and shows it, and says whether a process will start it."""
+    home = Home.from_arguments(arguments)
 
-    async def work() -> tuple[ScheduleView, bool]:
-        async with context.open_for_writing(follows=False) as service:
-            book = build_book(service)
-            found = await book.find(arguments.schedule)
-            return book.build_view(await change(book, found.schedule_id)), await book.is_attended()
+    async def work(service: Service) -> tuple[ScheduleView, bool]:
+        book = build_book(service)
+        return book.build_view(await change(service, book)), await book.is_attended()
 
-    view, is_attended = anyio.run(work)
-    return _report_change(arguments, context, view, is_attended=is_attended)
-
-
-def _report_change(arguments: Namespace, context: CliContext, view: ScheduleView, *, is_attended: bool) -> int:
+    view, is_attended = home.run(work, "recorder")
     write_result(
-        arguments,
-        to_json(view),
-        lambda terminal: draw_schedules(terminal, context, (view,), is_attended=is_attended),
+        arguments, to_json(view), lambda terminal: draw_schedules(terminal, home, (view,), is_attended=is_attended)
     )
     return DONE
 

@@ -17,8 +17,8 @@ from planwarden.server.api import result_shapes
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json
-from planwarden.server.cli.reading import ReadingContext
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import (
     RESULT_CHARS,
@@ -141,14 +141,14 @@ def handle_show(arguments: Namespace) -> int:
         others = (arguments.observations, arguments.at, arguments.step, arguments.items_from)
         if arguments.json or any(found is not None for found in others):
             raise UsageError("--artifact writes the artifact as it is; it goes with no other option of show")
-        context, is_terminal = ReadingContext.from_arguments(arguments), sys.stdout.isatty()
-        sys.stdout.buffer.write(read_artifact(context, arguments.thread, arguments.artifact, for_terminal=is_terminal))
+        home, is_terminal = Home.from_arguments(arguments), sys.stdout.isatty()
+        sys.stdout.buffer.write(read_artifact(home, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
-    context = ReadingContext.from_arguments(arguments)
+    home = Home.from_arguments(arguments)
     if arguments.graph is not None:
         if arguments.json or arguments.observations is not None or arguments.step is not None:
             raise UsageError("--graph writes the graph alone; leave --json, --observations and --step out")
-        print(draw_thread(context, arguments.thread, arguments.graph, at=arguments.at), end="")
+        print(draw_thread(home, arguments.thread, arguments.graph, at=arguments.at), end="")
         return DONE
     terminal = None if arguments.json else build_terminal(arguments)
     if arguments.step is None and arguments.items_from is not None:
@@ -158,29 +158,29 @@ def handle_show(arguments: Namespace) -> int:
         check_limit(arguments.limit, MAX_PAGE_ITEMS)
         part = StepPart(arguments.step, arguments.items_from, arguments.limit)
     view, extra = show_thread(
-        context, terminal, arguments.thread, observations_after=arguments.observations, at=arguments.at, part=part
+        home, terminal, arguments.thread, observations_after=arguments.observations, at=arguments.at, part=part
     )
     if arguments.json:
         print_json({**to_json(view), **extra})
     return DONE
 
 
-async def _find_thread_id(context: ReadingContext, store: Lookups, beginning: str | None) -> str:
+async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
     """Returns the id of the thread that the user means: the newest one without a word.
 
     Raises:
         UnknownThread: there is none yet.
     """
     if beginning is not None:
-        return await context.find_id(store, "thread", beginning)
+        return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)
     if not newest:
-        raise UnknownThread(f"nothing has run here yet; `{context.command('run', 'PLAN.json')}` runs a plan")
+        raise UnknownThread(f"nothing has run here yet; `{home.command('run', 'PLAN.json')}` runs a plan")
     return newest[0].thread_id
 
 
 def show_thread(
-    context: ReadingContext,
+    home: Home,
     terminal: Terminal | None,
     beginning: str | None,
     *,
@@ -201,16 +201,16 @@ def show_thread(
         raise InvalidArguments("--observations must be 0 or more")
 
     async def work(store: Lookups) -> tuple[Execution, dict[str, JsonValue]]:
-        headers = await _find_headers(context, store, beginning)
+        headers = await _find_headers(home, store, beginning)
         if at is None:
             execution, moment = await load_execution(store, headers[-1]), None
         else:
             execution, moment = await _read_moment(store, headers[-1], at)
         view = build_execution_view(
             execution,
-            context.definitions if terminal is None else None,
+            home.definitions if terminal is None else None,
             await _read_observations(store, execution, observations_after),
-            program=context.program,
+            program=home.program,
             is_described=False,
         )
         if part is not None:
@@ -218,9 +218,9 @@ def show_thread(
         waiting = None if moment is not None else await describe_waiting(store, execution)
         if terminal is not None:
             if part is not None:
-                draw_step(terminal, execution, view, context.command)
+                draw_step(terminal, execution, view, home.command)
             else:
-                _draw_execution(terminal, context, execution, headers, store.clock.now(), moment)
+                _draw_execution(terminal, home, execution, headers, store.clock.now(), moment)
             if waiting is not None:
                 terminal.say(TerminalLine(((waiting, "warn"),), "waits"))
             _draw_observations(terminal, view)
@@ -228,10 +228,10 @@ def show_thread(
             return _make_past(view, moment), {"at": moment.to_json()}
         return view, {} if waiting is None else {"waitsFor": waiting}
 
-    return context.read(work)
+    return home.read(work)
 
 
-def draw_thread(context: ReadingContext, beginning: str | None, form: str, *, at: int | None = None) -> str:
+def draw_thread(home: Home, beginning: str | None, form: str, *, at: int | None = None) -> str:
     """Returns the plan of the newest execution of the thread as a graph, as `text`, `svg` or `mermaid`.
 
     Raises:
@@ -240,10 +240,10 @@ def draw_thread(context: ReadingContext, beginning: str | None, form: str, *, at
     """
 
     async def work(store: Lookups) -> ExecutionState:
-        header = (await _find_headers(context, store, beginning))[-1]
+        header = (await _find_headers(home, store, beginning))[-1]
         return await load_execution(store, header) if at is None else (await _read_moment(store, header, at))[0]
 
-    execution = context.read(work)
+    execution = home.read(work)
     if execution.plan is None:
         raise InvalidArguments(f"execution {execution.execution_id!r} has no plan yet")
     graph = build_graph(execution.plan, execution)
@@ -252,12 +252,9 @@ def draw_thread(context: ReadingContext, beginning: str | None, form: str, *, at
     return write_mermaid(graph) if form == "mermaid" else "".join(f"{line}\n" for line in write_outline(graph))
 
 
-async def _find_headers(context: ReadingContext, store: Lookups, beginning: str | None) -> tuple[Header, ...]:
-    thread_id = await _find_thread_id(context, store, beginning)
-    headers = await store.thread(thread_id)
-    if not headers:
-        raise UnknownThread(f"there is no thread {thread_id[:64]!r}; `{context.command('list')}` shows the newest ones")
-    return headers
+async def _find_headers(home: Home, store: Lookups, beginning: str | None) -> tuple[Header, ...]:
+    thread_id = await _find_thread_id(home, store, beginning)
+    return await home.find_thread(store, thread_id, f"`{home.command('list')}` shows the newest ones")
 
 
 async def _read_observations(store: Lookups, execution: ExecutionState, after: int | None) -> list[Observation] | None:
@@ -284,7 +281,7 @@ def _make_past(view: Execution, moment: Moment) -> Execution:
     return replace(view, suspensions=suspensions, next_action=text)
 
 
-def read_artifact(context: ReadingContext, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
+def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
     """Returns the complete content of an artifact of the thread.
 
     Raises:
@@ -293,10 +290,10 @@ def read_artifact(context: ReadingContext, beginning: str | None, artifact_id: s
     """
 
     async def work(store: Lookups) -> bytes:
-        thread_id = await _find_thread_id(context, store, beginning)
+        thread_id = await _find_thread_id(home, store, beginning)
         return (await result_shapes.read_artifact(store, thread_id, artifact_id, principal=None)).data
 
-    data = context.read(work)
+    data = home.read(work)
     if for_terminal and data.translate(None, delete=_PLAIN_BYTES):
         raise UsageError(f"artifact {artifact_id!r} is not plain text; redirect the output into a file")
     return data
@@ -304,7 +301,7 @@ def read_artifact(context: ReadingContext, beginning: str | None, artifact_id: s
 
 def _draw_execution(
     terminal: Terminal,
-    context: ReadingContext,
+    home: Home,
     execution: ExecutionState,
     headers: tuple[Header, ...],
     now: float,
@@ -312,7 +309,7 @@ def _draw_execution(
 ) -> None:
     # The operator's files may print when they are loaded: before anything is drawn.
     cards = [
-        build_card(execution, found, context.definitions if found.question.addressee == "human" else None)
+        build_card(execution, found, home.definitions if found.question.addressee == "human" else None)
         for found in execution.open_suspensions
     ]
     header = headers[-1]
@@ -333,15 +330,15 @@ def _draw_execution(
     if execution.is_finished:
         terminal.panel(words.word, outcome_lines(execution), words.tone)
     for card in cards:
-        _draw_open_question(terminal, context, card, is_past=moment is not None)
+        _draw_open_question(terminal, home, card, is_past=moment is not None)
 
 
-def _draw_open_question(terminal: Terminal, context: ReadingContext, card: Card, *, is_past: bool) -> None:
+def _draw_open_question(terminal: Terminal, home: Home, card: Card, *, is_past: bool) -> None:
     question = card.question
     if question.addressee == "human":
         terminal_question.show(terminal, card, is_cut=False)
         if not is_past:
-            terminal.say(TerminalLine(((context.command("approve", question.suspension_id), "bold"),)))
+            terminal.say(TerminalLine(((home.command("approve", question.suspension_id), "bold"),)))
     elif question.addressee == "caller":
         text = f"the calling model has to answer: {one_line(question.message, 200)}"
         terminal.say(TerminalLine(((text, "warn"),), "asks"))

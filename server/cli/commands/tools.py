@@ -4,12 +4,13 @@ import json
 from argparse import Namespace
 from collections.abc import Sequence
 
-import anyio
 from pydantic import JsonValue
 
 from planwarden.server.api.limits import MAX_PAGE
+from planwarden.server.api.service import Service
+from planwarden.server.api.tool_search import search_tools
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -36,9 +37,11 @@ def add_tools(parser: CommandParser) -> None:
 
 def handle_tools(arguments: Namespace) -> int:
     query = " ".join(arguments.query) or None
-    context = CliContext.from_arguments(arguments)
-    page, servers = list_tools(context, query, limit=arguments.limit, cursor=arguments.cursor)
-    named = context.tools.get(query or "")
+    home = Home.from_arguments(arguments)
+    home.check()
+    servers = list_servers(home)
+    page = search_tools(home.tools, query, limit=arguments.limit or MAX_PAGE, cursor=arguments.cursor)
+    named = home.tools.get(query or "")
     view = None if named is None else build_tool_view(named)
     if arguments.json:
         definition: dict[str, JsonValue] = {} if view is None else {"definition": to_json(view)}
@@ -52,15 +55,14 @@ def handle_tools(arguments: Namespace) -> int:
     return DONE
 
 
-def list_tools(
-    context: CliContext, query: str | None, *, limit: int | None, cursor: str | None
-) -> tuple[ToolPage, tuple[ServerHealth, ...]]:
-    """Returns tools, best matches first or by name without a query, and the health of every downstream server.
+def list_servers(home: Home) -> tuple[ServerHealth, ...]:
+    """Starts the servers whose tools were never listed, and returns the health of every downstream server."""
 
-    It starts the servers whose tools were never listed.
-    """
-    servers = anyio.run(context.list_servers)
-    return context.build_catalogue_service().search_tools(query, limit=limit or MAX_PAGE, cursor=cursor), servers
+    async def work(service: Service) -> tuple[ServerHealth, ...]:
+        await service.wait_for_catalogue()
+        return home.downstream.health()
+
+    return home.run(work, "checker") if home.downstream.never_listed_servers else home.downstream.health()
 
 
 def draw_tools(terminal: Terminal, page: ToolPage) -> None:

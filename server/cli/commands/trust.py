@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -59,15 +59,15 @@ def add_trust(parser: CommandParser) -> None:
 
 
 def handle_trust(arguments: Namespace) -> int:
-    context, terminal = CliContext.from_arguments(arguments), build_terminal(arguments)
-    config = context.downstream.find_config(arguments.server)
-    definitions = anyio.run(list_tools, context, config)
-    proposal = choose_tools(context.settings, config, definitions, arguments.tools)
+    home, terminal = Home.from_arguments(arguments), build_terminal(arguments)
+    config = home.downstream.find_config(arguments.server)
+    definitions = anyio.run(list_tools, home, config)
+    proposal = choose_tools(home.settings, config, definitions, arguments.tools)
     names = [definition.name for definition in proposal.allowed]
     draw_proposal(terminal, config, proposal)
-    path = context.settings.home / FILE
+    path = home.settings.home / FILE
     if names:
-        additions = proposal.build_additions(context.settings)
+        additions = proposal.build_additions(home.settings)
         comment = f"planwarden trust: server {one_line(config.name, 64)} says that these only read."
         before = read_text(path)
         after = add_to_text(before, additions, comment)
@@ -87,7 +87,7 @@ def handle_trust(arguments: Namespace) -> int:
     return DONE
 
 
-async def list_tools(context: CliContext, config: ServerConfig) -> tuple[ToolDefinition, ...]:
+async def list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:
     """Starts the server and returns its tools as it lists them now.
 
     Raises:
@@ -96,9 +96,9 @@ async def list_tools(context: CliContext, config: ServerConfig) -> tuple[ToolDef
     """
     if not config.can_start:
         raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
-    async with context.downstream as downstream:
+    async with home.downstream as downstream:
         await downstream.connection(config.name).connect(config.settings.start_timeout_s + REASON_S)
-        return tuple(found for found in context.tools.definitions() if found.source == config.name)
+        return tuple(found for found in home.tools.definitions() if found.source == config.name)
 
 
 def choose_tools(

@@ -7,17 +7,21 @@ import anyio
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.core.requester import LOCAL, Requester
-from planwarden.server.cli.context import CliContext
+from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.service import Service
+from planwarden.server.cli.home import Home
 
 
-async def run_plan_until_killed(home: Path) -> None:
-    context = CliContext.load(home, None)
-    async with context.open_for_writing() as service:
-        plan = read_json((home / "plan.json").read_bytes())
-        execution = await service.execute_plan(plan, wait_seconds=0, requester=Requester(LOCAL))
+def run_plan_until_killed(home: Path) -> None:
+    plan = read_json((home / "plan.json").read_bytes())
+
+    async def run(service: Service) -> None:
+        execution = await service.execute_plan(plan, StartOptions(requester=Requester(LOCAL)))
         print(execution.execution_id, flush=True)
         await anyio.sleep_forever()
 
+    Home.load(home).run(run)
+
 
 if __name__ == "__main__":
-    anyio.run(run_plan_until_killed, Path(sys.argv[1]))
+    run_plan_until_killed(Path(sys.argv[1]))

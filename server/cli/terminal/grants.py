@@ -7,10 +7,9 @@ from pydantic import JsonValue
 from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
 from planwarden.server.api.granted_steps import FoundStep, StepCall
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.facts import escape_text, format_value, shorten_id
 from planwarden.server.views.grant_words import describe_names, describe_value_source
 from planwarden.server.views.instants import format_instant
 
@@ -87,7 +86,7 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
                 ),
                 "done" if state == "open" else "waits",
             ),
-            TerminalLine(((shorten(grant.grant_id), "dim"),), indent=1),
+            TerminalLine(((shorten_id(grant.grant_id), "dim"),), indent=1),
         )
         if grant.step is not None:
             terminal.say(TerminalLine((_describe_step(grant.step),), indent=1))

@@ -24,7 +24,7 @@ from planwarden.agent.core.state import (
     ModelOutage,
     StepState,
 )
-from planwarden.server.cli.terminal.commands import name_commands, shorten
+from planwarden.server.cli.terminal.commands import name_commands
 from planwarden.server.views.decisions import (
     describe_call_edit,
     describe_decision,
@@ -33,7 +33,7 @@ from planwarden.server.views.decisions import (
     find_decided,
 )
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
-from planwarden.server.views.facts import cut_text, escape_rest, escape_text, format_once
+from planwarden.server.views.facts import cut_text, escape_rest, escape_text, format_once, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_text import describe_lost_patience, describe_outage
 from planwarden.server.views.status_words import SIGNS, WAITS, WORDS, Mark, Tone
@@ -113,7 +113,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
         ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
     )
     if state.taken_from is not None:
-        parts = (*parts, (f"  (taken over from execution {escape_text(shorten(state.taken_from))})", "dim"))
+        parts = (*parts, (f"  (taken over from execution {escape_text(shorten_id(state.taken_from))})", "dim"))
     shortfall = describe_shortfall(state)
     if shortfall:
         parts = (*parts, (f"  ({shortfall})", "warn"))
@@ -172,7 +172,7 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     if asked is not None and (edit := describe_call_edit(asked.question, call.call_id)):
         parts = (*parts, (f"  ({edit})", "warn"))
     if call.origin and execution.steps[call.step_id].taken_from is None:
-        made_by = escape_text(shorten(call.origin.partition(":")[0]))
+        made_by = escape_text(shorten_id(call.origin.partition(":")[0]))
         parts = (*parts, (f"  (taken over from execution {made_by})", "dim"))
     if call.once is not None and call.status not in ("failed", "rehearsed"):
         parts = (*parts, (f"  ({cut_text(format_once(call.once.values), ONCE_CHARS)})", "dim"))
@@ -196,7 +196,7 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
     if _only_waited(execution, call):
         return "the time has passed", "good"
     if decided is None or suspension is None:
-        allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(shorten(call.grant_id))})"
+        allowed = "" if call.grant_id is None else f" (allowed by grant {escape_text(shorten_id(call.grant_id))})"
         if call.rule is not None:
             allowed = f" (allowed by rule {call.rule.number})"
         return f"{value_summary(call.value)}{allowed}", "dim"
@@ -231,7 +231,7 @@ def _describe_rehearsed(call: Call) -> str:
     if rehearsed.asks is not None:
         people = "a person" if rehearsed.quorum == 1 else f"{rehearsed.quorum} people"
         return f"not done: would ask {people} first ({rehearsed.risk}, needs {rehearsed.needs})"
-    grant = f", with grant {escape_text(shorten(rehearsed.grant_id))}" if rehearsed.grant_id is not None else ""
+    grant = f", with grant {escape_text(shorten_id(rehearsed.grant_id))}" if rehearsed.grant_id is not None else ""
     rule = f", by rule {rehearsed.rule.number}" if rehearsed.rule is not None else ""
     return f"not done: would run without a question{grant or rule}"
 

@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.commands import shorten
 from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments, edit_json
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, indent_fact
 from planwarden.server.cli.terminal.rows import RowTable
 from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
 from planwarden.server.views.card import Card
-from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value
+from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value, shorten_id
 from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.status_words import WHOM
 
@@ -46,7 +45,7 @@ def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool 
     words = card.words if is_cut else card.whole_words
     lines += [TerminalLine(((f"{card.label}:", "bold"),)), TerminalLine(((words, "dim"),), indent=1)]
     style = _RISK_STYLES.get(question.risk, "warn")
-    terminal.panel(f"{card.heading} {shorten(question.suspension_id)}", lines, style)
+    terminal.panel(f"{card.heading} {shorten_id(question.suspension_id)}", lines, style)
 
 
 def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | None:

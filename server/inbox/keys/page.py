@@ -87,7 +87,7 @@ async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
 
 
 def _open_keyring(request: InboxRequest) -> Keyring:
-    return Keyring(request.service.engine.store)
+    return Keyring(request.service.store)
 
 
 def _build_listed_key(key: SigningKey) -> ListedKey:

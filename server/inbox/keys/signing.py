@@ -62,7 +62,7 @@ def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
 
 def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev.Assurance | None:
     """Return the least with which this person's approval counts; None if it does not count at all."""
-    policy, suspension, name = request.service.engine.grants.policy, record.suspension, request.session.principal
+    policy, suspension, name = request.service.policy, record.suspension, request.session.principal
     if suspension.question.undecidable or has_voted(policy, suspension, name):
         return None
     needs = suspension.question.needs
@@ -73,7 +73,7 @@ def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts only with a signature."""
-    has_keys = isinstance(request.service.engine.store, HasRecords)
+    has_keys = isinstance(request.service.store, HasRecords)
     return has_keys and record.card.is_open and find_counting_assurance(request, record) == "signed"
 
 
@@ -83,7 +83,7 @@ async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -
     relying_party = find_relying_party(request)
     if obstacle is not None or relying_party is None:
         return obstacle
-    usable = await Keyring(request.service.engine.store).list_usable_keys(request.session.principal)
+    usable = await Keyring(request.service.store).list_usable_keys(request.session.principal)
     if any(key.rp_id == relying_party.rp_id for key in usable):
         return None
     return KeyObstacle(
@@ -103,7 +103,7 @@ async def take_signature(request: InboxRequest, record: QuestionRecord, decision
         raise SignatureRefused("your signature does not count for this call")
     if decision.modified_args is not None:
         raise SignatureRefused("keep the edited arguments first, then sign the new revision")
-    relying_party, keyring = find_relying_party(request), Keyring(request.service.engine.store)
+    relying_party, keyring = find_relying_party(request), Keyring(request.service.store)
     if relying_party is None:
         raise SignatureRefused("browsers cannot use keys at this address")
     statement = SignedStatement(

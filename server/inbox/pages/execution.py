@@ -87,20 +87,20 @@ def _send_file(data: bytes) -> Response:
 async def find_execution(request: InboxRequest) -> ExecutionState:
     """Return the execution of the address. Raises `NotFound`."""
     execution_id = request.path("execution_id")
-    if await request.service.engine.store.header(execution_id) is None:
+    if await request.service.store.header(execution_id) is None:
         raise NotFound("no execution has this id")
-    return await request.service.engine.find(execution_id)
+    return await request.service.find(execution_id)
 
 
 async def find_later(request: InboxRequest, execution: ExecutionState) -> str | None:
     """The id of the thread's newest run, if that is another one."""
-    newest = (await request.service.engine.store.thread(execution.thread_id))[-1].execution_id
+    newest = (await request.service.store.thread(execution.thread_id))[-1].execution_id
     return None if newest == execution.execution_id else newest
 
 
 async def _build_values(request: InboxRequest, execution: ExecutionState) -> Values:
     """What the page shows besides its token."""
-    store = request.service.engine.store
+    store = request.service.store
     headers = await store.thread(execution.thread_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
     recorded = await store.read(execution.execution_id)

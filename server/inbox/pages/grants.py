@@ -106,7 +106,7 @@ async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
 def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
     call = record.card.call
     arguments = {} if call is None else {argument.name: argument for argument in call.arguments}
-    definition = request.service.engine.tools.get(record.question.tool_name or "")
+    definition = request.service.tools.get(record.question.tool_name or "")
     others = [escape_text(name) for name in list_properties(definition) if name not in arguments] if definition else []
     return request.render_page(
         "grant.html",

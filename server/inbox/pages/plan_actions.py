@@ -14,6 +14,7 @@ from planwarden.agent.core.events import Starter
 from planwarden.agent.core.plan import plan_to_json
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.pages.execution import find_execution, find_later
 from planwarden.server.inbox.request import InboxRequest, PageRoutes
@@ -27,7 +28,7 @@ ROUTES = PageRoutes()
 @ROUTES.form("/executions/{execution_id}/cancel")
 async def cancel_execution(request: InboxRequest) -> Response:
     execution = await find_execution(request)
-    await request.service.engine.cancel(execution, f"cancelled in the inbox by {request.session.principal}")
+    await request.service.cancel(execution, f"cancelled in the inbox by {request.session.principal}")
     return request.redirect(f"/executions/{execution.execution_id}")
 
 
@@ -48,20 +49,14 @@ async def go_on(
 ) -> Response:
     """Start what goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
     execution = await find_execution(request)
-    store, key = request.service.engine.store, request.read_key("go on")
+    store, key = request.service.store, request.read_key("go on")
     later = await find_later(request, execution)
     # The same form sent again is answered with what it started.
     if later is not None and await store.find_start(execution.principal, key) is None:
         raise InvalidArguments("a later run of this thread exists; open it to go on from there")
-    view = await request.service.retry(
-        execution.thread_id,
-        from_step=from_step,
-        inputs=inputs,
-        key=key,
-        wait_seconds=0,
-        requester=_build_requester(request, execution),
-    )
-    return request.redirect(f"/executions/{view.execution_id}")
+    start = StartOptions(requester=_build_requester(request, execution), key=key, inputs=inputs)
+    retried = await request.service.retry(execution.thread_id, start, from_step=from_step)
+    return request.redirect(f"/executions/{retried.execution_id}")
 
 
 @ROUTES.form("/executions/{execution_id}/rehearse")
@@ -70,16 +65,15 @@ async def rehearse_plan(request: InboxRequest) -> Response:
     execution = await find_execution(request)
     if execution.plan is None:
         raise InvalidArguments("this execution has no plan yet")
-    view = await request.service.execute_plan(
-        plan_to_json(execution.plan),
-        inputs=dict(execution.inputs) or None,
-        goal=execution.goal,
-        key=request.read_key("rehearse"),
-        options={"rehearse": True},
-        wait_seconds=0,
+    start = StartOptions(
         requester=_build_requester(request, execution),
+        key=request.read_key("rehearse"),
+        goal=execution.goal,
+        inputs=dict(execution.inputs) or None,
+        options={"rehearse": True},
     )
-    return request.redirect(f"/executions/{view.execution_id}")
+    rehearsal = await request.service.execute_plan(plan_to_json(execution.plan), start)
+    return request.redirect(f"/executions/{rehearsal.execution_id}")
 
 
 def _build_requester(request: InboxRequest, execution: ExecutionState) -> Requester:

@@ -91,7 +91,7 @@ ROUTES = PageRoutes()
 @ROUTES.page("/plans")
 async def show_plans(request: InboxRequest) -> Response:
     wanted, after = _read_filter(request), request.query("after") or None
-    store = request.service.engine.store
+    store = request.service.store
     listed = await store.list_executions(
         ExecutionFilter(
             search=wanted.q,
@@ -123,7 +123,7 @@ async def show_plans(request: InboxRequest) -> Response:
 
 
 async def _build_choices(request: InboxRequest, wanted: PlanFilter) -> Choices:
-    store, tools = request.service.engine.store, request.service.engine.tools
+    store, tools = request.service.store, request.service.tools
     hosts = (*await store.list_hosts(), wanted.host)
     names = (*(definition.name for definition in tools.definitions()), wanted.tool)
     return Choices(

@@ -146,7 +146,7 @@ def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
         return _Edit(fault=FAULTY_FIELDS, filled=filled)
     if not is_changed(before, filled.values):
         return _Edit(filled=filled)
-    completed, faults = request.service.engine.tools.complete(record.question.tool_name or "", filled.values)
+    completed, faults = request.service.tools.complete(record.question.tool_name or "", filled.values)
     fault = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}" if faults else ""
     return _Edit(draft=completed, changes=find_changes(before, completed), fault=fault, filled=filled)
 

@@ -95,15 +95,15 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
         tool = record.card.call.tool.label if record.card.call is not None else record.question.kind
         if not record.card.is_yes_or_no:
             raise BadForm("answer this question on its own page")
-        view = await record_decision(request, record, decision, digest, wait_s=0)
+        execution = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
         return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
+    after = execution.suspensions[record.row.suspension_id]
     text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
-    for open_one in view.suspensions:
-        if open_one.suspension_id == suspension_id:
-            text, tone = "your approval does not suffice; the question stays open", "bad"
-            if any(vote.principal == request.session.principal for vote in open_one.endorsements):
-                text, tone = "approved by you; other people must approve it too", "plain"
+    if after.is_open:
+        text, tone = "your approval does not suffice; the question stays open", "bad"
+        if any(vote.principal == request.session.principal for vote in after.endorsements):
+            text, tone = "approved by you; other people must approve it too", "plain"
     return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone=tone)
 
 

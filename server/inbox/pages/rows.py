@@ -33,7 +33,7 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
     """Turn a page, show a fault or what was chosen, or approve the rows that are ticked."""
     rows = record.question.covers
     pages = split_rows(rows)
-    choice = read_choice(request, rows, request.service.engine.tools, pages)
+    choice = read_choice(request, rows, request.service.tools, pages)
     if choice.has_faults:
         return await render_question(request, record, Remark(text=FAULTY_FIELDS, tone="bad"), choice=choice, status=422)
     turned = _turn(request, choice, pages)

@@ -95,7 +95,7 @@ def _read_end(request: InboxRequest, text: str) -> float | None:
 
 
 def _find_now(request: InboxRequest) -> datetime:
-    return to_utc(request.service.engine.store.clock.now())
+    return to_utc(request.service.store.clock.now())
 
 
 async def _render(request: InboxRequest, record: QuestionRecord, found: FoundStep, fault: str = "") -> Response:
@@ -105,7 +105,7 @@ async def _render(request: InboxRequest, record: QuestionRecord, found: FoundSte
     rows = None
     if question.rows:
         pages = split_rows(question.covers)
-        rows = build_rows_view(record.card, request.service.engine.tools, RowChoice(), pages)
+        rows = build_rows_view(record.card, request.service.tools, RowChoice(), pages)
     return request.render_page(
         "step_grant.html",
         status=422 if fault else 200,

@@ -120,7 +120,6 @@ def build_broken_plan(fault: PlanFault) -> BrokenPlan:
 async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> ForecastCard:
     """What a run with these inputs would do and ask; without them, what is known of every run."""
     try:
-        await service.engine.refresh_grants()
         found = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
     except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
         if inputs is None and isinstance(error, InvalidArguments):

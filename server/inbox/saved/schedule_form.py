@@ -102,7 +102,7 @@ def _derive_id(key: str) -> str:
 
 
 async def _is_there(request: InboxRequest, schedule_id: str) -> bool:
-    return await ScheduleStore(request.service.engine.store).find(schedule_id) is not None
+    return await ScheduleStore(request.service.store).find(schedule_id) is not None
 
 
 def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:
@@ -114,7 +114,7 @@ def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[date
         faults["timezone"] = escape_text(error.message)
         zone, found = DEFAULT_ZONE, find_zone(DEFAULT_ZONE)
     try:
-        ticks = CronTimes(cron, zone).list_next(request.service.engine.store.clock.now(), SHOWN_TIMES)
+        ticks = CronTimes(cron, zone).list_next(request.service.store.clock.now(), SHOWN_TIMES)
     except InvalidArguments as error:
         faults["cron"] = escape_text(error.message)
         ticks = []

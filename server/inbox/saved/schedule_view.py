@@ -70,12 +70,12 @@ class ScheduleCard(msgspec.Struct, frozen=True, kw_only=True):
 def open_book(request: InboxRequest) -> ScheduleBook:
     """The schedules of the inbox's store, for the person of this session. Raises `UsageError` when it keeps none."""
     service = request.service
-    return ScheduleBook(service.engine.store, service.engine.ids, service, request.session.principal, channel=CHANNEL)
+    return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
     """All schedules, oldest first, and why they cannot be read; a store that keeps none has none."""
-    store = service.engine.store
+    store = service.store
     if not isinstance(store, HasRecords):
         return (), ""
     try:
@@ -102,7 +102,7 @@ async def build_schedule_card(
     except PlanwardenError as error:
         # A zone that this machine does not know.
         return replace(card, fault=escape_text(error.message))
-    store = request.service.engine.store
+    store = request.service.store
     shown = list(view.recent[:shown_runs])
     if all(tick.execution_id is None for tick in shown):
         shown += [tick for tick in view.recent[shown_runs:] if tick.execution_id is not None][:1]

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from planwarden.agent.common.errors import PlanChanged, UnknownPlan, UsageError
 from planwarden.agent.core.events import Starter
 from planwarden.agent.core.requester import LOCAL, Requester
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, capitalize, http_status
@@ -70,19 +71,15 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     if verdict == "forecast":
         return await _render_plan(request, found, filled=given.filled, inputs=given.values)
     try:
-        execution = await request.service.run_plan(
-            name,
-            given.values,
+        person = request.session.principal
+        host, starter = f"{CHANNEL} ({person[:MAX_PERSON_CHARS]})", Starter(principal=person, channel=CHANNEL)
+        start = StartOptions(
+            requester=Requester(LOCAL, host=host, starter=starter),
             key=key,
+            inputs=given.values,
             options={"rehearse": True} if verdict == "rehearse" else None,
-            wait_seconds=0,
-            requester=Requester(
-                LOCAL,
-                host=f"{CHANNEL} ({request.session.principal[:MAX_PERSON_CHARS]})",
-                starter=Starter(principal=request.session.principal, channel=CHANNEL),
-            ),
-            shown=found.digest,
         )
+        execution = await request.service.run_plan(name, start, shown=found.digest)
     except (PlanChanged, UnknownPlan):
         now = await find_shown_plan(request.service, name)
         return await _render_plan(request, now, Remark(text=CHANGED), filled=given.filled, status=409)
@@ -94,7 +91,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
 
 async def _find_known(request: InboxRequest, name: str, key: str) -> Response | None:
     """The answer to a form that has started a run before; None for every other one."""
-    store = request.service.engine.store
+    store = request.service.store
     known = await store.find_start(LOCAL, key)
     if known is None:
         return None

@@ -3,6 +3,7 @@
 from mcp.types import CallToolResult
 from msgspec.structs import replace
 
+from planwarden.server.api import tool_search
 from planwarden.server.mcp.app.plan import name_version
 from planwarden.server.mcp.handlers.request import ToolRequest, add_app_data, show_execution, wait_and_show_execution
 from planwarden.server.mcp.results import build_result, build_view_result
@@ -12,9 +13,8 @@ from planwarden.server.mcp.text import format_execution, format_schemas, format_
 async def search_tools(request: ToolRequest) -> CallToolResult:
     given = request.arguments
     await request.service.wait_for_catalogue()
-    page = request.service.search_tools(
-        given.get("query"), limit=int(given.get("limit", 20)), cursor=given.get("cursor")
-    )
+    limit, cursor = int(given.get("limit", 20)), given.get("cursor")
+    page = tool_search.search_tools(request.service.tools, given.get("query"), limit=limit, cursor=cursor)
     return build_view_result(page, format_tools)
 
 
@@ -33,48 +33,27 @@ async def run_goal(request: ToolRequest) -> CallToolResult:
 
 
 async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResult:
-    given = request.arguments
-    view = await request.service.run_goal(
-        given["goal"],
-        **request.start,
-        plan_only=plan_only,
-    )
-    return await wait_and_show_execution(request, view)
+    goal = request.arguments["goal"]
+    execution = await request.service.run_goal(goal, request.start, plan_only=plan_only)
+    return await wait_and_show_execution(request, execution)
 
 
 async def execute_plan(request: ToolRequest) -> CallToolResult:
-    given = request.arguments
-    view = await request.service.execute_plan(
-        given.get("plan"),
-        inputs=given.get("inputs"),
-        goal=given.get("goal"),
-        **request.start,
-    )
-    return await wait_and_show_execution(request, view)
+    execution = await request.service.execute_plan(request.arguments.get("plan"), request.start)
+    return await wait_and_show_execution(request, execution)
 
 
 async def run_plan(request: ToolRequest) -> CallToolResult:
-    given = request.arguments
-    view = await request.service.run_plan(
-        given["name"],
-        given.get("inputs"),
-        **request.start,
-    )
-    return await wait_and_show_execution(request, view)
+    execution = await request.service.run_plan(request.arguments["name"], request.start)
+    return await wait_and_show_execution(request, execution)
 
 
 async def retry_execution(request: ToolRequest) -> CallToolResult:
     given = request.arguments
-    view = await request.service.retry(
-        request.thread_id,
-        from_step=given.get("fromStep"),
-        inputs=given.get("inputs"),
-        plan=given.get("plan"),
-        key=given.get("key"),
-        wait_seconds=0,
-        requester=request.requester,
+    execution = await request.service.retry(
+        request.thread_id, request.start, from_step=given.get("fromStep"), plan=given.get("plan")
     )
-    return await wait_and_show_execution(request, view)
+    return await wait_and_show_execution(request, execution)
 
 
 async def get_execution(request: ToolRequest) -> CallToolResult:
@@ -101,7 +80,7 @@ async def app_show(request: ToolRequest) -> CallToolResult:
 
 async def cancel_execution(request: ToolRequest) -> CallToolResult:
     before = await request.service.get_execution(request.thread_id, principal=request.principal)
-    view = await request.service.cancel_execution(
+    execution = await request.service.cancel_execution(
         request.thread_id, reason=request.arguments.get("reason"), principal=request.principal
     )
-    return await show_execution(replace(request, before=before), view)
+    return await show_execution(replace(request, before=before), request.service.build_view(execution))

@@ -10,6 +10,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.app.nonces import Nonces
@@ -63,16 +65,17 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return Requester(self.principal, self.caller.client_id, host or None, self._read_chain())
 
     @property
-    def start(self) -> Mapping[str, Any]:
-        """What every call takes that starts an execution. Raises as `requester`."""
+    def start(self) -> StartOptions:
+        """How the execution starts that this call asks for. Raises as `requester`."""
         given = self.arguments
-        return {
-            "thread_id": given.get("threadId"),
-            "key": given.get("key"),
-            "options": given.get("options"),
-            "wait_seconds": 0,
-            "requester": self.requester,
-        }
+        return StartOptions(
+            requester=self.requester,
+            thread_id=given.get("threadId"),
+            key=given.get("key"),
+            goal=given.get("goal"),
+            inputs=given.get("inputs"),
+            options=given.get("options"),
+        )
 
     @property
     def thread_id(self) -> str:
@@ -110,7 +113,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     async def read_question(self) -> tuple[Suspension, bool]:
         """The question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
-        return await self.service.suspensions.view(self.thread_id, self.suspension_id, principal=self.principal)
+        return await self.service.read_question(self.thread_id, self.suspension_id, principal=self.principal)
 
 
 async def remember_before(request: ToolRequest) -> ToolRequest:
@@ -121,17 +124,16 @@ async def remember_before(request: ToolRequest) -> ToolRequest:
     Raises:
         UnknownSuspension: the principal's thread has no such suspension.
     """
-    before = await request.service.suspensions.view_when_asked(
+    before = await request.service.view_when_asked(
         request.thread_id, request.suspension_id, principal=request.principal
     )
     return replace(request, before=before)
 
 
-async def wait_and_show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
+async def wait_and_show_execution(request: ToolRequest, execution: ExecutionState) -> CallToolResult:
     """Waits while the execution runs, as long as the caller asked, and returns it as a result."""
-    return await show_execution(
-        request, await wait_with_progress(request.service, view, request.wait_s, request.context)
-    )
+    execution = await wait_with_progress(request.service, execution, request.wait_s, request.context)
+    return await show_execution(request, request.service.build_view(execution))
 
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
@@ -157,8 +159,8 @@ async def add_app_data(request: ToolRequest, view: Execution, result: CallToolRe
     """
     if not request.shows_app:
         return result
-    now = request.service.engine.store.clock.now()
+    now = request.service.store.clock.now()
     questions = build_questions(view, request.nonces, request.principal, now)
-    execution = await request.service.engine.find(view.execution_id)
+    execution = await request.service.find(view.execution_id)
     plan = build_plan(execution, request.arguments.get("suspensionId"))
     return result.model_copy(update={"meta": {META_KEY: questions, PLAN_KEY: plan}})

@@ -7,7 +7,8 @@ from mcp.types import CallToolResult, InputRequiredResult
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import InvalidArguments, StaleRevision
+from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownSuspension
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.mcp.elicitation.exchange import (
     ElicitationAnswer,
     can_open_links,
@@ -28,7 +29,7 @@ from planwarden.server.mcp.handlers.request import ToolRequest, remember_before,
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
-from planwarden.server.views.execution import Execution
+from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
 
@@ -49,16 +50,9 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
 
 async def submit_answer(request: ToolRequest) -> CallToolResult:
     request = await remember_before(request)
-    view = await request.service.answer(
-        request.thread_id,
-        request.suspension_id,
-        Decision(content=request.arguments["content"]),
-        Authority(assurance="caller", channel="mcp", principal=request.principal),
-        wait_seconds=0,
-        principal=request.principal,
-        caller_only=True,
-    )
-    return await wait_and_show_execution(request, view)
+    decision = Decision(content=request.arguments["content"])
+    authority = Authority(assurance="caller", channel="mcp", principal=request.principal)
+    return await _show_outcome(request, await _record_decision(request, decision, authority, caller_only=True))
 
 
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
@@ -70,7 +64,7 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     view = await _apply_proposal(request, _build_decision(request.arguments.get("decision", {})))
     suspension = _find_open_suspension(request, view)
     if suspension is None:
-        return await wait_and_show_execution(request, view)
+        return await _show_outcome(request, view)
     elicitation = _build_elicitation(request, suspension)
     if elicitation is None:
         return await show_execution(request, view)
@@ -81,31 +75,33 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
     """Asks the client's person as `resume_execution` does, or else waits for a decision through another channel."""
     asked = read_asked(request.context)
     if asked is not None:
-        thread_id = await request.service.suspensions.find_thread(asked, request.principal)
-        request, answer = _name_question(request, thread_id, asked), read_answer(request.context)
+        row = await request.service.store.find_suspension(asked)
+        if row is None or row.principal != request.principal:
+            raise UnknownSuspension(f"there is no suspension {asked[:64]!r}")
+        request, answer = _name_question(request, row.thread_id, asked), read_answer(request.context)
         return await (
             _show_undecided(request, "did not answer") if answer is None else _apply_person_answer(request, answer)
         )
     given = request.arguments
-    view = await request.service.ask_person(
+    start = StartOptions(requester=request.requester, key=given.get("key"))
+    execution = await request.service.ask_person(
         given["message"],
+        start,
         details=given.get("details"),
         form=given.get("form"),
         addressee=given.get("addressee"),
-        key=given.get("key"),
-        wait_seconds=0,
-        requester=request.requester,
     )
+    view = request.service.build_view(execution)
     suspension = next(iter(view.suspensions), None)
     if suspension is None:
-        return await wait_and_show_execution(request, view)
+        return await wait_and_show_execution(request, execution)
     request = _name_question(request, view.thread_id, suspension.suspension_id)
     elicitation = _build_elicitation(request, suspension)
     if elicitation is not None:
         return await _ask_person(request, suspension, elicitation)
     request.service.call_person(suspension.suspension_id)
     await wait_for_decision(request.service, suspension, request.wait_s, request.context)
-    return await wait_and_show_execution(request, await _read_execution(request))
+    return await _show_outcome(request, await _read_execution(request))
 
 
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
@@ -126,7 +122,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
     decision = read_decision(question, request.arguments["content"])
     if decision is None:
         raise InvalidArguments("the content has no 'decision'; the person says approve or reject")
-    now = request.service.engine.store.clock.now()
+    now = request.service.store.clock.now()
     nonce = request.arguments["nonce"]
     digest = request.nonces.read(request.principal, request.suspension_id, nonce, now)
     if digest is None:
@@ -140,14 +136,14 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
     For a question that is already decided, returns the recorded outcome, as every other channel does.
     """
     if decision.approved is False and is_open:
-        await request.service.suspensions.view_awaiting(
+        await request.service.view_awaiting(
             request.thread_id, request.suspension_id, principal=request.principal, attempt="approval"
         )
     else:
         claimed = Authority(assurance="claimed", channel="app", principal=request.principal)
         view = await _record_decision(request, replace(decision, modified_args=None), claimed)
         if view.awaiting is None:
-            return await wait_and_show_execution(request, view)
+            return await _show_outcome(request, view)
     raise InvalidArguments(
         f"suspension {request.suspension_id!r} was not decided: only the view that shows it to a person can decide it, "
         "and only once; call get_execution to show it again"
@@ -166,14 +162,30 @@ async def _decide_as_client(
         client_id=request.caller.client_id,
         rendered=rendered,
     )
-    return await wait_and_show_execution(request, await _record_decision(request, decision, authority))
+    return await _show_outcome(request, await _record_decision(request, decision, authority))
 
 
-async def _record_decision(request: ToolRequest, decision: Decision, authority: Authority) -> Execution:
+async def _record_decision(
+    request: ToolRequest, decision: Decision, authority: Authority, *, caller_only: bool = False
+) -> Execution:
     """The execution after the store has taken or refused the decision."""
-    return await request.service.answer(
-        request.thread_id, request.suspension_id, decision, authority, wait_seconds=0, principal=request.principal
+    execution, is_accepted = await request.service.answer(
+        request.thread_id,
+        request.suspension_id,
+        decision,
+        authority,
+        principal=request.principal,
+        caller_only=caller_only,
     )
+    view = request.service.build_view(execution)
+    return view if is_accepted else ask_for_person(view, request.suspension_id)
+
+
+async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult:
+    """What the call changed, once the execution stops running or the caller's time is over."""
+    if view.status == "running" and request.wait_s != 0:
+        return await wait_and_show_execution(request, await request.service.find(view.execution_id))
+    return await show_execution(request, view)
 
 
 async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution:
@@ -239,7 +251,7 @@ async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResul
     if is_open:
         return await _show_undecided(request, reason)
     await notify_decided(request.suspension_id, request.context)
-    return await wait_and_show_execution(request, await _read_execution(request))
+    return await _show_outcome(request, await _read_execution(request))
 
 
 async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
@@ -253,7 +265,7 @@ async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
 
 async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
     """The execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
-    return await request.service.suspensions.view_awaiting(
+    return await request.service.view_awaiting(
         request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
     )
 

@@ -100,8 +100,8 @@ class TopicWatcher:
 
     async def changes(self) -> AsyncGenerator[Change]:
         """Yields changes from the first `__anext__` until `close`. Raises `StoreError`; the change stays queued."""
-        stop = self._service.engine.listen(self._on_commit)
-        stop_tools = self._service.engine.tools.listen(self._on_catalogue_change)
+        stop = self._service.listen(self._on_commit)
+        stop_tools = self._service.tools.listen(self._on_catalogue_change)
         unsubscribe = self._bus.subscribe(self._on_event)
         try:
             # What changed between `add` and now.
@@ -189,24 +189,24 @@ class TopicWatcher:
                 return await self._fingerprint_suspensions()
             case "tool":
                 # Never None, because a tool that is gone is a change too.
-                return self._service.engine.tools.get(topic.name) or "gone"
+                return self._service.tools.get(topic.name) or "gone"
             case "tools":
                 return self._fingerprint_tools()
 
     async def _fingerprint_execution(self, thread_id: str) -> object:
-        headers = await self._service.engine.store.thread(thread_id)
+        headers = await self._service.store.thread(thread_id)
         if not headers or headers[-1].principal != self._principal:
             return None
         return headers[-1].execution_id, headers[-1].version
 
     async def _fingerprint_task(self, task_id: str) -> object:
-        found = await self._service.engine.store.header(task_id)
+        found = await self._service.store.header(task_id)
         if found is None or found.principal != self._principal:
             return None
         return found.version, None if self._fingerprint_answers is None else await self._fingerprint_answers(task_id)
 
     def _fingerprint_tools(self) -> object:
-        definitions = self._service.engine.tools.definitions()
+        definitions = self._service.tools.definitions()
         if definitions is not self._catalogue[0]:
             self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
         return self._catalogue[1]
@@ -220,10 +220,10 @@ class TopicWatcher:
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
         """None if the suspension is unknown, the engine's own (`clock`), or not the principal's."""
-        row = await self._service.engine.store.find_suspension(suspension_id)
+        row = await self._service.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
-        found, is_open = await self._service.suspensions.view(row.thread_id, suspension_id, principal=self._principal)
+        found, is_open = await self._service.read_question(row.thread_id, suspension_id, principal=self._principal)
         return is_open, found.digest, len(found.endorsements)
 
 

@@ -99,7 +99,7 @@ class Tasks(Extension):
 
     async def fingerprint_answers(self, service: Service, task_id: str) -> object:
         """A value that differs after answers, in any process, changed the task. Raises `StoreError`."""
-        return (await self._input.notes.read(service.engine.store, task_id)).fingerprint
+        return (await self._input.notes.read(service.store, task_id)).fingerprint
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
@@ -119,7 +119,7 @@ class Tasks(Extension):
             return result
         with translate_errors():
             service = await ctx.lifespan_context.service()
-            execution = await service.engine.find(task_id)
+            execution = await service.find(task_id)
             task = Task(service, execution)
             found = await self._read_state(task, ctx.session.client_capabilities)
             return {"resultType": "task", **build_task_document(service, execution, found.status, found.progress)}
@@ -144,7 +144,7 @@ class Tasks(Extension):
         found = await read_task_state(self._input, service, execution, request.context.client_capabilities)
         if not found.has_ended_early and not _has_caller_prompts(service, execution):
             return offer_task(result, execution.execution_id)
-        return await wait_and_show_execution(request, service.build_view(execution))
+        return await wait_and_show_execution(request, execution)
 
     async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
         """The task with its open questions, result or error, depending on its status. Raises `StoreError`."""
@@ -193,7 +193,7 @@ class Tasks(Extension):
     async def _cancel(self, ctx: ServiceContext, params: TaskParams) -> Document:
         with translate_errors():
             task = await _require_task(ctx, params)
-            await task.service.engine.cancel(task.execution, None)
+            await task.service.cancel(task.execution, None)
         return {"resultType": "complete"}
 
 
@@ -216,7 +216,7 @@ async def find_task(service: Service, task_id: str, principal: str) -> Task | No
     A plan that nobody runs yet is not a task, because a client would poll it without end.
     """
     try:
-        execution = await service.engine.find(task_id)
+        execution = await service.find(task_id)
     except UnknownThread:
         return None
     is_task = execution.principal == principal and execution.status != "planned"
@@ -256,11 +256,11 @@ async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
 async def _find_execution(request: ToolRequest, document: Document) -> ExecutionState:
     """The execution that the call started, or whose question it answered."""
     if "executionId" in document:
-        return await request.service.engine.find(document["executionId"])
-    found = await request.service.engine.find_by_suspension(
+        return await request.service.find(document["executionId"])
+    found = await request.service.find_by_suspension(
         request.thread_id, request.suspension_id, principal=request.principal
     )
-    return await request.service.engine.find(found.execution_id)
+    return await request.service.find(found.execution_id)
 
 
 def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:

@@ -80,7 +80,7 @@ class TaskInput:
                 found[_build_key(suspension, elicitation)] = suspension, elicitation
         if not found:
             return {}
-        notes = await self.notes.read(service.engine.store, view.execution_id)
+        notes = await self.notes.read(service.store, view.execution_id)
         return {key: question for key, question in found.items() if parse_revision(key) not in notes.answered}
 
     async def apply_responses(
@@ -128,9 +128,7 @@ class TaskInput:
             suspension_id=suspension.suspension_id,
         )
         revision = parse_revision(key)
-        await self.notes.add(
-            service.engine.store, suspension.execution_id, entry, lambda notes: revision in notes.answered
-        )
+        await self.notes.add(service.store, suspension.execution_id, entry, lambda notes: revision in notes.answered)
 
 
 def build_input_request(elicitation: Elicitation) -> Content:
@@ -155,14 +153,7 @@ async def _record_decision(service: Service, suspension: Suspension, decision: D
         rendered=compute_form_digest(suspension),
     )
     try:
-        await service.answer(
-            suspension.thread_id,
-            suspension.suspension_id,
-            decision,
-            authority,
-            wait_seconds=0,
-            principal=principal,
-        )
+        await service.answer(suspension.thread_id, suspension.suspension_id, decision, authority, principal=principal)
     except (AlreadyDecided, Expired, StaleDefinition, StaleRevision, UnknownSuspension):
         return
 

@@ -69,7 +69,7 @@ async def read_task_state(
 ) -> TaskState:
     """The state of the task for this client. Raises `StoreError`."""
     status = read_task_status(execution)
-    notes = await task_input.notes.read(service.engine.store, execution.execution_id)
+    notes = await task_input.notes.read(service.store, execution.execution_id)
     if _name_client_kind(capabilities) in notes.ended:
         return TaskState(status="completed", has_ended_early=True)
     if execution.status == "incomplete":
@@ -82,7 +82,7 @@ async def read_task_state(
         return TaskState(status="input_required", questions=questions)
     if view.awaiting is None:
         return TaskState(status="working")
-    left_s = _compute_page_time_left_s(view, notes, service.engine.store.clock.now())
+    left_s = _compute_page_time_left_s(view, notes, service.store.clock.now())
     if left_s > 0:
         return TaskState(status="working", changes_in_s=left_s, progress=PAGE_OPENED)
     return TaskState(status="completed", has_ended_early=True)
@@ -98,7 +98,7 @@ async def record_end(
         facts={"client": kind, "channel": CHANNEL, "principal": execution.principal},
         execution_id=execution.execution_id,
     )
-    await task_input.notes.add(service.engine.store, execution.execution_id, entry, lambda notes: kind in notes.ended)
+    await task_input.notes.add(service.store, execution.execution_id, entry, lambda notes: kind in notes.ended)
 
 
 def _name_client_kind(capabilities: ClientCapabilities | None) -> str:

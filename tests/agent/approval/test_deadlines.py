@@ -102,8 +102,8 @@ async def test_what_silence_let_run_does_not_count_as_approved_by_a_person() -> 
     async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
         clock.advance(61)
-        await w.service.engine.tick()
-        done = await w.service.engine.find(asked.execution_id)
+        await w.service.tick()
+        done = await w.service.find(asked.execution_id)
     assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
     assert [effect.is_approved for effect in list_thread_effects(done)] == [False]
 
@@ -120,7 +120,7 @@ async def test_silence_approves_no_call_above_confirm_and_none_under_another_pol
     changed = governed(facts={"changed": True}).policy if risk == "confirm" else given.policy
     async with warden(ledger, store=store, settings=msgspec.structs.replace(given, policy=changed)) as w:
         clock.advance(61)
-        await w.service.engine.tick()
+        await w.service.tick()
         done = await w.get_execution(asked.thread_id)
     assert (done.status, ledger.lines) == ("rejected", [])
 
@@ -178,17 +178,17 @@ class Asked:
     async def after(self, seconds: float) -> list[tuple[int, str]]:
         """Everything that fired when so much more time has passed."""
         self.clock.advance(seconds)
-        await self.warden.service.engine.tick()
+        await self.warden.service.tick()
         return await self.fired()
 
     async def fired(self) -> list[tuple[int, str]]:
-        store = self.warden.service.engine.store
+        store = self.warden.service.store
         [header] = await store.thread(self.thread_id)
         events = [entry.event for entry in await store.read(header.execution_id)]
         return [(event.number, event.kind) for event in events if isinstance(event, ev.SuspensionReminded)]
 
     async def approve(self) -> planwarden.Execution:
-        return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, by(), principal="local")
+        return await decide(self.warden, (self.thread_id, self.suspension_id), YES, by(), principal="local")
 
 
 @requirement("alarm:once")
@@ -266,7 +266,7 @@ async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_t
 
     async def act(w: planwarden.Warden, what: str) -> None:
         own = Asked(w, clock, asked.thread_id, asked.suspension_id)
-        await (own.approve() if what == "decision" else w.service.engine.tick())
+        await (own.approve() if what == "decision" else w.service.tick())
 
     began = clock.now()
     async with (

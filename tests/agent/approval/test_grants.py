@@ -36,6 +36,7 @@ from tests.kit import (
     by,
     calls,
     decide,
+    find_engine,
     model_step,
     plan,
     requirement,
@@ -103,7 +104,7 @@ async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day(tmp_pat
     ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
     async with opened(tmp_path, ledger, *STEPS[:2], store=MemoryStore(clock)) as w:
         made = await allow_step(w, 2)
-        engine = w.service.engine
+        engine = find_engine(w)
         unused = await engine.store.grants(only_open=True)
         runs = [await w.run_plan("weekly") for _ in range(3)]
         [spent] = await w.service.grants.list()
@@ -179,9 +180,9 @@ async def test_calls_that_a_model_writes_ask(tmp_path: Path) -> None:
     script = [calls(("erase", {"ids": [1]}))]
     async with opened(tmp_path, ledger, model_step("free", "erase"), last, script=script) as w:
         made = await allow_step(w, step="last")
-        [grant] = await w.service.engine.store.grants(only_open=True)
+        [grant] = await w.service.store.grants(only_open=True)
         assert grant.step is not None
-        w.service.engine.grants.fill([replace(grant, step=replace(grant.step, step_id="free"))])
+        find_engine(w).grants.fill([replace(grant, step=replace(grant.step, step_id="free"))])
         run = await w.run_plan("weekly")
     assert made.is_open and statuses(run)["free"] == "suspended" and ledger.lines == []
 
@@ -227,7 +228,7 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
     async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)]) as w:
         with pytest.raises(InvalidArguments, match="wipe is critical"):
             await allow_step(w, tool="wipe", authority=authority)
-        [definition] = [found for found in w.service.engine.tools.definitions() if found.name == "wipe"]
+        [definition] = [found for found in w.service.tools.definitions() if found.name == "wipe"]
     async with opened(tmp_path, None, wipe, tools=[make_wipe("dangerous", done)], store=store) as w:
         await allow_step(w, tool="wipe", authority=authority)
         [grant] = await store.grants(only_open=True)
@@ -408,7 +409,7 @@ async def test_a_grant_that_is_over_elsewhere_releases_nothing_and_a_damaged_one
     ledger = Ledger()
     async with planwarden.Warden(home=tmp_path, tools=ledger.tools()) as w:
         made = await allow(w, opens_others=True)
-        engine = w.service.engine
+        engine = find_engine(w)
         open_now = await engine.store.grants(only_open=True)
         await w.service.grants.revoke(made.grant_id, by())
         # As in a process that was not told yet.

@@ -9,7 +9,6 @@ import planwarden
 from planwarden.agent.approval.business_keys import MissingKey, build_once_key
 from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.rules import build_rule_book
 from tests.kit import (
@@ -96,7 +95,7 @@ async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
         first = await decide(w, await w.execute_plan(call("refund", payment_id="p-7")))
         second = await w.execute_plan(call("refund", payment_id="p-7", amount=5))
         other = await w.execute_plan(call("refund", payment_id="p-8"))
-        theirs = await w.service.execute_plan(call("refund", payment_id="p-7"), requester=Requester("zoe"))
+        theirs = await w.execute_plan(call("refund", payment_id="p-7"), principal="zoe")
     assert (first.status, second.status, other.status) == ("completed", "failed", "suspended")
     assert till.ledger == ["refund p-7"] and not second.suspensions
     error = second.steps[0].error

@@ -13,6 +13,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.settings.tables import ToolSettings
 from tests.kit import (
@@ -89,11 +90,12 @@ async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_own
     (tmp_path / "plans" / "clean.json").write_text(json.dumps(WIPE))
     async with warden(tools=[wipe(ledger)], settings=governed(tmp_path, **policy)) as w:
         began = None if starter is None else ev.Starter(principal=starter, channel="inbox")
-        asked = await w.service.run_plan("clean", requester=Requester("local", starter=began))
+        started = await w.service.run_plan("clean", StartOptions(requester=Requester("local", starter=began)))
+        asked = w.service.build_view(await w.service.wait(started, 60))
         if is_retried:
             await w.cancel_execution(asked.thread_id)
             # A caller without a person's session, such as the owner's model, does not become the one who began it.
-            asked = await w.service.retry(asked.thread_id, requester=Requester("local"))
+            asked = await w.retry(asked.thread_id)
         done = await decide(w, asked, YES, by(who, assurance))
     assert ledger.lines == (["wipe old"] if runs else [])
     assert (done.status, done.awaiting) == (("completed", None) if runs else ("suspended", "human"))
@@ -106,14 +108,14 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
         asked = await w.execute_plan(WIPE)
         [question] = asked.suspensions
         place = (asked.thread_id, question.suspension_id)
-        await w.service.answer(*place, YES, by("bob"), principal="local")
+        await decide(w.service, place, YES, by("bob"), principal="local")
         edit = planwarden.Decision(approved=True, modified_args={"target": "older"})
-        edited = await w.service.answer(*place, edit, by("carol"), principal="local")
+        edited = await decide(w.service, place, edit, by("carol"), principal="local")
         [now] = edited.suspensions
         assert [vote.principal for vote in now.endorsements] == ["carol"] and now.revision == 2
         with pytest.raises(StaleRevision):
-            await w.service.answer(*place, YES, by("dan", digest=question.digest), principal="local")
-        rejected = await w.service.answer(*place, NO, by("dan", digest=now.digest), principal="local")
+            await decide(w.service, place, YES, by("dan", digest=question.digest), principal="local")
+        rejected = await decide(w.service, place, NO, by("dan", digest=now.digest), principal="local")
     assert rejected.status == "rejected" and ledger.lines == []
 
 
@@ -128,7 +130,7 @@ async def test_what_comes_with_an_answer_waits_for_the_decision_and_precedes_wha
         asked = await w.execute_plan(WIPE)
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
         for who, lines in (("bob", []), ("carol", ["allowed", "wipe old"])):
-            await w.service.answer(*place, YES, by(who), principal="local", then=allow)
+            await decide(w.service, place, YES, by(who), principal="local", then=allow)
             assert ledger.lines == lines
 
 
@@ -200,18 +202,18 @@ async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_to
     async with warden(tools=[pay(ledger, risk)], store=store) as w:
         asked = await w.execute_plan(PAY)
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
-        tools, policy = w.service.engine.tools, w.service.engine.grants.policy
+        tools, policy = w.service.tools, w.service.policy
     # The process that asked is gone, or it would continue under its own policy: this one only records.
     async with Engine(store, tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
         decision = YES if kind == "approval" else NEVER
         recording = Service(recorder, ev.Options(), max_steps=0)
-        await recording.answer(*place, decision, by("local"), principal="local", wait_seconds=0)
+        await recording.answer(*place, decision, by("local"), principal="local")
     assert ledger.lines == lines
     changed = pay(ledger, risk, text="Pay twice." if change == "tool" else "Pay.")
     settings = {"policy": governed(facts={"changed": True}), "both": strict()}.get(change)
     async with warden(tools=[changed], store=store, settings=settings) as w:
-        await w.service.engine.tick()
-        await w.service.engine.wait(await w.service.engine.find(asked.execution_id), 60)
+        await w.service.tick()
+        await w.service.wait(await w.service.find(asked.execution_id), 60)
         now = await w.get_execution(asked.thread_id)
     assert ledger.lines == lines
     [question] = now.suspensions

@@ -51,7 +51,7 @@ async def answer(
 
 async def find_faults(w: planwarden.Warden, execution: planwarden.Execution) -> tuple[str, ...]:
     """What the log does not prove."""
-    log = await w.service.engine.store.read(execution.execution_id)
+    log = await w.service.store.read(execution.execution_id)
     new = new_execution(execution.execution_id, execution.thread_id, "local")
     policy = w.settings.policy.policy_digest
     return gather_evidence(new, log, {policy[:8]: [policy]}).faults
@@ -213,10 +213,10 @@ async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
 async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_without_one() -> None:
     async with warden(Ledger()) as w:
         asked = await reviewed(w)
-        state = await w.service.engine.find(asked.execution_id)
+        state = await w.service.find(asked.execution_id)
         assert state.plan is not None
         done = await answer(w, asked, YES)
-        ended = await w.service.engine.find(done.execution_id)
+        ended = await w.service.find(done.execution_id)
     running = apply(state, ev.CancelRequested(), 1.0)
     for event in (ev.StepStarted(step_id="find"), ev.ToolCallIntended(call_id="find:1", arguments={}, effect="read")):
         with pytest.raises(IllegalTransition, match="nobody approved"):

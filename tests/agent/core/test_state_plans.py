@@ -18,7 +18,6 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import PlanStep
 from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
@@ -26,7 +25,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.harness.team import FORM, PERSON, PRINCIPAL, engine_on
+from tests.harness.team import FORM, PERSON, begin, engine_on
 from tests.kit import ManualClock, MemoryStore, requirement
 
 KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")
@@ -119,9 +118,7 @@ async def _run(data: st.DataObject, plan: JsonValue) -> tuple[ExecutionState, tu
     async with engine_on(store, _tools([]), CallerModel()) as engine:
         parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
         options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
-        execution = await engine.create(
-            thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=parsed, options=options
-        )
+        execution = await engine.create(begin(parsed, options))
         for _ in range(MAX_ROUNDS):
             with anyio.fail_after(60):
                 execution = await engine.wait(execution, 60)
@@ -216,9 +213,7 @@ def test_any_plan_can_be_rehearsed_and_then_nothing_but_reads_has_run(
         async with engine_on(MemoryStore(ManualClock()), _tools(ran), CallerModel()) as engine:
             parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
             options = ev.Options(max_iterations=2, rehearse=True, tool_mode=tool_mode)
-            execution = await engine.create(
-                thread_id="t", requester=Requester(PRINCIPAL), goal=None, plan=parsed, options=options
-            )
+            execution = await engine.create(begin(parsed, options))
             with anyio.fail_after(60):
                 while not (execution := await engine.wait(execution, 60)).is_finished:
                     [asked, *_] = execution.open_suspensions

@@ -184,7 +184,7 @@ async def test_a_tool_that_goes_on_although_it_was_cancelled_holds_up_neither_it
         else:
             if reason == "cancelled":
                 await w.cancel_execution(execution.thread_id)
-            await w.service.engine.wait(await w.service.engine.find(execution.execution_id), 60)
+            await w.service.wait(await w.service.find(execution.execution_id), 60)
             execution = await w.get_execution(execution.thread_id)
             error = execution.steps[0].error
             assert execution.status == status and (error is None or error.code == reason)

@@ -193,7 +193,7 @@ async def test_a_home_goes_on_where_it_is_moved_to_and_a_restored_backup_asks_ag
     shutil.move(home.folder, moved.folder)
     database_file, backup = moved.folder / "planwarden.db", tmp_path / "backup.db"
     async with moved.opened() as warden:
-        await warden.service.engine.store.backup(backup)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        await warden.service.store.backup(backup)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     for lines in (["sent hello"], ["sent hello", "sent hello"]):
         async with moved.opened() as warden:
             assert (await warden.get_execution(execution.thread_id)).status == "suspended"

@@ -67,7 +67,7 @@ async def test_an_item_that_failed_stops_the_others_or_leaves_a_gap(
 ) -> None:
     async with warden(tools=[picky]) as w:
         done = await w.execute_plan(plan(loop("a", "picky", {"number": ITEM}, items, **extra)))
-        state = await w.service.engine.find(done.execution_id)
+        state = await w.service.find(done.execution_id)
     [step] = done.steps
     assert (done.status, step.status, step.validation_status) == (status, status, "failed")
     assert state.steps["a"].result == results

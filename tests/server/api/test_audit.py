@@ -21,7 +21,7 @@ from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Authority, Cli, Ledger, by, confirm, plan, requirement, tool_step, warden
+from tests.kit import Authority, Cli, Ledger, by, confirm, decide, plan, requirement, start_as, tool_step, warden
 from tests.support.fakes import StoreCall, WatchedStore
 
 YES = planwarden.Decision(approved=True, reason="checked")
@@ -130,12 +130,12 @@ class Stored:
 
 async def decide_all(w: planwarden.Warden, steps: dict[str, Any], principal: str = "local") -> planwarden.Execution:
     """Run the plan and approve everything that it asks as a person."""
-    view = await w.service.execute_plan(plan=steps, requester=Requester(principal))
+    view = await start_as(w.service, steps, Requester(principal))
     while view.suspensions:
         [question] = view.suspensions
         answer = YES if question.kind != "input" else planwarden.Decision(approved=True, content={"pin": "red"})
         person = Authority(assurance="human", channel="inbox", principal="ann", digest=question.digest, rendered="5ee0")
-        view = await w.service.answer(view.thread_id, question.suspension_id, answer, person, principal=principal)
+        view = await decide(w, question, answer, person, principal=principal)
     assert view.status == "completed"
     return view
 
@@ -280,7 +280,7 @@ async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_
     [question] = asked.suspensions
     place, person = (asked.thread_id, question.suspension_id), by(digest=question.digest)
     async with stored.open() as store, warden(ledger, store=store) as w:
-        done = await w.service.answer(*place, YES, person, principal="local")
+        done = await decide(w.service, place, YES, person, principal="local")
     assert done.status == "failed" and done.error is not None and done.error.code == "digest_mismatch"
     assert ledger.lines == []
 
@@ -327,7 +327,7 @@ async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path
                 turns += 1
                 if asked.suspensions:
                     suspension_id = asked.suspensions[0].suspension_id
-                    asked = await w.service.answer(asked.thread_id, suspension_id, YES, by(), principal="local")
+                    asked = await decide(w, (asked.thread_id, suspension_id), YES, by(), principal="local")
                 else:
                     await store.prune(store.clock.now() + 1)
                     asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [turns]})))

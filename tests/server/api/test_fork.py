@@ -79,7 +79,7 @@ async def test_other_inputs_branch_from_a_step() -> None:
     ledger = Ledger()
     async with warden(ledger) as made:
         done = await run_letter(made)
-        find = made.service.engine.find
+        find = made.service.find
         with pytest.raises(NotRetryable, match=r"'find' was completed .* takes inputs that are different now"):
             await made.retry(done.thread_id, from_step="write", inputs={"who": "mice", "tone": "stern"})
         with pytest.raises(InvalidArguments, match="inputs"):
@@ -142,7 +142,7 @@ async def test_large_results_stay_readable_when_the_first_execution_is_pruned(ba
 
     steps = plan(tool_step("a", "huge"), tool_step("b", "mend", {"value": {"$from": "a", "pointer": "/end"}}))
     async with warden(tools=[huge, acting("mend", ledger, faults)], store=back_end.connect()) as made:
-        store = made.service.engine.store
+        store = made.service.store
         failed = await made.execute_plan(steps)
         result = failed.steps[0].result
         assert isinstance(result, dict) and result["stored"] is True

@@ -18,7 +18,7 @@ from planwarden.agent.core.state import Call, StepState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.result_shapes import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.cli.commands.show import read_artifact
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.views.loop_items import list_items
 from planwarden.tools.base import Tool, define
 from tests.kit import (
@@ -32,6 +32,7 @@ from tests.kit import (
     plan,
     requirement,
     stand_in_of,
+    start_as,
     tool_step,
     warden,
 )
@@ -76,7 +77,7 @@ async def test_an_artifact_is_read_piece_by_piece_over_mcp_and_what_is_not_text_
 async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) -> None:
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
         service = found.warden.service
-        foreign = await service.execute_plan(plan(tool_step("a", "crawl")), requester=Requester("somebody else"))
+        foreign = await start_as(service, plan(tool_step("a", "crawl")), Requester("somebody else"))
         name = stand_in_of(foreign.steps[0])["artifactId"]
         mine = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
         said: set[str] = set()
@@ -123,7 +124,7 @@ def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) 
         async with planwarden.Warden(folder, tools=[drawing(hostile)]) as w:
             return (await w.execute_plan(plan(tool_step("a", "draw")))).thread_id
 
-    thread_id, home = anyio.run(store_it), CliContext.load(folder, None, {})
+    thread_id, home = anyio.run(store_it), Home.load(folder, environment={})
     with pytest.raises(UsageError, match="is not plain text; redirect the output into a file"):
         read_artifact(home, thread_id, hostile.artifact_id, for_terminal=True)
     assert read_artifact(home, thread_id, hostile.artifact_id, for_terminal=False) == hostile.data

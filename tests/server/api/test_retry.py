@@ -94,7 +94,7 @@ async def test_calls_of_a_model_are_kept_and_it_is_told_of_them() -> None:
         assert failed.status == "failed" and failed.error is not None and failed.error.code == "tools_not_called"
         shop.is_mended = True
         done = await made.retry(failed.thread_id)
-        state = await made.service.engine.find(done.execution_id)
+        state = await made.service.find(done.execution_id)
     assert done.status == "completed" and shop.ledger.lines == ["note a", "mend b"]
     assert [call.call_id for call in done.steps[0].actual_tool_calls] == ["s:1", "s:2"]
     assert 'note({"text": "a"}) -> {"written": "a"}' in build_step_prompt(state, state.steps["s"]).text
@@ -190,7 +190,7 @@ async def test_what_is_not_there_or_of_another_principal_or_pruned_cannot_be_ret
         for thread_id, principal in (("nowhere", "local"), (done.thread_id, "bob")):
             with pytest.raises(UnknownThread):
                 await made.retry(thread_id, principal=principal)
-        await made.service.engine.store.prune(made.service.engine.store.clock.now() + 1)
+        await made.service.store.prune(made.service.store.clock.now() + 1)
         with pytest.raises(UnknownThread):
             await made.retry(done.thread_id, from_step="a")
 

@@ -14,7 +14,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.api.rule_offers import build_offer
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.settings.rules import build_rule_book
-from tests.kit import inbox, plan, requirement, tool_step
+from tests.kit import decide, inbox, plan, requirement, tool_step
 
 PERSON = Authority(assurance="human", channel="test", principal="ann")
 
@@ -109,7 +109,7 @@ async def test_the_page_offers_the_rule_after_the_tenth_approval_and_writes_noth
             asked = await found.warden.execute_plan(plan(tool_step("a", "pay", {"amount": amount})), wait_seconds=60)
             name = asked.suspensions[0].suspension_id
             approved = Decision(approved=amount != 11)
-            await found.warden.service.answer(asked.thread_id, name, approved, PERSON, principal=None, wait_seconds=60)
+            await decide(found.warden, (asked.thread_id, name), approved, PERSON)
             shown.append((await browser.open(f"/inbox/suspensions/{name}")).text)
     assert ['class="rule"' in page for page in shown] == [*[False] * 9, True, False]
     offered = html.unescape(shown[9].split('class="rule" tabindex="0">')[1].split("</pre>")[0])

@@ -12,6 +12,7 @@ import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, PlanChanged, ThreadBusy
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.sqlite.memory import MemoryStore
 from tests.kit import (
@@ -144,7 +145,7 @@ async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts() -> 
             ):
                 with pytest.raises(InvalidArguments, match=said):
                     await start
-        assert await made.service.engine.store.executions(None, 10) == ()
+        assert await made.service.store.executions(None, 10) == ()
         longest = await made.execute_plan(NOTE, key="é" * 200)
         assert (await made.execute_plan(NOTE, key="é" * 200)).execution_id == longest.execution_id
 
@@ -201,7 +202,7 @@ async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so_while_th
             assert f"execution '{first.execution_id}' (thread '{first.thread_id}')" in warning and "'plan-" in warning
             assert (await two.get_execution(again.thread_id)).warnings == (warning,)
         assert (await one.execute_plan(plan(confirm("ask", "something else?")))).warnings == ()
-        for open_one in await one.service.engine.store.executions(None, 10):
+        for open_one in await one.service.store.executions(None, 10):
             await one.cancel_execution(open_one.thread_id)
         assert (await one.execute_plan(ASK, key="monday's")).warnings == ()
         [warning] = (await one.execute_plan(ASK)).warnings
@@ -224,7 +225,7 @@ async def test_a_wait_a_depth_or_a_form_that_is_not_allowed_is_refused_before_an
         for form in forms:
             with pytest.raises(InvalidArguments, match="'form'"):
                 await made.ask_person("Which?", form=form)
-        assert await made.service.engine.store.executions(None, 10) == ()
+        assert await made.service.store.executions(None, 10) == ()
 
 
 REMIND = """
@@ -289,11 +290,14 @@ async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) 
     starter = ev.Starter(principal="ann", channel="inbox")
     async with opened(tmp_path, ledger) as made:
         with pytest.raises(PlanChanged):
-            await made.service.run_plan("remind", {"customer": "Ada"}, requester=Requester("local"), shown="0" * 64)
-        assert ledger.lines == [] and await made.service.engine.store.executions(None, 1) == ()
+            await made.service.run_plan(
+                "remind", StartOptions(requester=Requester("local"), inputs={"customer": "Ada"}), shown="0" * 64
+            )
+        assert ledger.lines == [] and await made.service.store.executions(None, 1) == ()
         by_ann = Requester("local", starter=starter)
-        done = await made.service.run_plan("remind", {"customer": "Ada"}, requester=by_ann)
-        [row] = [r.entry for r in await made.service.engine.store.audit_rows() if r.entry.kind == "plan_run"]
+        started = await made.service.run_plan("remind", StartOptions(requester=by_ann, inputs={"customer": "Ada"}))
+        done = await made.service.wait(started, 60)
+        [row] = [r.entry for r in await made.service.store.audit_rows() if r.entry.kind == "plan_run"]
         assert (await made.service.audit.verify()).is_whole
     assert done.status == "completed" and (row.facts["principal"], row.facts["channel"]) == ("ann", "inbox")
 
@@ -303,7 +307,7 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_fr
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path) as made:
-        find = made.service.engine.find
+        find = made.service.find
         first = await decide(made, await made.run_plan("letter", {"who": "Ada"}), NO)
         before = await find(first.execution_id)
         assert before.is_as_saved
@@ -315,7 +319,7 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_fr
         forked = await find(again.execution_id)
         assert not forked.is_revised and dict(forked.inputs) == {"who": "Bo"}
         assert forked.saved_plan == before.saved_plan
-        rows = [row.entry for row in await made.service.engine.store.audit_rows() if row.entry.kind == "plan_run"]
+        rows = [row.entry for row in await made.service.store.audit_rows() if row.entry.kind == "plan_run"]
         assert [row.facts["plan"] for row in rows] == ["letter"] * 3
         assert len({str(row.facts["version"]) for row in rows}) == 1
 
@@ -328,7 +332,7 @@ async def test_a_plan_that_a_person_edited_in_its_review_or_a_fork_changed_is_no
     async with opened(tmp_path) as made:
         asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})
         done = await decide(made, asked, Decision(approved=True, content={"plan": edited}))
-        assert done.status == "completed" and not (await made.service.engine.find(done.execution_id)).is_as_saved
+        assert done.status == "completed" and not (await made.service.find(done.execution_id)).is_as_saved
         shown = to_json(done)["savedPlan"]
         assert isinstance(shown, dict) and shown["name"] == "letter" and shown["changed"] is True
         assert (await made.retry(done.thread_id, from_step="send")).saved_plan is None

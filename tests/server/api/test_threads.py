@@ -116,7 +116,7 @@ async def test_what_was_taken_survives_a_crash_a_prune_and_a_newer_execution(bac
         assert waiting.status == "suspended"
     back_end.clock.advance(100.0)
     async with opened(office, store=back_end.connect()) as w:
-        assert await w.service.engine.store.prune(back_end.clock.now()) == 1
+        assert await w.service.store.prune(back_end.clock.now()) == 1
         done = await decide(w, waiting)
     assert done.status == "completed" and office.sent == [["Ann", "Bob"]]
 
@@ -154,7 +154,7 @@ async def test_failed_pruned_and_foreign_steps_are_refused_with_the_reason_befor
             await w.execute_plan(taking("elsewhere"))
         clock.advance(100.0)
         later = await w.execute_plan(plan(tool_step("later", "find")), thread_id=other.thread_id)
-        await w.service.engine.store.prune(clock.now())
+        await w.service.store.prune(clock.now())
         assert later.status == "completed"
         with pytest.raises(InvalidPlan, match="of pruned executions cannot be taken"):
             await w.execute_plan(taking("elsewhere"), thread_id=other.thread_id)
@@ -175,7 +175,7 @@ async def test_a_planner_takes_earlier_results_and_is_corrected_like_for_any_fau
             assert question.kind == "plan" and "takes the result of such a step" in (question.prompt or "")
             found = await w.submit_answer(found.thread_id, question.suspension_id, answer)
         assert found.status == "completed" and office.sent == ["Bob"]
-        execution = await w.service.engine.find(found.execution_id)
+        execution = await w.service.find(found.execution_id)
     assert "nowhere" in execution.refusals[0]
 
 
@@ -194,7 +194,7 @@ async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken(
     async with opened(office, script) as w:
         first = await w.execute_plan(plan(tool_step("find", "find"), tool_step("all", "list_all")))
         done = await w.execute_plan(plan(think[0], think[1], mail), thread_id=first.thread_id)
-        execution = await w.service.engine.find(done.execution_id)
+        execution = await w.service.find(done.execution_id)
     assert done.status == "completed" and sorted(map(str, office.sent)) == ["1", "Ann"]
     assert "a new step cannot be named 'find'" in execution.steps["two"].notes[0]
 
@@ -224,9 +224,9 @@ async def test_the_person_who_approves_sees_from_which_execution_a_value_comes()
     async with opened(office) as w:
         first = await w.execute_plan(plan(tool_step("find", "find")))
         asked = await w.execute_plan(taking("find", "/customers/0", tool="pay"), thread_id=first.thread_id)
-        execution = await w.service.engine.find(asked.execution_id)
+        execution = await w.service.find(asked.execution_id)
         [found] = execution.open_suspensions
-        card = build_card(execution, found, w.service.engine.tools)
+        card = build_card(execution, found, w.service.tools)
     assert card.call is not None and card.call.values["to"] == "Ann"
     assert card.call.arguments[0].origins == (
         f"from the result of find at /customers/0 in the earlier execution {first.execution_id}",
@@ -322,7 +322,7 @@ async def test_effects_that_nobody_was_asked_about_push_no_approved_one_out() ->
         asked = await w.execute_plan(
             plan(tool_step("all", "erase", {"ids": [ITEM]}, forEach=[7, 8, 9])), thread_id=done.thread_id
         )
-        state = await w.service.engine.find(asked.execution_id)
+        state = await w.service.find(asked.execution_id)
     assert [sentence.split(" ran ")[0] for sentence in repeats(asked)] == [
         f"The same call as row {n}" for n in (1, 2, 3)
     ]

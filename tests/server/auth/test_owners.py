@@ -10,9 +10,10 @@ from mcp.types import RequestParamsMeta
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownSuspension, UnknownThread
 from planwarden.agent.core.requester import Requester
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.auth.proof import OAUTH_CHANNEL
 from planwarden.tools.delegate.child import CHAIN
-from tests.kit import Ledger, MemoryStore, Settings, confirm, plan, requirement, tool_step, warden
+from tests.kit import Ledger, MemoryStore, Settings, confirm, decide, plan, requirement, start_as, tool_step, warden
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused
 from tests.support.fakes import WatchedStore
@@ -113,10 +114,10 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
                 lambda: service.list_suspensions(thread_id=thread, principal="bob"),
                 lambda: service.list_suspensions(cursor=found, principal="bob"),
                 lambda: service.cancel_execution(thread, principal="bob"),
-                lambda: service.execute_plan(thread_id=thread, requester=Requester("bob")),
-                lambda: service.run_goal("x", thread_id=thread, requester=Requester("bob")),
-                lambda: service.suspensions.view(thread, found, principal="bob"),
-                lambda: service.suspensions.view_awaiting(thread, found, principal="bob"),
+                lambda: service.execute_plan(None, StartOptions(requester=Requester("bob"), thread_id=thread)),
+                lambda: service.run_goal("x", StartOptions(requester=Requester("bob"), thread_id=thread)),
+                lambda: service.read_question(thread, found, principal="bob"),
+                lambda: service.view_awaiting(thread, found, principal="bob"),
                 lambda: service.answer(thread, found, Decision(approved=True), authority, principal="bob"),
                 lambda: service.answer(mine.thread_id, found, Decision(approved=False), authority, principal="bob"),
             )
@@ -135,11 +136,11 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
         # The first of three reads what a process reads once.
         for execution_id in (NOWHERE, asked.execution_id, NOWHERE):
             before = len(watched.calls)
-            await service.execute_plan(plan(confirm("b")), requester=Requester("bob", chain=(execution_id,)))
+            await start_as(service, plan(confirm("b")), Requester("bob", chain=(execution_id,)))
             chained.append([name for name in watched.calls[before:] if name not in SCHEDULED])
         assert chained[1] == chained[2]
         with pytest.raises(LimitExceeded):
-            await service.execute_plan(ASKED, requester=Requester("ann", chain=(asked.execution_id,)))
+            await start_as(service, ASKED, Requester("ann", chain=(asked.execution_id,)))
 
 
 @requirement("access:sessions")
@@ -205,22 +206,21 @@ async def test_the_client_that_started_an_execution_cannot_vouch_for_its_person(
 ) -> None:
     ledger = Ledger()
     async with warden(ledger) as w:
-        asked = await w.service.execute_plan(
-            plan(tool_step("a", "erase", {"ids": [1]})), requester=Requester("ann", client_id=started_by)
+        asked = await start_as(
+            w.service, plan(tool_step("a", "erase", {"ids": [1]})), Requester("ann", client_id=started_by)
         )
         authority = Authority(assurance="human", channel=channel, principal="ann", client_id=decided_by)
-        done = await w.service.answer(
-            asked.thread_id, asked.suspensions[0].suspension_id, Decision(approved=True), authority, principal="ann"
-        )
+        done = await decide(w, asked, Decision(approved=True), authority, principal="ann")
         assert (done.status, ledger.lines) == (("completed", ["erase [1]"]) if counts else ("suspended", []))
 
 
 async def test_the_client_that_runs_a_plan_of_another_client_is_recorded_too() -> None:
     async with warden(Ledger()) as w:
-        made = await w.service.run_goal("x", requester=Requester("ann", client_id="planner"), plan_only=True)
-        [question] = made.suspensions
+        start = StartOptions(requester=Requester("ann", client_id="planner"))
+        made = await w.service.run_goal("x", start, plan_only=True)
+        [question] = (await w.get_execution(made.thread_id, principal="ann")).suspensions
         answer: Document = {"todoList": [{"id": "a", "description": "b", "stepType": "reasoning"}]}
         await w.submit_answer(made.thread_id, question.suspension_id, answer, principal="ann")
-        await w.service.execute_plan(thread_id=made.thread_id, requester=Requester("ann", client_id="runner"))
+        await start_as(w.service, None, Requester("ann", client_id="runner"), thread_id=made.thread_id)
         execution = await w.service.load_newest(made.thread_id, "ann")
         assert execution.client_ids == {"planner", "runner"}

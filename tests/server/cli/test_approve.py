@@ -16,7 +16,7 @@ def test_what_cannot_be_decided_without_a_terminal_is_refused_with_the_reason(cl
         async with planwarden.Warden(cli.home) as warden:
             thinking = await warden.execute_plan({"todoList": [{"id": "think", "description": "think"}]})
             waiting = await warden.execute_plan({"todoList": [step("w", "wait", {"seconds": 3600})]})
-            state = await warden.service.engine.find(waiting.execution_id)
+            state = await warden.service.find(waiting.execution_id)
             return thinking.suspensions[0].suspension_id, next(iter(state.suspensions))
 
     suspension_id, (of_model, of_clock) = cli.run_to_question(ERASE), asyncio.run(ask())

@@ -18,7 +18,7 @@ import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.commands.run import run_plan
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession
@@ -35,7 +35,7 @@ CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms
 
 
 def run(cli: Cli, terminal: TypedTerminal, *steps: JsonValue) -> ExecutionState:
-    session = CliSession(CliContext.load(cli.home, None), terminal)
+    session = CliSession(Home.load(cli.home), terminal)
     execution = run_plan(session, GivenPlan({"todoList": list(steps)}))
     session.draw_outcome(execution)
     return execution
@@ -166,7 +166,7 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
 def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli) -> None:
     edited = json.dumps({"todoList": [step("find", "find", {"topic": "new"})]})
     terminal = TypedTerminal("e", edited, "c", "y")
-    session = CliSession(CliContext.load(cli.home, None), terminal)
+    session = CliSession(Home.load(cli.home), terminal)
     steps: list[JsonValue] = [step("find", "find", {"topic": "old"}), ERASE]
     execution = run_plan(session, GivenPlan({"todoList": steps}), options={"review": "person"})
     session.draw_outcome(execution)

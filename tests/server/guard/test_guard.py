@@ -19,8 +19,10 @@ from planwarden.agent.common.errors import EditRefused, InvalidPlan, PlanwardenE
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.requester import LOCAL, Requester
 from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.api.service import Service
+from planwarden.server.api.tool_search import search_tools
 from planwarden.server.guard.calls import GuardedCall, read_event
 from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard
 from planwarden.server.guard.opening import build_guard
@@ -29,7 +31,7 @@ from planwarden.server.mcp.tools import TOOLS
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.guarded.hosts import OWN_TOOLS
-from tests.kit import ManualClock, MemoryStore, requirement
+from tests.kit import ManualClock, MemoryStore, decide, requirement, start_as
 
 pytestmark = pytest.mark.anyio
 
@@ -69,15 +71,13 @@ class Guarded:
     ) -> planwarden.Execution:
         """A person, or what claims to be one, decides the question of the verdict."""
         assert verdict.suspension_id is not None
-        row = await self.service.engine.store.find_suspension(verdict.suspension_id)
+        row = await self.service.store.find_suspension(verdict.suspension_id)
         assert row is not None
-        return await self.service.answer(
-            row.thread_id,
-            verdict.suspension_id,
+        return await decide(
+            self.service,
+            row,
             Decision(approved=approved, **decision),  # pyright: ignore[reportArgumentType]  # fields by name
             Authority(assurance=assurance, channel="inbox", principal=by),
-            wait_seconds=60,
-            principal=None,
         )
 
 
@@ -211,7 +211,7 @@ async def test_a_retry_of_the_execution_makes_no_second_pass(tmp_path: Path) -> 
         assert (await host.decide(host.call())).then == "allow"
         for step in (None, "call"):
             try:
-                await host.service.retry(done.thread_id, from_step=step, wait_seconds=5, requester=Requester(LOCAL))
+                await host.service.retry(done.thread_id, StartOptions(requester=Requester(LOCAL)), from_step=step)
             except PlanwardenError as error:
                 assert error.code
         assert (await host.decide(host.call())).then == "deny"
@@ -222,8 +222,8 @@ async def test_a_plan_cannot_name_a_tool_of_the_host(tmp_path: Path) -> None:
     step: JsonValue = {"id": "a", "description": "a", "requiredTools": ["claude-code/Bash"], "toolCalls": [call]}
     async with guarded(tmp_path / "home") as host:
         with pytest.raises(InvalidPlan):
-            await host.service.execute_plan({"todoList": [step]}, requester=Requester(LOCAL))
-        assert "claude-code/Bash" not in [line.name for line in host.service.search_tools().tools]
+            await start_as(host.service, {"todoList": [step]}, Requester(LOCAL))
+        assert "claude-code/Bash" not in [line.name for line in search_tools(host.service.tools).tools]
 
 
 async def test_planwardens_own_tools_pass_but_not_the_guard_itself(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ async def test_what_only_reads_is_left_to_the_host_and_the_audit_says_what_passe
         await host.decide(host.call("planwarden approve 1"))
         await host.answer(await host.decide(host.call()))
         await host.decide(host.call())
-        rows = await host.service.engine.store.audit_rows()
+        rows = await host.service.store.audit_rows()
         assert [row.entry.facts["answer"] for row in rows if row.entry.kind == "guarded"] == ["refused", "passed"]
 
 
@@ -262,7 +262,7 @@ async def test_a_model_that_floods_people_with_questions_is_refused_and_no_other
     async with guarded(tmp_path / "home") as host:
         for number in range(MAX_OPEN_OF_SESSION):
             await host.service.ask_person(
-                f"Seat {number}?", addressee="human", wait_seconds=0, requester=Requester(LOCAL)
+                f"Seat {number}?", StartOptions(requester=Requester(LOCAL)), addressee="human"
             )
         asked = [await host.decide(host.call(f"rm {number}")) for number in range(MAX_OPEN_OF_SESSION)]
         flood = await host.decide(host.call("rm more"))
@@ -308,7 +308,7 @@ async def test_a_line_passes_only_if_a_rule_lets_each_part_pass_and_the_audit_na
         for command in ("git push --force", "npm test && git push"):
             refused = await host.decide(host.call(command))
             assert (refused.then, refused.suspension_id) == ("deny", None) and "people push" in refused.reason
-        rows = await host.service.engine.store.audit_rows()
+        rows = await host.service.store.audit_rows()
         assert await host.questions() == []
     rules = [row.entry.facts.get("rule") for row in rows if row.entry.kind == "guarded"]
     assert rules[: len(passing)] == [1] * len(passing)

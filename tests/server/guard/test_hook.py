@@ -37,7 +37,7 @@ from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import GUARD_TOOL, build_server
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
-from tests.kit import YES, Client, MemoryStore, by, requirement
+from tests.kit import YES, Client, MemoryStore, by, decide, requirement
 from tests.server.mcp.support import ERAS, Era
 
 READS = {"claude-code": "Read", "codex": "update_plan", "gemini": "read_file", "opencode": "read", "cursor": "Read"}
@@ -275,7 +275,7 @@ class Hook:
         page = await self.service.list_suspensions(principal=None)
         [question] = [found for found in page.suspensions if found.suspension_id in json.dumps(said)]
         ids = (question.thread_id, question.suspension_id)
-        await self.service.answer(*ids, YES, by(), wait_seconds=60, principal=None)
+        await decide(self.service, ids, YES, by())
 
 
 @asynccontextmanager

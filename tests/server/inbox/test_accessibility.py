@@ -167,7 +167,7 @@ async def test_axe_finds_nothing_on_pages_without_rows(home: Path) -> None:
         await tour.page.click("text=Notify me in this browser")
         await tour.page.wait_for_selector("[data-notifying-says]:has-text('This browser blocks')")
         await tour.look("when notifications are blocked")
-        empty = Scribe.on(tour.found.warden.service.engine.store, "empty")
+        empty = Scribe.on(tour.found.warden.service.store, "empty")
         await empty.write(ev.ExecutionCreated(goal="go"), ev.ExecutionFailed(code="x", message="no plan"))
         await tour.visit(*LISTS, "/plans?q=x", "/plans?state=none", "/executions/empty")
         await tour.visit("/suspensions/none", "/review", "/review?id=none", "/executions/none", "/saved/none")
@@ -284,7 +284,7 @@ async def _see_what_is_allowed(tour: Tour, home: Path) -> None:
 
 async def _see_saved_plans(tour: Tour, home: Path) -> None:
     (home / "plans" / "broken.yaml").write_text("todoList: 3")
-    store = tour.found.warden.service.engine.store
+    store = tour.found.warden.service.store
     await add_schedule(store, plan="clean", schedule_id="s1", timezone="Europe/Berlin")
     await add_schedule(store, plan="gone", schedule_id="lost")
     await tour.visit("/saved", "/saved/clean", "/saved/look", "/saved/broken", "/saved/clean/schedule", "/schedules/s1")
@@ -318,7 +318,7 @@ async def _see_runs(tour: Tour) -> None:
 @requirement("inbox:accessible")
 async def test_axe_finds_nothing_on_full_pages_that_others_follow(home: Path) -> None:
     async with _open(home) as tour:
-        store = tour.found.warden.service.engine.store
+        store = tour.found.warden.service.store
         for number in range(MANY):
             await tour.found.run_to_question(PAY, goal="Pay the invoice")
             await add_schedule(store, "0 9 * * *", f"s{number}", plan="look")

@@ -272,7 +272,7 @@ async def test_every_time_is_in_the_readers_zone_or_says_that_it_is_utc(script: 
         assert count > 12
         if script:
             # A fortnight passes in the browser, and what is long ago is a date.
-            await d.page.clock.set_fixed_time(d.found.warden.service.engine.store.clock.now() * 1_000 + 14 * 86_400_000)
+            await d.page.clock.set_fixed_time(d.found.warden.service.store.clock.now() * 1_000 + 14 * 86_400_000)
             await d.page.goto(d.found.url)
             shown = d.page.locator("main time").first
             text = await shown.inner_text()

@@ -17,7 +17,7 @@ from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.settings.configuration import Settings
 from planwarden.tools.base import Tool, define
-from tests.kit import Authority, Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
+from tests.kit import Authority, Ledger, ManualClock, MemoryStore, decide, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
 
 pytestmark = pytest.mark.anyio
@@ -291,10 +291,10 @@ async def test_what_a_step_grant_never_covers_is_not_offered_and_not_made(tmp_pa
         plain = f"/inbox/suspensions/{(await found.ask()).suspension_id}"
         edited = await _ask(found)
         claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-        row = await found.warden.service.engine.store.find_suspension(edited.rpartition("/")[2])
+        row = await found.warden.service.store.find_suspension(edited.rpartition("/")[2])
         assert row is not None
         edit = planwarden.Decision(approved=True, modified_args={"ids": [7]})
-        await found.warden.service.answer(row.thread_id, row.suspension_id, edit, claimed, principal=None)
+        await decide(found.warden, row, edit, claimed)
         sure = await _ask(found, "sure")
         assert "/grant" not in (await browser.open(sure)).text.replace("/inbox/grants", "")
         assert (await browser.open(f"{sure}/grant")).status == 422

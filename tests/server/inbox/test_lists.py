@@ -58,7 +58,7 @@ async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
         first = await found.ask(confirm("c<b>", nasty), goal=nasty)
         second = await found.ask(tool_step("s", "send", arguments, description=nasty[:19_000]))
         await browser.decide(first.suspension_id, "reject", reason=nasty[-1_000:])
-        scribe = Scribe.on(found.warden.service.engine.store, "e")
+        scribe = Scribe.on(found.warden.service.store, "e")
         version = ev.PlanVersion(name=nasty, digest="d")
         await scribe.write(ev.ExecutionCreated(goal=nasty, host=nasty, saved_plan=version))
         await scribe.write(ev.ExecutionFailed(code="x", message=nasty))
@@ -143,7 +143,7 @@ async def test_an_open_page_gets_news_when_there_are_some_and_nothing_before(tmp
     async with visit(store=MemoryStore(ManualClock()), settings=Settings(home=tmp_path)) as (found, browser):
         write_plan(tmp_path, "plain", NOTE % "hi")
         asked = await found.ask(confirm("c"), goal="Clean")
-        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        made = await add_schedule(found.warden.service.store, plan="plain")
         news = {
             "/inbox": "1 waiting",
             f"/inbox/suspensions/{asked.suspension_id}": "approved by local",
@@ -197,7 +197,7 @@ async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
         await found.ask(goal="Erase it")
         version = ev.PlanVersion(name="month & end", digest="d")
         created = ev.ExecutionCreated(goal="Report", host="Claude Code", saved_plan=version)
-        await Scribe.on(found.warden.service.engine.store, "saved").write(created)
+        await Scribe.on(found.warden.service.store, "saved").write(created)
         for query, expected in (
             ("q=AROUND", ["Look around"]),
             ("q=erase&state=waiting", ["Erase it"]),
@@ -246,7 +246,7 @@ async def test_pages_of_runs_follow_the_filter_and_no_log_is_read_for_them() -> 
 @requirement("inbox:plans")
 async def test_what_schedules_start_next_stands_above_the_first_page() -> None:
     async with visit(store=MemoryStore(ManualClock())) as (found, browser):
-        store = found.warden.service.engine.store
+        store = found.warden.service.store
         for number in range(5):
             await add_schedule(store, f"{50 - number} * * * *", f"s{number}", plan=f"plan {number} <b>")
         await browser.submit((await browser.open("/inbox/schedules/s1")).form("/pause"))

@@ -43,7 +43,7 @@ async def _visit_run(
 
 
 async def _wait(found: Inbox, execution_id: str) -> None:
-    await found.warden.service.engine.wait(await found.warden.service.engine.find(execution_id), 60)
+    await found.warden.service.wait(await found.warden.service.find(execution_id), 60)
 
 
 @requirement("console:plan")
@@ -123,7 +123,7 @@ async def test_a_retry_that_is_sent_twice_or_from_a_page_of_before_goes_on_once(
         old = await _open(browser, asked.execution_id)
         assert "ended: rejected by ann (human, inbox)" in old.words
         assert not any(sent.action.endswith("/retry") for sent in old.forms)
-        await found.warden.service.engine.cancel(await found.warden.service.engine.find(first), None)
+        await found.warden.service.cancel(await found.warden.service.find(first), None)
         refused = await browser.submit(other)
         assert refused.status == 422 and "a later run of this thread exists" in refused.words
         assert (await browser.submit(form)).run_id == first
@@ -137,7 +137,7 @@ async def test_a_fork_runs_from_the_chosen_step_on_again_and_a_rehearsal_changes
         await _wait(found, rehearsed)
         assert "was rehearsed: nothing was changed" in (await _open(browser, rehearsed)).words
         assert found.ledger.lines == ["note x"]
-        starter = (await found.warden.service.engine.find(rehearsed)).starter
+        starter = (await found.warden.service.find(rehearsed)).starter
         assert starter is not None and (starter.principal, starter.channel) == ("ann", "inbox")
         await _wait(found, (await browser.submit(page.form("/fork"), **{"from": "note"})).run_id)
         assert found.ledger.lines == ["note x", "note x"]
@@ -184,7 +184,7 @@ async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_no
         assert answers[0].run_id == answers[1].run_id != run.execution_id
         retried = await found.warden.get_execution(run.thread_id)
         assert retried.execution_id == answers[0].run_id and retried.status == "suspended"
-        state = await found.warden.service.engine.find(retried.execution_id)
+        state = await found.warden.service.find(retried.execution_id)
         assert state.inputs == {"topic": "old", "ids": [8], "limit": 3, "more": 2}
         assert state.starter is not None and (state.starter.principal, state.starter.channel) == ("ann", "inbox")
 

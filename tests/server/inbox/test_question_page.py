@@ -169,7 +169,7 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
             assert (await browser.decide(asked.suspension_id, "approve")).status == 303
         clock.advance(60)
         with anyio.fail_after(60):
-            await asking.service.engine.tick()
+            await asking.service.tick()
             while (await asking.get_execution(asked.thread_id)).status != "completed":
                 await anyio.lowlevel.checkpoint()
     assert ledger.lines == ["erase [1]"]

@@ -74,7 +74,7 @@ async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_deci
         assert found.ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
         left_out = await browser.submit(page.form("/decision"), press="approve", row=["0"], **{first: "[80]"})
         assert left_out.status == 303 and found.ledger.lines == ["erase [7]"]
-        state = await found.warden.service.engine.find(asked.execution_id)
+        state = await found.warden.service.find(asked.execution_id)
         assert state.suspensions[asked.suspension_id].question.revision == 1, "a row that is left out is not edited"
 
 

@@ -72,15 +72,15 @@ async def fill(browser: Browser, name: str = "remind", **inputs: str) -> Form:
 
 
 async def count_runs(found: Inbox) -> int:
-    return len(await found.warden.service.engine.store.executions(None, 100))
+    return len(await found.warden.service.store.executions(None, 100))
 
 
 async def find_run(found: Inbox, page: Page) -> planwarden.Execution:
     """The execution to which the answer leads, when it waits or has ended."""
     assert page.status == 303, page.words
     execution_id = page.headers["location"].removeprefix("/inbox/executions/")
-    engine = found.warden.service.engine
-    return found.warden.service.build_view(await engine.wait(await engine.find(execution_id), 60))
+    service = found.warden.service
+    return service.build_view(await service.wait(await service.find(execution_id), 60))
 
 
 @requirement("saved:started")
@@ -96,8 +96,8 @@ async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_
         assert (run.status, found.ledger.lines) == ("suspended", ["note Ada"])
         page = await browser.open(answer.headers["location"])
         assert "inbox (ann)" in page.words and "belongs to local" in page.words
-        [first, accepted, *_] = await found.warden.service.engine.store.read(run.execution_id, 0)
-        [row, _] = [r.entry for r in await found.warden.service.engine.store.audit_rows() if r.entry.kind == "plan_run"]
+        [first, accepted, *_] = await found.warden.service.store.read(run.execution_id, 0)
+        [row, _] = [r.entry for r in await found.warden.service.store.audit_rows() if r.entry.kind == "plan_run"]
     assert isinstance(first.event, ev.ExecutionCreated) and isinstance(accepted.event, ev.PlanAccepted)
     assert first.event.starter == ev.Starter(principal="ann", channel="inbox")
     assert accepted.event.inputs == {"customer": "Ada", "times": 1, "tone": "firm", "tags": ["a"]}
@@ -142,7 +142,7 @@ async def test_inputs_that_are_not_declared_go_into_a_json_field_where_the_schem
             page = await browser.submit(form, press="start", more=text)
             assert page.status == 422 and said in page.words, page.words
         run = await find_run(found, await browser.submit(form, press="start", more='{"b": 2}'))
-        execution = await found.warden.service.engine.find(run.execution_id)
+        execution = await found.warden.service.find(run.execution_id)
         assert execution.inputs == {"a": "x", "": "nameless", "c": "red", "b": 2}
 
 
@@ -285,7 +285,7 @@ async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
         page = await browser.submit(form, press="forecast")
         assert page.status == 200 and "\u202e" not in page.text and "<script>alert" not in page.text
         run = await find_run(found, await browser.submit(form, press="start"))
-        execution = await found.warden.service.engine.find(run.execution_id)
+        execution = await found.warden.service.find(run.execution_id)
         assert execution.inputs[nasty] == nasty
 
 

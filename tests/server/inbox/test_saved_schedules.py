@@ -28,7 +28,7 @@ def _open(home: Path, *tools: object, clock: ManualClock | None = None) -> Abstr
 
 
 async def list_stored(found: Inbox) -> tuple[PlanSchedule, ...]:
-    return await ScheduleStore(found.warden.service.engine.store).all()
+    return await ScheduleStore(found.warden.service.store).all()
 
 
 async def fill(browser: Browser, name: str = "remind", **fields: str) -> Form:
@@ -47,7 +47,7 @@ async def press(browser: Browser, schedule_id: str, button: str) -> Page:
 
 
 async def read_audit(found: Inbox) -> list[tuple[str, object, object]]:
-    rows = await found.warden.service.engine.store.audit_rows()
+    rows = await found.warden.service.store.audit_rows()
     return [
         (row.entry.kind, row.entry.facts["principal"], row.entry.facts["channel"])
         for row in rows
@@ -87,13 +87,13 @@ async def test_a_schedule_is_added_paused_resumed_and_removed_with_buttons_that_
 async def test_run_now_pressed_twice_starts_one_run_and_links_to_what_it_did(tmp_path: Path) -> None:
     clock = ManualClock()
     async with _open(tmp_path, clock=clock) as (found, browser):
-        made = await add_schedule(found.warden.service.engine.store, plan="plain")
+        made = await add_schedule(found.warden.service.store, plan="plain")
         form = (await browser.open(f"/inbox/schedules/{made.schedule_id}")).form("/run")
         answer = await browser.submit(form)
         assert "Started: the run" in (await browser.open(answer.headers["location"])).words
         [record] = (await list_stored(found))[0].recent
-        engine = found.warden.service.engine
-        await engine.wait(await engine.find(record.execution_id or ""), 60)
+        service = found.warden.service
+        await service.wait(await service.find(record.execution_id or ""), 60)
         for path in (f"/inbox/schedules/{made.schedule_id}", "/inbox/saved", "/inbox/saved/plain"):
             shown = await browser.open(path)
             assert "completed" in shown.words and f"/inbox/executions/{record.execution_id}" in shown.text
@@ -121,14 +121,14 @@ async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critica
 
     async with _open(tmp_path, wipe) as (found, browser):
         write(tmp_path, "plain", "todoList: [{id: a, description: x, toolCalls: [{toolName: wipe}]}]")
-        store = found.warden.service.engine.store
+        store = found.warden.service.store
         made = await add_schedule(store, plan="plain", created_by="ann")
         await press(browser, made.schedule_id, "run")
         started = await browser.submit((await browser.open("/inbox/saved/plain")).form("/start"), press="start")
         assert started.status == 303
-        engine = found.warden.service.engine
+        service = found.warden.service
         for header in await store.executions(None, 10):
-            await engine.wait(await engine.find(header.execution_id), 60)
+            await service.wait(await service.find(header.execution_id), 60)
         rows = (await store.suspensions(addressee="human", limit=10)).rows
         assert len(rows) == 2
         carol = await found.log_in("carol")
@@ -139,14 +139,14 @@ async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critica
             form.fields["decision"] = ["approve"]
             assert (await browser.send(form.action, form.fields)).status == 409 and ledger.lines == []
         assert (await carol.decide(rows[0].suspension_id, "approve")).status == 303
-        await engine.wait(await engine.find(rows[0].execution_id), 60)
+        await service.wait(await service.find(rows[0].execution_id), 60)
         assert ledger.lines == ["wiped"]
 
 
 async def test_run_now_says_why_it_started_nothing(tmp_path: Path) -> None:
     gate = PausingTool()
     async with _open(tmp_path, gate.tool()) as (found, browser):
-        store = found.warden.service.engine.store
+        store = found.warden.service.store
         skips = await add_schedule(store, plan="slow", schedule_id="s1")
         waits = await add_schedule(store, plan="slow", schedule_id="s2", overlap="queue")
         gone = await add_schedule(store, plan="gone", schedule_id="s3")
@@ -217,7 +217,7 @@ async def test_a_plan_that_changed_gets_no_schedule_before_it_was_seen_again(tmp
 async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others(tmp_path: Path) -> None:
     nasty = "<script>\u202ex"
     async with _open(tmp_path) as (found, browser):
-        store = found.warden.service.engine.store
+        store = found.warden.service.store
         schedules = ScheduleStore(store)
         made = await add_schedule(store, plan="plain", schedule_id="s1", owner=nasty, created_by=nasty)
         ticked = TickRecord(tick_at=1, outcome="failed", reason=nasty)
@@ -236,7 +236,7 @@ async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others
 @requirement("inbox:paged")
 async def test_many_schedules_are_counted_and_a_few_shown(tmp_path: Path) -> None:
     async with _open(tmp_path) as (found, browser):
-        store = found.warden.service.engine.store
+        store = found.warden.service.store
         for number in range(SHOWN_ON_PLAN + 5):
             await add_schedule(store, plan="plain", schedule_id=f"p{number}")
             await add_schedule(store, plan="gone", schedule_id=f"g{number}")

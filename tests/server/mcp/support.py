@@ -35,6 +35,7 @@ from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.secret_files import SecretFiles
 from planwarden.storage.sqlite.memory import MemoryStore
+from tests.kit import decide
 from tests.support.wardens import Ledger
 
 Era = Literal["legacy", "auto"]
@@ -183,9 +184,7 @@ async def decide_on_page(found: Served, *, approved: bool = True) -> None:
     """What a person does on the page, with the one open question."""
     [question] = (await found.warden.list_suspensions()).suspensions
     person = Authority(assurance="human", channel="inbox", principal="ann", digest=question.digest)
-    await found.warden.service.answer(
-        question.thread_id, question.suspension_id, Decision(approved=approved), person, principal=None
-    )
+    await decide(found.warden, question, Decision(approved=approved), person)
 
 
 async def ok(client: Client, name: str, /, **arguments: Any) -> Document:

@@ -133,7 +133,7 @@ async def test_a_dangerous_call_gets_an_address_instead_of_buttons(host: Desk) -
     assert question["command"] == f"planwarden approve {question['suspensionId']}"
     # Even if a nonce had been issued, the gate would ask for more.
     [asking] = (await host.warden.list_suspensions()).suspensions
-    nonce = host.server.nonces.issue("local", asking, host.warden.service.engine.store.clock.now())
+    nonce = host.server.nonces.issue("local", asking, host.warden.service.store.clock.now())
     still = await host.ok("app_decide", **_press(asked, {"nonce": nonce}, **YES))
     assert (still["status"], still["awaiting"], host.ledger.lines) == ("suspended", "human", [])
 

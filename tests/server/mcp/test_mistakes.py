@@ -395,7 +395,7 @@ async def _prepare(desk: Desk, stage: Stage) -> dict[str, str]:
 
 async def _check_unchanged(desk: Desk, stage: Stage, ids: dict[str, str]) -> None:
     """What waited still waits, and nothing else was started."""
-    started = await desk.warden.service.engine.store.executions(None, 10)
+    started = await desk.warden.service.store.executions(None, 10)
     assert len(started) == (0 if stage == "nothing" else 1)
     if stage not in ("nothing", "done"):
         still = await desk.ok("get_execution", threadId=ids[THREAD])

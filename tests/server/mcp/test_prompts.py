@@ -7,7 +7,6 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import Completion, PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
-from planwarden.agent.core.requester import Requester
 from tests.kit import plan, requirement, tool_step
 from tests.server.mcp.support import ERAS, INBOX, Desk, Document, Era, ids_of
 
@@ -65,7 +64,7 @@ async def test_what_waits_is_listed_with_its_facts_and_where_the_person_decides(
 
 @requirement("prompts:owner")
 async def test_own_threads_and_questions_are_completed_newest_first_and_other_peoples_are_not_there(desk: Desk) -> None:
-    foreign = await desk.warden.service.execute_plan(ERASE, requester=Requester("somebody else"), wait_seconds=60)
+    foreign = await desk.warden.execute_plan(ERASE, principal="somebody else", wait_seconds=60)
     assert foreign.status == "suspended"
     assert await prompted(desk.client, "review_pending") == "Nothing in planwarden waits for my decision. Tell me so."
     with pytest.raises(MCPError) as caught:
@@ -190,7 +189,7 @@ async def test_resources_say_the_same_as_the_tools(desk: Desk) -> None:
 async def test_what_does_not_exist_or_is_answered_or_somebody_elses_is_not_found_and_questions_look_alike(
     desk: Desk,
 ) -> None:
-    foreign = await desk.warden.service.run_goal("secret", requester=Requester("somebody else"))
+    foreign = await desk.warden.run_goal("secret", principal="somebody else")
     for uri in (
         f"planwarden://executions/{foreign.thread_id}",
         "planwarden://tools/nope",
@@ -203,7 +202,7 @@ async def test_what_does_not_exist_or_is_answered_or_somebody_elses_is_not_found
         with pytest.raises(MCPError) as caught:
             await desk.client.read_resource(uri)
         assert caught.value.error.code == -32602, uri
-    foreign = await desk.warden.service.execute_plan(ERASE, requester=Requester("somebody else"), wait_seconds=60)
+    foreign = await desk.warden.execute_plan(ERASE, principal="somebody else", wait_seconds=60)
     [theirs] = foreign.suspensions
     answered = await desk.ok("execute_plan", plan=ERASE)
     await desk.ok("resume_execution", **ids_of(answered), decision={"approved": False})

@@ -74,7 +74,7 @@ async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is
             result = await call("ask_person", asking, input_responses=yes, request_state=state)
             assert result.structured_content["status"] == "completed"
         assert (await desk.ok("list_suspensions"))["total"] == 0
-        assert len(await desk.warden.service.engine.store.executions(None, 10)) == 1
+        assert len(await desk.warden.service.store.executions(None, 10)) == 1
 
 
 @requirement("retry:gated", "retry:refused")

@@ -49,6 +49,7 @@ from planwarden.server.settings.tables import ToolSettings
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
+from tests.kit import decide, start_as
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
@@ -148,14 +149,12 @@ async def found(tmp_path: Path) -> AsyncGenerator[Served]:
 async def approve_all(service: Service) -> None:
     """What a person does in the terminal, for everybody's questions."""
     for found in (await service.list_suspensions(principal=None)).suspensions:
-        await service.answer(
-            found.thread_id, found.suspension_id, Decision(approved=True), PERSON, wait_seconds=60, principal=None
-        )
+        await decide(service, found, Decision(approved=True), PERSON)
 
 
 async def asked_by(found: Served, principal: str = "local") -> str:
     """The thread of a plan that waits for a person."""
-    view = await found.warden.service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester(principal))
+    view = await start_as(found.warden.service, CONFIRMED, Requester(principal))
     assert view.status == "suspended"
     return view.thread_id
 
@@ -228,7 +227,7 @@ async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path) -> None:
 async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> None:
     async with warden(Ledger()) as w:
         service, bus, received = w.service, InMemorySubscriptionBus(), list[object]()
-        view = await service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester("local"))
+        view = await start_as(service, CONFIRMED, Requester("local"))
         watch = TopicWatcher(service, "local", bus, lambda event: True)
         [question] = view.suspensions
         one = Topic("suspension", question.suspension_id, "q")
@@ -246,7 +245,7 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
                 assert await anext(changes) == ToolsListChanged()
             for _ in range(15):
                 await approve_all(service)
-                await service.execute_plan(CONFIRMED, wait_seconds=60, requester=Requester("local"))
+                await start_as(service, CONFIRMED, Requester("local"))
             await bus.publish(ResourceUpdated("the end"))
             with anyio.fail_after(60):
                 while ResourceUpdated("the end") not in received:
@@ -261,12 +260,12 @@ async def answered(service: Service, clock: ManualClock, question: Suspension) -
 async def revised(service: Service, clock: ManualClock, question: Suspension) -> None:
     edited = Decision(approved=True, modified_args={"to": "bob"})
     claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-    await service.answer(question.thread_id, question.suspension_id, edited, claimed, wait_seconds=0, principal="local")
+    await decide(service, question, edited, claimed, principal="local", wait_seconds=0)
 
 
 async def expired(service: Service, clock: ManualClock, question: Suspension) -> None:
     clock.advance(100)
-    await service.engine.tick()
+    await service.tick()
 
 
 async def withdrawn(service: Service, clock: ManualClock, question: Suspension) -> None:
@@ -283,8 +282,8 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
     tools = [*Ledger().tools(), sender(Ledger())]
     async with served(tmp_path, tools=tools, store=MemoryStore(clock), settings=settings) as found:
         service, listener = found.warden.service, Listener()
-        asked = await service.execute_plan(plan(tool_step("a", "send", {"to": "ann"})), requester=Requester("local"))
-        other = await service.execute_plan(CONFIRMED, requester=Requester("somebody else"))
+        asked = await start_as(service, plan(tool_step("a", "send", {"to": "ann"})), Requester("local"))
+        other = await start_as(service, CONFIRMED, Requester("somebody else"))
         [question], [foreign] = asked.suspensions, other.suspensions
         uri, theirs = (f"{SUSPENSIONS}/{each.suspension_id}" for each in (question, foreign))
         async with listener.subscribed(found.server, era, theirs, uri, f"{SUSPENSIONS}/none") as client:

@@ -232,8 +232,8 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
             await gate.started.wait()
         assert (await task.over())["status"] == "running"
         gate.opened.set()
-        engine = desk.warden.service.engine
-        assert (await engine.wait(await engine.find(task.task_id), 60)).status == "suspended"
+        service = desk.warden.service
+        assert (await service.wait(await service.find(task.task_id), 60)).status == "suspended"
         assert (await task.over())["awaiting"] == "human" and "inputRequests" not in await task.get()
     async with take_tasks(tmp_path, gate.tool(), on_disk=True) as desk:
         task = task.seen_by(desk.client)
@@ -270,7 +270,7 @@ async def test_every_process_and_its_listeners_know_the_answers_that_one_process
 async def test_the_task_of_a_pruned_execution_is_not_found_and_nothing_comes_back(tmp_path: Path) -> None:
     async with take_tasks(tmp_path, on_disk=True) as desk:
         task = await exhaust_budget(desk, tool_step("b", "note", {"text": "y"}))
-        store = desk.warden.service.engine.store
+        store = desk.warden.service.store
         assert await store.prune(store.clock.now() + 1) == 1
         for call in (task.get(), task.update(a={"action": "accept"}), task.cancel()):
             assert await code_of(call) == INVALID_PARAMS

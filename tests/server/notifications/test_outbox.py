@@ -31,6 +31,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
+from tests.kit import decide
 from tests.requirements import requirement
 from tests.support.fakes import WatchedStore
 from tests.support.loop_time import pass_time
@@ -95,11 +96,11 @@ class Office:
 
     async def answer(self, asked: planwarden.Execution, decision: planwarden.Decision = YES) -> planwarden.Execution:
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
-        return await self.warden.service.answer(*place, decision, PERSON, principal="local")
+        return await decide(self.warden.service, place, decision, PERSON, principal="local")
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        await self.warden.service.engine.tick()
+        await self.warden.service.tick()
 
     async def failures(self) -> list[dict[str, JsonValue]]:
         rows = [row.entry for row in await self.store.audit_rows(limit=1000)]
@@ -369,7 +370,7 @@ async def test_a_silent_receiver_delays_neither_the_execution_nor_the_end_of_the
                 asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
                 await receiver.wait_for(1)
                 place = (asked.thread_id, asked.suspensions[0].suspension_id)
-                done = await w.service.answer(*place, YES, PERSON, principal="local")
+                done = await decide(w.service, place, YES, PERSON, principal="local")
             await receiver.hung_up.wait()
     assert done.status == "completed" and ledger.lines == ["erase [1]"]
 

@@ -1,18 +1,16 @@
 """Saved plans that start executions and nothing else, and the schedules of tests."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import KeyConflict, KeyUsed, PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 from tests.storage.suite import PLAN, Scribe
@@ -37,19 +35,14 @@ class PlanBook:
     async def run_plan(
         self,
         name: str,
-        inputs: Mapping[str, JsonValue] | None = None,
-        *,
-        thread_id: str | None = None,
-        key: str | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        wait_seconds: float | None = None,
-        requester: Requester,
+        start: StartOptions,
     ) -> StartedExecution:
-        assert key is not None and wait_seconds == 0
+        key, requester = start.key, start.requester
+        assert key is not None
         self.asked.append(str(key))
         if self.refusal is not None:
             raise self.refusal
-        request = digest({"plan": name, "inputs": dict(inputs or {})})
+        request = digest({"plan": name, "inputs": dict(start.inputs or {})})
         scribe = Scribe.on(self.store, f"{self.name} {len(self.asked)}", principal=requester.principal, owner=self.name)
         append = scribe.append(
             ev.ExecutionCreated(goal=name, host=requester.host), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a")

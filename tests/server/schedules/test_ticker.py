@@ -1,7 +1,6 @@
 """Each tick starts at most one run, whatever processes live and the clock does, in every process that serves."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import StoreError, UsageError
@@ -17,6 +15,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.ticker import ScheduleTicker
@@ -140,9 +139,9 @@ class Mortal(ScheduleStore):
         self._die("after")
         return changed
 
-    async def run_plan(self, name: str, inputs: Mapping[str, JsonValue] | None = None, **options: Any) -> StartedRun:
+    async def run_plan(self, name: str, start: StartOptions) -> StartedRun:
         self._die("before")
-        started = await self._book.run_plan(name, inputs, **options)
+        started = await self._book.run_plan(name, start)
         self._die("after")
         return started
 
@@ -284,7 +283,7 @@ async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started
 ) -> None:
     process = await Process.begin(store, clock)
     key = ticks.build_key(await read_schedule(store), process.made.next_at)
-    await process.book.run_plan("remind", {"other": 1}, key=key, wait_seconds=0, requester=Requester("local"))
+    await process.book.run_plan("remind", StartOptions(requester=Requester("local"), key=key, inputs={"other": 1}))
     await process.look_at(0)
     assert len(process.book.runs) == 1 and await read_outcomes(store) == [(process.made.next_at, "started")]
 

@@ -21,7 +21,7 @@ from mcp.client.stdio import StdioServerParameters
 import planwarden
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli.commands.login import find_login, forget, log_in_with_browser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.site import InboxSite
@@ -196,7 +196,7 @@ async def server(one: Machine, other: Machine) -> AsyncGenerator[LoginServer]:
 
 
 async def _log_in(machine: Machine, server: LoginServer) -> None:
-    context = CliContext.load(machine.home, None, environment=machine.environment)
+    context = Home.load(machine.home, environment=machine.environment)
     async with open_secrets(context.settings) as context.downstream.secrets:
         assert await log_in_with_browser(find_login(context.downstream, "d"), server.visit)
 
@@ -219,7 +219,7 @@ async def test_a_login_on_one_machine_is_used_refreshed_and_forgotten_on_all(
         for warden in (first, second):
             assert (await run_call(warden, "d_note")).status == "completed"
         assert server.request_counts["/token"] == refreshed + 1
-        context = CliContext.load(other.home, None, environment=other.environment)
+        context = Home.load(other.home, environment=other.environment)
         assert await anyio.to_thread.run_sync(forget, context, "d")
         assert "planwarden --home" in read_error(await run_call(first, "d_note"))
     assert not await anyio.to_thread.run_sync(forget, context, "d")

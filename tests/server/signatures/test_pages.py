@@ -17,7 +17,7 @@ from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.keys import KeyStore
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Cli, Ledger, make_home, requirement, tool_step
+from tests.kit import Cli, Ledger, decide, make_home, requirement, tool_step
 from tests.server.signatures.support import ORIGIN, WIPE, signing_inbox
 
 pytestmark = pytest.mark.anyio
@@ -218,7 +218,7 @@ async def test_a_decision_that_only_says_signed_is_found_out() -> None:
         asked = await found.ask(WIPE)
         said = Authority(assurance="signed", channel="inbox", principal="ann", digest=asked.digest)
         yes = Decision(approved=True)
-        await found.warden.service.answer(asked.thread_id, asked.suspension_id, yes, said, principal=None)
+        await decide(found.warden, (asked.thread_id, asked.suspension_id), yes, said)
         [problem] = (await found.warden.service.audit.verify()).problems
     assert "claims a signature, and no earlier row holds it" in problem
 

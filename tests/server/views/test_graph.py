@@ -105,7 +105,7 @@ async def test_the_state_of_each_step_is_said_by_a_sign_and_a_word() -> None:
     )
     async with warden(Ledger()) as w:
         view = await w.execute_plan(plan(*steps), wait_seconds=60)
-        execution = await w.service.engine.find(view.execution_id)
+        execution = await w.service.find(view.execution_id)
         assert execution.plan is not None
         graph = build_graph(execution.plan, execution)
     assert [row.mark for row in graph.rows] == ["done", "asks", "waits"]

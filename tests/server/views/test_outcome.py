@@ -35,6 +35,7 @@ from tests.kit import (
     plan,
     requirement,
     says,
+    start_as,
     tool_step,
     warden,
 )
@@ -71,7 +72,7 @@ async def _outcome(*steps: dict[str, JsonValue], answers: tuple[Decision, ...]) 
         asked = execution.suspensions[0].suspension_id
         for answer in answers:
             execution = await decide(made, execution, answer)
-        state = await made.service.engine.find(execution.execution_id)
+        state = await made.service.find(execution.execution_id)
     found = build_outcome(state, state.suspensions[asked])
     assert found is not None
     return found
@@ -220,7 +221,7 @@ async def _asked(*steps: Json, **options: object) -> AsyncGenerator[tuple[planwa
 
 async def _answer(made: planwarden.Warden, asked: Execution, decision: Decision) -> ExecutionState:
     answered = await decide(made, asked, decision, ANN)
-    return await made.service.engine.find(answered.execution_id)
+    return await made.service.find(answered.execution_id)
 
 
 def _view(execution: ExecutionState) -> PlanView:
@@ -253,9 +254,9 @@ async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with
         [_, called] = _words(waits, "mail")
         assert called.startswith("send(number=7) → failed: the line is busy; called again at ")
         clock.advance(10)
-        await made.service.engine.tick()
-        await made.service.engine.wait(await made.service.engine.find(waits.execution_id), 60)
-        done = await made.service.engine.find(waits.execution_id)
+        await made.service.tick()
+        await made.service.wait(await made.service.find(waits.execution_id), 60)
+        done = await made.service.find(waits.execution_id)
     assert _words(done, "mail")[1] == f'send(number=7) → "sent" (approved {BY_ANN})'
     [line] = _view(done).steps[0].calls
     assert (line.decided, line.state, line.attempts) == (f"approved {BY_ANN}", "done", 2)
@@ -299,7 +300,7 @@ async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edit
 
 async def _label(requester: Requester, document: Json, **more: object) -> str:
     async with warden(Ledger(), **more) as made:  # pyright: ignore[reportArgumentType]
-        asked = await made.service.execute_plan(document, requester=requester, wait_seconds=60)
+        asked = await start_as(made.service, document, requester)
         return asked.suspensions[0].card.label
 
 
@@ -324,7 +325,7 @@ async def test_the_words_of_the_operators_own_plan_are_the_plans_and_values_with
 async def test_words_that_a_model_put_into_the_operators_question_are_not_the_plans() -> None:
     async with warden(Ledger()) as made:
         step = tool_step("wipe", "erase", {"ids": [1]})
-        asked = await made.service.execute_plan(plan(step), requester=OPERATOR, wait_seconds=60)
+        asked = await start_as(made.service, plan(step), OPERATOR)
         claimed = Authority(assurance="claimed", channel="mcp", principal="local")
         decision = Decision(approved=True, modified_args={"ids": [2]})
         [question] = asked.suspensions

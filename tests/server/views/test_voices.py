@@ -174,7 +174,7 @@ async def _asked(tmp_path: Path, case: Case, **options: Any) -> AsyncGenerator[t
         if case.edit is not None:
             await client.call_tool("resume_execution", {**ids_of(asked), "decision": case.edit})
         ids = ids_of(asked)
-        suspension, is_open = await service.suspensions.view(ids["threadId"], ids["suspensionId"], principal=principal)
+        suspension, is_open = await service.read_question(ids["threadId"], ids["suspensionId"], principal=principal)
         assert is_open
         yield found, client, asked, suspension
 

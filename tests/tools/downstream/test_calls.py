@@ -204,16 +204,16 @@ async def test_an_execution_of_another_process_waits_for_the_tools_that_were_nev
     for cached in (place.home / "downstream").glob("*.json"):
         cached.unlink()
     async with place.warden(store) as warden:
-        engine = warden.service.engine
-        recorder = Engine(store, engine.tools, CallerModel(), engine.grants.policy, adopts=False, follows=False)
+        service = warden.service
+        recorder = Engine(store, service.tools, CallerModel(), service.policy, adopts=False, follows=False)
         async with recorder:
             execution = await recorder.find(asked.execution_id)
             yes = planwarden.Decision(approved=True)
             human = Authority(assurance="human", channel="inbox", principal="ann")
             await recorder.answer(execution, asked.suspensions[0].suspension_id, yes, human)
         clock.advance(RENEW_S)
-        await engine.tick()
-        ended = await engine.wait(await engine.find(asked.execution_id), WAIT_S)
+        await service.tick()
+        ended = await service.wait(await service.find(asked.execution_id), WAIT_S)
         assert ended.status == "completed", ended.steps
     assert place.ledger.count("note x") == 1
 

@@ -15,7 +15,7 @@ import pytest
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.server.cli.commands import login as commands_login
 from planwarden.server.cli.commands.login import OpenUrl, find_login, log_in_with_browser
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.home import Home
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.secret_files import SecretFiles
 from planwarden.storage.sqlite.store import SqliteStore
@@ -30,8 +30,8 @@ from tests.tools.downstream.support import Place, read_error, run_call
 pytestmark = pytest.mark.anyio
 
 
-def load_home(place: Place) -> CliContext:
-    context = CliContext.load(place.home, None, environment=place.environment)
+def load_home(place: Place) -> Home:
+    context = Home.load(place.home, environment=place.environment)
     context.downstream.secrets = SecretFiles(place.home)
     return context
 
@@ -216,6 +216,6 @@ def test_the_command_says_why_a_server_takes_no_login(tmp_path: Path, name: str,
         "plain": {"url": "http://tracker.example.com/mcp"},
     }
     (tmp_path / "planwarden.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
-    home = CliContext.load(tmp_path, None, environment={})
+    home = Home.load(tmp_path, environment={})
     with pytest.raises(UsageError, match=why):
         commands_login.login(home, Terminal(io.StringIO(), io.StringIO()), name, opens_browser=True)

@@ -1,0 +1,127 @@
+"""Opens the runtime of a process: store, downstream servers and engine, and what a process that serves does besides.
+
+This imports most of planwarden, so a process imports it only when it opens; a server, after its first answers.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
+from planwarden.server.api.home_parts import HomeParts
+from planwarden.server.api.observer import close_at_end
+from planwarden.server.api.peers import StorePeers
+from planwarden.server.api.service import Service
+from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.notifications.sender import NotificationSender
+from planwarden.server.schedules.ticker import ScheduleTicker
+from planwarden.server.settings.configuration import ProcessRole
+from planwarden.server.settings.secrets import find_secrets
+from planwarden.storage.opening import open_store
+from planwarden.storage.ports.notifications import HasNotifications
+from planwarden.storage.ports.processes import registry_of
+from planwarden.storage.schedules import ScheduleStore
+from planwarden.storage.sql.records import HasRecords
+
+if TYPE_CHECKING:
+    from planwarden.server.telemetry.telemetry import Telemetry
+
+Role = ProcessRole | Literal["command", "recorder", "checker", "reader"]
+
+
+class Duties(NamedTuple):
+    """What a process does with the executions of its store."""
+
+    serves: ProcessRole | None = None
+    """As what other processes see it: it stays, sends notifications and starts what is scheduled."""
+    adopts: bool = False
+    """It continues what other processes left."""
+    follows: bool = False
+    """It continues what it was asked about."""
+    has_engine: bool = True
+    has_servers: bool = True
+
+
+DUTIES: dict[Role, Duties] = {
+    "both": Duties("both", adopts=True, follows=True),
+    "worker": Duties("worker", adopts=True, follows=True),
+    "front": Duties("front"),
+    "command": Duties(follows=True),
+    "recorder": Duties(),
+    "checker": Duties(has_engine=False),
+    "reader": Duties(has_engine=False, has_servers=False),
+}
+
+
+@asynccontextmanager
+async def open_runtime(
+    home: HomeParts,
+    role: Role = "both",
+    *,
+    store: Store | None = None,
+    observer: "Telemetry | None" = None,
+    concurrency: int | None = None,
+) -> AsyncGenerator[Service]:
+    """Yield the service of a process with this role. Without `store` it opens the one that the settings name.
+
+    The engine takes over at most `concurrency` executions at a time.
+
+    Raises:
+        StoreError: the store cannot be used.
+        UsageError: this process has not the key of the store's secrets.
+    """
+    settings, duties = home.settings, DUTIES[role]
+    async with AsyncExitStack() as stack:
+        if store is None:
+            # A program that gave its own store needs the key of its secrets only for a login.
+            store = await stack.enter_async_context(open_store(settings.store))
+            await find_secrets(settings, store).check()
+        if duties.has_servers:
+            await home.open_servers(store, stack.enter_async_context)
+        if duties.adopts and home.downstream.never_listed_servers and await store.orphans(1):
+            # An execution that is taken over may need tools of a server that has not listed them yet.
+            await home.downstream.wait_until_all_listed()
+        await stack.enter_async_context(close_at_end(observer))
+        registry = registry_of(store) if duties.has_engine else None
+        peers = None
+        if registry is not None:
+            peers = StorePeers(registry, store.clock, home.tools, settings.policy.policy_digest)
+        engine = Engine(
+            store,
+            home.tools,
+            home.model,
+            settings.policy,
+            max_steps=settings.max_steps,
+            # Where a command asks somebody, processes that run longer send the notification.
+            outbox=build_outbox(settings.channels),
+            observer=observer,
+            adopts=duties.adopts,
+            follows=duties.follows,
+            concurrency=MAX_ADOPTED if concurrency is None else concurrency,
+            peers=peers,
+        )
+        if peers is not None and duties.serves is not None:
+            await stack.enter_async_context(peers.publish(engine.owner, duties.serves))
+        elif peers is not None:
+            await peers.refresh()
+        if duties.has_engine:
+            await stack.enter_async_context(engine)
+            stack.callback(home.downstream.stop_watching_agents)
+        service = Service(
+            engine,
+            settings.options,
+            max_steps=settings.max_steps,
+            downstream=home.downstream,
+            library=home.library,
+            is_caller_model=isinstance(home.model, CallerModel),
+            retention_days=settings.retention_days,
+            program=home.program,
+        )
+        if duties.serves is not None and isinstance(store, HasNotifications) and settings.channels:
+            sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
+            await stack.enter_async_context(sender)
+        if duties.serves is not None and isinstance(store, HasRecords):
+            await stack.enter_async_context(ScheduleTicker(store, ScheduleStore(store), service))
+        yield service
