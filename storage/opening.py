@@ -2,24 +2,39 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.ports.store import Lookups
+from planwarden.agent.ports.store import Lookups, Store
 from planwarden.storage.location import StoreLocation
+from planwarden.storage.ports.notifications import HasNotifications
+from planwarden.storage.sql.lookups import SqlLookups
+from planwarden.storage.sql.records import HasRecords
 from planwarden.storage.sqlite import direct_reader
 
-# A command that only reads needs none of its other ports.
-if TYPE_CHECKING:
-    from planwarden.storage.ports.complete import CompleteStore
-    from planwarden.storage.sql.lookups import SqlLookups
+
+class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
+    """A store that has everything that planwarden keeps, as commands and servers open it."""
+
+    async def count_prunable(self, before: float) -> tuple[int, float | None]:
+        """Return how many executions `prune` would delete, and when the oldest of them last changed."""
+        ...
+
+    async def check(self) -> dict[str, int | str]:
+        """Return facts for a health report: `integrity`, `schema`, numbers of rows, `size_bytes`, perhaps `server`."""
+        ...
+
+    async def backup(self, target: Path) -> None:
+        """Write a consistent copy at `target`. Raises `StoreError` when it exists, or this store cannot do that."""
+        ...
 
 
 @asynccontextmanager
-async def open_store(location: StoreLocation) -> "AsyncGenerator[CompleteStore]":
+async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
     """Yields the store, and closes it at the end, also when the task was cancelled.
 
     Raises:
@@ -54,7 +69,7 @@ async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
         await found.close()
 
 
-def open_at_once(location: StoreLocation) -> "SqlLookups | None":
+def open_at_once(location: StoreLocation) -> SqlLookups | None:
     """Returns lookups that wait for nothing and need no event loop; None where the whole store has to be opened.
 
     Raises:
@@ -65,7 +80,7 @@ def open_at_once(location: StoreLocation) -> "SqlLookups | None":
     return direct_reader.open_lookups(location.path)
 
 
-def _open(location: StoreLocation) -> "CompleteStore":
+def _open(location: StoreLocation) -> CompleteStore:
     if location.path is not None:
         from planwarden.storage.sqlite.store import SqliteStore
 

@@ -13,6 +13,7 @@ the processes without the old key.
 """
 
 import base64
+import hashlib
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -22,12 +23,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from planwarden.agent.common.errors import StoreError, UsageError
-from planwarden.storage.ports.secrets import LOCK_TIMEOUT_S, MAX_SECRET_BYTES, SECRET_KEY_VARIABLE, SealedRows
+from planwarden.storage.ports.secrets import LOCK_TIMEOUT_S, MAX_SECRET_BYTES, SECRET_KEY_VARIABLE
+from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore, RecordTransaction
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 FORM = b"\x01"
 CHECK = "check"
+_LOCK = "secret locks"
 LEASE_S = 60.0
 """A lock ends after so long: later than a token is refreshed, soon enough after its holder was killed."""
 PAUSE_S = 0.1
@@ -75,12 +78,31 @@ def _bind(name: str) -> bytes:
     return b"planwarden secret/v1\0" + name.encode()
 
 
-class SealedSecrets:
-    """Implements `SecretStore` over sealed rows. The key is looked at when a value needs it."""
+class SealedSecret(Record, frozen=True, kw_only=True):
+    """A value that nobody can read, or change unnoticed, without the key."""
 
-    def __init__(self, rows: SealedRows, key: str) -> None:
+    columns = Columns("secret", "name")
+
+    name: str
+    sealed: bytes
+
+
+class SecretLock(ExpiringRecord, frozen=True, kw_only=True):
+    """A lock on the name of a secret. It ends by itself, because its holder may die, and because neither a transaction
+    nor a connection may stay open while a server on the internet is asked for a token."""
+
+    columns = Columns("secret_lock", "name", "holder")
+
+    name: str
+    holder: str
+
+
+class SealedSecrets:
+    """Implements `SecretStore` over sealed records. The key is looked at when a value needs it."""
+
+    def __init__(self, store: object, key: str) -> None:
         """`key` is the text of `PLANWARDEN_SECRET_KEY`, empty where it is not set."""
-        self._rows = rows
+        self._records = RecordStore(store, SealedSecret)
         self._text = key
         self._key: SecretKey | None = None
 
@@ -91,35 +113,46 @@ class SealedSecrets:
             UsageError: there is no key, it is not one, or not the one of this store.
         """
         key = self._read_key()
-        _confirm(key, await self._rows.create(CHECK, key.seal(CHECK, _CHECKED)))
+        _confirm(key, await self._create(CHECK, key.seal(CHECK, _CHECKED)))
         self._key = key
 
     async def is_in_use(self) -> bool:
         """Whether the store has a key yet. Writes nothing; raises as `check`."""
-        key, found = self._read_key(), await self._rows.read(CHECK)
+        key, found = self._read_key(), await self._records.find(CHECK)
         if found is not None:
-            _confirm(key, found)
+            _confirm(key, found.sealed)
         return found is not None
 
     async def read(self, name: str) -> bytes | None:
-        sealed = await self._rows.read(name)
-        return None if sealed is None else self._open(await self._find_key(), name, sealed)
+        found = await self._records.find(name)
+        return None if found is None else self._open(await self._find_key(), name, found.sealed)
 
     async def create(self, name: str, value: bytes) -> bytes:
         key = await self._find_key()
-        return self._open(key, name, await self._rows.create(name, key.seal(name, value)))
+        return self._open(key, name, await self._create(name, key.seal(name, value)))
+
+    async def _create(self, name: str, sealed: bytes) -> bytes:
+        def insert(transaction: RecordTransaction) -> bytes:
+            secret = SealedSecret(name=name, sealed=sealed)
+            former = None if transaction.insert(secret) else transaction.find(SealedSecret, name)
+            return (former or secret).sealed
+
+        return await self._records.write(insert)
 
     async def replace(self, name: str, value: bytes) -> None:
         if len(value) > MAX_SECRET_BYTES:
             raise StoreError(f"{self.locate(name)} would have more than {MAX_SECRET_BYTES} bytes; nothing was stored")
         key = await self._find_key()
-        await self._rows.replace(name, key.seal(name, value))
+        secret = SealedSecret(name=name, sealed=key.seal(name, value))
+        await self._records.write(lambda transaction: transaction.put(secret))
 
     async def delete(self, name: str) -> bool:
-        return await self._rows.delete(name)
+        return await self._records.write(lambda transaction: transaction.delete(SealedSecret, name))
 
     async def version(self, name: str) -> str | None:
-        return await self._rows.version(name)
+        # Each value is sealed with a new nonce.
+        found = await self._records.find(name)
+        return None if found is None else hashlib.sha256(found.sealed).hexdigest()
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
         return self._hold(name)
@@ -132,7 +165,7 @@ class SealedSecrets:
         holder = secrets.token_hex(8)
         try:
             deadline = anyio.current_time() + LOCK_TIMEOUT_S
-            while not await self._rows.lock(name, holder, LEASE_S):
+            while not await self.take_lock(name, holder, LEASE_S):
                 if anyio.current_time() > deadline:
                     raise StoreError(f"another process has locked {self.locate(name)}; try again")
                 await anyio.sleep(PAUSE_S)
@@ -140,7 +173,27 @@ class SealedSecrets:
         finally:
             # Otherwise it ends by itself.
             with anyio.CancelScope(shield=True), suppress(StoreError):
-                await self._rows.unlock(name, holder)
+                await self.free_lock(name, holder)
+
+    async def take_lock(self, name: str, holder: str, lease_s: float) -> bool:
+        """Return whether `holder` has the lock now; it has it for `lease_s` at most."""
+        now = self._records.clock.now()
+        lock = SecretLock(name=name, holder=holder, expires_at=now + lease_s)
+
+        def take(transaction: RecordTransaction) -> bool:
+            former = transaction.find(SecretLock, name, now)
+            return (former is None or former.holder == holder) and transaction.put(lock)
+
+        return await self._records.write(take, lock=_LOCK)
+
+    async def free_lock(self, name: str, holder: str) -> None:
+        """Free the lock, unless the holder has lost it."""
+
+        def free(transaction: RecordTransaction) -> bool:
+            former = transaction.find(SecretLock, name)
+            return former is not None and former.holder == holder and transaction.delete(SecretLock, name)
+
+        await self._records.write(free, lock=_LOCK)
 
     async def _find_key(self) -> SecretKey:
         """The key, checked before its first use, so that a wrong one seals nothing."""

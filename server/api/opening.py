@@ -26,7 +26,8 @@ from planwarden.server.views.suspension import name_program
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.notifications import HasNotifications
 from planwarden.storage.ports.processes import registry_of
-from planwarden.storage.ports.schedules import HasSchedules
+from planwarden.storage.schedules import ScheduleStore
+from planwarden.storage.sql.records import HasRecords
 from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 
@@ -102,6 +103,6 @@ async def open_service(
     if isinstance(store, HasNotifications) and settings.channels:
         sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
         await stack.enter_async_context(sender)
-    if isinstance(store, HasSchedules):
-        await stack.enter_async_context(ScheduleTicker(store, store.schedules, service))
+    if isinstance(store, HasRecords):
+        await stack.enter_async_context(ScheduleTicker(store, ScheduleStore(store), service))
     return service

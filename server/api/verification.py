@@ -20,7 +20,8 @@ from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.grants import describe_grant
 from planwarden.server.signatures.audit import SignatureCheck
-from planwarden.storage.ports.keys import HasKeys, SigningKey
+from planwarden.storage.keys import KeyStore, SigningKey
+from planwarden.storage.sql.records import HasRecords
 
 PAGE = 500
 MAX_PROBLEMS = 100
@@ -227,7 +228,7 @@ class Verification:
         return said
 
     async def _stored_keys(self) -> tuple[SigningKey, ...]:
-        return await self._store.signing_keys.keys() if isinstance(self._store, HasKeys) else ()
+        return await KeyStore(self._store).all() if isinstance(self._store, HasRecords) else ()
 
     async def _stored_grants(self) -> tuple[Grant, ...]:
         return await self._store.grants(only_open=False, limit=MAX_GRANTS)

@@ -18,8 +18,8 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.auth.caller import VerifiedToken
-from planwarden.server.auth.secrets import MAX_TOKEN_CHARS
 from planwarden.server.auth.settings import HttpSettings, is_loopback
+from planwarden.storage.tokens import MAX_TOKEN_CHARS
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.requester import LOCAL
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.auth.caller import VerifiedToken
-from planwarden.server.auth.secrets import PREFIX, find_valid_token
-from planwarden.storage.ports.tokens import TokenStore
+from planwarden.storage.tokens import PREFIX, TokenStore
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class TokenCheck(TokenVerifier):
             return VerifiedToken.create(LOCAL, scopes=self._scopes, expires_at=None) if await self.is_open() else None
         if not token.startswith(PREFIX):
             return await self._others.verify_token(token) if self._others is not None else None
-        row = await find_valid_token(self._tokens, self._clock, token, role="caller")
+        row = await self._tokens.find_valid(token, role="caller")
         if row is None:
             return None
         return VerifiedToken.create(row.principal, scopes=self._scopes, expires_at=row.expires_at)

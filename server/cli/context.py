@@ -34,8 +34,7 @@ from planwarden.server.settings.catalogue import build_downstream, build_registr
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings, load_settings
 from planwarden.server.settings.models import build_model
 from planwarden.server.settings.secrets import find_secrets, open_secrets
-from planwarden.storage.opening import open_store
-from planwarden.storage.ports.complete import CompleteStore
+from planwarden.storage.opening import CompleteStore, open_store
 from planwarden.storage.ports.processes import registry_of
 from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.downstream.health import ServerHealth

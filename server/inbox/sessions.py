@@ -8,16 +8,18 @@ host (https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
 
 import hashlib
 import hmac
+import math
 import secrets
 
 import anyio.to_thread
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import RateLimited, UsageError
 from planwarden.agent.core.audit import AuditEntry, Kind
-from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.passphrase import Passphrase
-from planwarden.storage.ports.sessions import NAMED_DIGITS, InboxSession, PairingCode, sessions_of
+from planwarden.storage.sessions import NAMED_DIGITS, CodeRefusal, InboxSession, Pairing
+from planwarden.storage.sql.records import RecordStore, RecordTransaction
 
 CODE_S = 600.0
 """How long a code is valid."""
@@ -28,6 +30,8 @@ ATTEMPTS, ATTEMPTS_S = 5, 900.0
 """After this many wrong codes in this many seconds, every typed code is refused."""
 PASSPHRASE_ATTEMPTS = 5
 MAX_PRINCIPAL_CHARS = 128
+_LOCK = "codes"
+"""Of operations that use or void codes."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base 32, in which no two characters look alike (https://www.crockford.com/base32.html)."""
@@ -63,12 +67,18 @@ class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InboxAccess:
-    """Makes and redeems one-time codes; finds and ends sessions."""
+    """Makes and redeems one-time codes; finds and ends sessions.
 
-    def __init__(self, store: Store, passphrase: Passphrase | None = None) -> None:
-        """Raises `UsageError` if the store has no sessions."""
-        self._sessions = sessions_of(store)
-        self._clock = store.clock
+    Laws: of racing calls with the codes of one pairing, one opens a session. A change that lets a person in, keeps a
+    person out or ends a session is stored together with its row of the audit, or not at all.
+    """
+
+    def __init__(self, store: object, passphrase: Passphrase | None = None) -> None:
+        """Raises `UsageError` if the store keeps no records."""
+        self._pairings = RecordStore(store, Pairing)
+        self._sessions = RecordStore(store, InboxSession)
+        self._refusals = RecordStore(store, CodeRefusal)
+        self._clock = self._pairings.clock
         self._passphrase = passphrase
 
     async def make_codes(self, principal: str, channel: str) -> PairingCodes:
@@ -83,21 +93,16 @@ class InboxAccess:
         now = self._clock.now()
         link = secrets.token_urlsafe(32)
         typed = "".join(secrets.choice(_ALPHABET) for _ in range(TYPED_CHARS))
-        pairing = secrets.token_hex(16)
+        pairing = Pairing(
+            link_hash=_hash("code", link), typed_hash=_hash("code", typed), principal=name, expires_at=now + CODE_S
+        )
 
-        def build_code(text: str, *, is_typed: bool) -> PairingCode:
-            return PairingCode(
-                hash=_hash("code", text),
-                pairing=pairing,
-                principal=name,
-                is_typed=is_typed,
-                created_at=now,
-                expires_at=now + CODE_S,
-            )
+        def add(transaction: RecordTransaction) -> bool:
+            for kind in (Pairing, InboxSession):
+                transaction.delete_due(kind, now)
+            return transaction.insert(pairing)
 
-        entry = _build_audit_entry("code_made", principal=name, channel=channel)
-        codes = (build_code(link, is_typed=False), build_code(typed, is_typed=True))
-        await self._sessions.add_codes(codes, entry)
+        await self._pairings.write(add, _build_audit_entry("code_made", principal=name, channel=channel))
         return PairingCodes(link=link, typed=_add_dashes(typed), expires_at=now + CODE_S)
 
     async def redeem(self, text: str, passphrase: str = "") -> OpenedSession:
@@ -110,30 +115,57 @@ class InboxAccess:
         """
         now = self._clock.now()
         wanted = _hash("code", _normalize_code(text))
-        code = await self._sessions.code(wanted, now)
-        if code is not None and not hmac.compare_digest(code.hash, wanted):
-            code = None
-        if code is None or code.is_typed:
+        pairing = await self._pairings.find(wanted, now)
+        if pairing is None:
             await self._check_lockout(now)
-        if code is None:
-            await self._sessions.refuse(now, now - ATTEMPTS_S, _build_audit_entry("code_refused", why="code"))
-            raise CodeRefused
+            typed = [found for found in await self._pairings.all(wanted) if found.expires_at > now]
+            if not typed:
+                await self._refuse(now)
+                raise CodeRefused
+            pairing = typed[0]
         if self._passphrase is not None and not await anyio.to_thread.run_sync(self._passphrase.matches, passphrase):
-            entry = _build_audit_entry("code_refused", why="passphrase", principal=code.principal)
-            await self._sessions.record_failed_attempt(code.hash, PASSPHRASE_ATTEMPTS, now, entry)
+            await self._count_attempt(pairing, now)
             raise PassphraseRefused
         token = secrets.token_urlsafe(32)
         session = InboxSession(
-            hash=_hash("session", token), principal=code.principal, created_at=now, expires_at=now + SESSION_S
+            hash=_hash("session", token), principal=pairing.principal, created_at=now, expires_at=now + SESSION_S
         )
-        entry = _build_audit_entry("session_opened", principal=code.principal, session=session.hash[:NAMED_DIGITS])
-        if not await self._sessions.redeem(code.hash, session, entry):
+        entry = _build_audit_entry("session_opened", principal=pairing.principal, session=session.hash[:NAMED_DIGITS])
+
+        def use(transaction: RecordTransaction) -> bool:
+            return transaction.delete(Pairing, pairing.link_hash) and transaction.insert(session)
+
+        if not await self._pairings.write(use, entry, lock=_LOCK):
             raise CodeRefused
         return OpenedSession(token=token, session=session)
 
+    async def _refuse(self, now: float) -> None:
+        """Count a wrong code; delete refusals that no longer count."""
+        refusal = CodeRefusal(refusal_id=secrets.token_hex(8), expires_at=now + ATTEMPTS_S)
+
+        def add(transaction: RecordTransaction) -> bool:
+            transaction.delete_due(CodeRefusal, now)
+            return transaction.insert(refusal)
+
+        await self._refusals.write(add, _build_audit_entry("code_refused", why="code"))
+
+    async def _count_attempt(self, pairing: Pairing, now: float) -> None:
+        """Count a wrong passphrase; with the last attempt both codes are void."""
+
+        def count(transaction: RecordTransaction) -> bool:
+            stored = transaction.find(Pairing, pairing.link_hash, now)
+            if stored is None:
+                return False
+            if stored.attempts + 1 >= PASSPHRASE_ATTEMPTS:
+                return transaction.delete(Pairing, stored.link_hash)
+            return transaction.change(replace(stored, attempts=stored.attempts + 1))
+
+        entry = _build_audit_entry("code_refused", why="passphrase", principal=pairing.principal)
+        await self._pairings.write(count, entry, lock=_LOCK)
+
     async def _check_lockout(self, now: float) -> None:
         """Raises `RateLimited` after a few wrong codes, before any typed code is compared."""
-        if await self._sessions.refusals(now - ATTEMPTS_S) >= ATTEMPTS:
+        if sum(refusal.expires_at > now for refusal in await self._refusals.all()) >= ATTEMPTS:
             raise RateLimited(
                 f"{ATTEMPTS} codes were wrong, so typed codes are refused for {ATTEMPTS_S / 60:.0f} minutes; open the "
                 "link that `planwarden inbox` prints instead"
@@ -143,20 +175,32 @@ class InboxAccess:
         """The open session of this cookie; None if there is none."""
         if not token or len(token) > 128:
             return None
-        wanted = _hash("session", token)
-        session = await self._sessions.session(wanted, self._clock.now())
-        return session if session is not None and hmac.compare_digest(session.hash, wanted) else None
+        return await self._sessions.find(_hash("session", token), self._clock.now())
 
     async def end_session(self, token: str, principal: str) -> bool:
         """End one session; False if it had ended before."""
         ended = _hash("session", token)
         entry = _build_audit_entry("session_ended", principal=principal, session=ended[:NAMED_DIGITS])
-        return await self._sessions.end(ended, self._clock.now(), entry)
+        now = self._clock.now()
+
+        def end(transaction: RecordTransaction) -> bool:
+            is_open = transaction.find(InboxSession, ended, now) is not None
+            return is_open and transaction.delete(InboxSession, ended)
+
+        return await self._sessions.write(end, entry)
 
     async def end_all_sessions(self, principal: str) -> int:
         """End every session of this home and void every code. Returns the number of sessions."""
         entry = _build_audit_entry("session_ended", principal=principal, session="all")
-        return await self._sessions.end_all(self._clock.now(), entry)
+        now = self._clock.now()
+
+        def end(transaction: RecordTransaction) -> int:
+            transaction.delete_due(InboxSession, now)
+            transaction.delete_due(Pairing, math.inf)
+            transaction.add_audit((entry,), now)
+            return transaction.delete_due(InboxSession, math.inf)
+
+        return await self._sessions.write(end, lock=_LOCK)
 
 
 def derive_csrf_token(token: str) -> str:

@@ -24,13 +24,7 @@ from planwarden.server.schedules.ticker import ScheduleTicker, find_running_thre
 from planwarden.server.schedules.ticks import PlanRunner
 from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.schedule import ScheduleView, TickView
-from planwarden.storage.ports.schedules import (
-    MissedTicks,
-    Overlap,
-    PlanSchedule,
-    TickRecord,
-    schedules_of,
-)
+from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, ScheduleStore, TickRecord
 
 MAX_NAME_CHARS = 200
 SHOWN_TICKS = 3
@@ -62,7 +56,7 @@ class ScheduleBook:
     def __init__(self, store: Store, ids: Ids, plans: ScheduledPlans, person: str, *, channel: str) -> None:
         """The audit names `person` and the channel. Raises `UsageError` when the store keeps no schedules."""
         self._store = store
-        self._schedules = schedules_of(store)
+        self._schedules = ScheduleStore(store)
         self._ids = ids
         self._plans = plans
         self._person = person

@@ -23,7 +23,7 @@ from planwarden.agent.core.state import FINISHED
 from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.ticks import PlanRunner
-from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, TickRecord
+from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import SystemKey
 from planwarden.server.schedules.cron import CronTimes
-from planwarden.storage.ports.schedules import MAX_RECENT, PlanSchedule, TickOutcome, TickRecord
+from planwarden.storage.schedules import MAX_RECENT, PlanSchedule, TickOutcome, TickRecord
 
 
 class StartedRun(Protocol):

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, HasSecrets, SecretStore
+from planwarden.storage.ports.processes import HasProcesses
+from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, SecretStore
 from planwarden.storage.secret_files import SecretFiles
 
 PASSPHRASE = "inbox.passphrase"
@@ -18,13 +19,13 @@ PASSPHRASE = "inbox.passphrase"
 
 def find_secrets(settings: Settings, store: object) -> SecretStore:
     """The secrets that belong to the open store; in the home where it keeps none."""
-    if not isinstance(store, HasSecrets):
+    if not isinstance(store, HasProcesses):
         elsewhere = {} if settings.passphrase_file is None else {PASSPHRASE: settings.passphrase_file}
         return SecretFiles(settings.home, elsewhere)
     # Imported here: a home without such a store needs no cryptography.
     from planwarden.storage.sealing import SealedSecrets
 
-    return SealedSecrets(store.secrets, settings.environment.get(SECRET_KEY_VARIABLE, ""))
+    return SealedSecrets(store, settings.environment.get(SECRET_KEY_VARIABLE, ""))
 
 
 @asynccontextmanager

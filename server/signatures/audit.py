@@ -20,7 +20,7 @@ from planwarden.server.signatures.signature import (
     to_base64url,
     verify_signature,
 )
-from planwarden.storage.ports.keys import SigningKey
+from planwarden.storage.keys import SigningKey
 
 
 class _KeyFacts(BaseModel):

@@ -11,7 +11,7 @@ import msgspec
 
 from planwarden.agent.common.imports import LazyModule
 from planwarden.server.signatures.signature import check_available
-from planwarden.storage.ports.keys import SigningKey
+from planwarden.storage.keys import SigningKey
 
 if TYPE_CHECKING:
     import webauthn

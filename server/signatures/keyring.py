@@ -31,8 +31,8 @@ from planwarden.server.signatures.signature import (
     verify_registration,
     verify_signature,
 )
-from planwarden.storage.ports.keys import KeyUse, Purpose, SigningKey, SigningNonce, counts, keys_of
-from planwarden.storage.ports.sessions import NAMED_DIGITS, InboxSession
+from planwarden.storage.keys import KeyStore, KeyUse, Purpose, SigningKey, SigningNonce, counts
+from planwarden.storage.sessions import NAMED_DIGITS, InboxSession
 
 MAX_KEYS = 20
 MAX_LABEL_CHARS = 60
@@ -56,15 +56,15 @@ class Keyring:
     def __init__(self, store: Store) -> None:
         """Raises `UsageError` if the store has no keys."""
         self._store = store
-        self._keys = keys_of(store)
+        self._keys = KeyStore(store)
 
     async def list_keys(self) -> tuple[SigningKey, ...]:
         """The keys of all people, including revoked keys, oldest first."""
-        return await self._keys.keys()
+        return await self._keys.all()
 
     async def list_usable_keys(self, principal: str) -> tuple[SigningKey, ...]:
         """The keys of one person that are not revoked, for every host."""
-        return tuple(key for key in await self._keys.keys(principal) if key.revoked_at is None)
+        return tuple(key for key in await self._keys.all(principal) if key.revoked_at is None)
 
     async def request_signature(
         self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement

@@ -26,7 +26,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from planwarden.agent.common.errors import PlanwardenError, StoreError, UsageError
+from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
@@ -58,8 +58,8 @@ from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
 from planwarden.server.transports.middleware import BoundedFramesMiddleware, CutOffMiddleware
 from planwarden.server.transports.session_cap import SessionCapMiddleware
-from planwarden.storage.ports.sessions import sessions_of
-from planwarden.storage.ports.tokens import HasTokens, TokenStore
+from planwarden.storage.sessions import RunningInboxes
+from planwarden.storage.tokens import TokenStore
 
 PATH = "/mcp"
 MAX_BODY_BYTES = MAX_FRAME_BYTES
@@ -162,18 +162,17 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
         UsageError: they must have a token, and nobody can have one.
     """
     settings, store = warden.settings.http, warden.service.engine.store
-    if not isinstance(store, HasTokens):
-        raise StoreError("this store keeps no tokens, so it cannot be served over HTTP")
-    rows = await store.tokens.all()
+    tokens = TokenStore(store)
+    rows = await tokens.all()
     usable = any(row.role == "caller" and row.is_valid(store.clock.now()) for row in rows)
     is_open = not _needs_token(settings, host, has_tokens=bool(rows), may_use=usable)
     if settings.issuer is None:
-        check = TokenCheck(store.tokens, store.clock, is_open=is_open)
+        check = TokenCheck(tokens, store.clock, is_open=is_open)
         yield _build_bearer_auth(settings, check, None), check
         return
     resource = f"{settings.public_url or f'http://{format_host(host)}:{port}'}{PATH}"
     async with httpx2.AsyncClient(timeout=10.0) as client:
-        check = _build_issuer_check(settings, resource, store.tokens, store.clock, client)
+        check = _build_issuer_check(settings, resource, tokens, store.clock, client)
         yield _build_bearer_auth(settings, check, resource), check
 
 
@@ -219,9 +218,8 @@ def _build_service_opener(warden: Warden) -> ServiceOpener:
 @asynccontextmanager
 async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
     """Lets `planwarden inbox` find the inbox at `url` until the block ends."""
-    store, owner = service.engine.store, service.engine.ids.new()
-    sessions = sessions_of(store)
-    await sessions.open_inbox(owner, url, store.clock.now())
+    inboxes, owner = RunningInboxes(service.engine.store), service.engine.ids.new()
+    await inboxes.open(owner, url)
     service.inbox_url = url
     try:
         yield
@@ -229,7 +227,7 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
         service.inbox_url = None
         # A closed store raises; its liveness file has ended the entry already.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
-            await sessions.close_inbox(owner)
+            await inboxes.close(owner)
 
 
 def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:

@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.moved_marker import MoveMark
-from planwarden.storage.moving.tables import MERGED, TABLES, Row
+from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row
 from planwarden.storage.postgres.audit import seal
 from planwarden.storage.postgres.connection import IN_USE, MIGRATING, connect, migrate, name_server, run, store_error
 from planwarden.storage.postgres.moved_marker import clear_mark, read_mark, write_mark
@@ -106,12 +106,12 @@ class PostgresSide:
 
     def count(self, table: str) -> int:
         with self._translating():
-            row = self._connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()
+            row = self._connection.execute(f"SELECT count(*) FROM {PARTS.get(table, table)}".encode()).fetchone()
             return 0 if row is None else int(row[0])
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         types = self._read_types(table)
-        statement = f"COPY {table} ({', '.join(columns)}) TO STDOUT (FORMAT BINARY)"
+        statement = f"COPY (SELECT {', '.join(columns)} FROM {PARTS.get(table, table)}) TO STDOUT (FORMAT BINARY)"
         with (
             self._translating(),
             self._connection.cursor() as cursor,
@@ -149,8 +149,10 @@ class PostgresSide:
             run(self._connection, "end_audit", (number,))
 
     def clear(self) -> None:
-        names = ", ".join(name for name in _NAMES if name != "audit_state")
+        names = ", ".join(name for name in _NAMES if name != "audit_state" and name not in PARTS)
         with self._translating():
+            for table, part in PARTS.items():
+                self._connection.execute(f"DELETE FROM {table} WHERE number IN (SELECT number FROM {part})".encode())
             self._connection.execute(f"TRUNCATE {names} RESTART IDENTITY".encode())
             run(self._connection, "end_audit", (0,))
 

@@ -14,7 +14,7 @@ from planwarden.agent.core.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.moved_marker import MoveMark
-from planwarden.storage.moving.tables import TABLES, Row
+from planwarden.storage.moving.tables import PARTS, TABLES, Row
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.moved_marker import clear_mark, read_mark, write_mark
 from planwarden.storage.sqlite.statements import SQL
@@ -92,12 +92,12 @@ class SqliteSide:
 
     def count(self, table: str) -> int:
         with self._translating():
-            return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+            return int(self._connection.execute(f"SELECT count(*) FROM {PARTS.get(table, table)}").fetchone()[0])
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         with self._translating():
             # `yield from` would close the cursor of a move that failed, after its connection.
-            for row in self._connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):  # noqa: UP028
+            for row in self._connection.execute(f"SELECT {', '.join(columns)} FROM {PARTS.get(table, table)}"):  # noqa: UP028
                 yield row
 
     def write(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
@@ -120,7 +120,8 @@ class SqliteSide:
     def clear(self) -> None:
         with self._translating():
             for table in TABLES:
-                self._connection.execute(f"DELETE FROM {table}")
+                condition = f" WHERE number IN (SELECT number FROM {PARTS[table]})" if table in PARTS else ""
+                self._connection.execute(f"DELETE FROM {table}{condition}")
 
     def commit(self) -> None:
         with self._translating():

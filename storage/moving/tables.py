@@ -3,6 +3,8 @@
 Both databases have these tables. The columns that both have move.
 """
 
+from planwarden.storage.sql.records import LOCAL_KINDS
+
 Value = int | float | str | bytes | None
 Row = tuple[Value, ...]
 
@@ -18,21 +20,16 @@ TABLES = {
     "once_keys": "business keys",
     "budget_shares": "shares of budgets",
     "notifications": "notifications",
-    "tokens": "tokens",
-    "codes": "codes",
-    "sessions": "sessions",
-    "pairing_refusals": "refused codes",
-    "keys": "keys",
-    "nonces": "challenges",
-    "schedules": "schedules",
+    "records": "tokens and other records",
 }
-"""The tables, and what their rows are called, in the plural."""
-LEFT = ("inboxes", "owners", "secrets", "secret_locks")
-"""Tables about processes that run now, of which there are none while a store moves; and secrets, which with SQLite are
-in files of the home: open forms are asked again, people log in to servers and set the passphrase again."""
+"""The tables, and what their rows are called, in the plural. `owners` does not move: no process runs meanwhile."""
+PARTS = {"records": f"(SELECT * FROM records WHERE kind NOT IN {LOCAL_KINDS} ORDER BY number) AS records"}
+"""What moves of a table of which not everything moves: nothing of running inboxes, and no secrets, which with SQLite
+are in files of the home. Open forms are asked again, people log in to servers and set the passphrase again."""
 MERGED = ("audit_unsealed", "audit_state")
 """Tables of PostgreSQL whose rows go into `audit`, and its end."""
-OWNED = ("executions.owner", "executions.leased_until")
-"""Nobody owns what arrives, and the fence says that its earlier owner does not own it any more."""
+OWNED = ("executions.owner", "executions.leased_until", "records.number")
+"""Nobody owns what arrives, and the fence says that its earlier owner does not own it any more. Records are numbered
+anew, in their order, because the target may have some of its own."""
 FIXED: dict[str, Value] = {"executions.leased_until": 0.0, "events.token": ""}
 """What columns of the target get that have no default, if nothing moves into them."""

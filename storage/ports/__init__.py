@@ -1,4 +1,4 @@
-"""What a store keeps beside executions, one protocol a module: tokens, sessions, notifications, keys, schedules, ...
+"""What a store has beside executions where several classes implement it: notifications, processes and secrets.
 
 Their rows are in the same database, so that an audit row is written in the transaction of what it reports.
 """

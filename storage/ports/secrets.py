@@ -1,12 +1,12 @@
 """Secrets that the processes of one home share: the key of request states, the inbox's passphrase, logins to servers.
 
 A home on SQLite keeps each in a file of its own (`storage/secret_files.py`). Processes that share a PostgreSQL keep
-them in its table `secrets` (`storage/sql/secrets.py`), sealed with a key that the database never sees
-(`storage/sealing.py`). The rest of planwarden sees only `SecretStore`.
+them there as records, sealed with a key that the database never sees (`storage/sealing.py`). The rest of planwarden
+sees only `SecretStore`.
 """
 
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 SECRET_KEY_VARIABLE = "PLANWARDEN_SECRET_KEY"
 """The key that seals secrets in PostgreSQL: 32 bytes in base64, the same for all processes of one store, none of which
@@ -58,39 +58,3 @@ class SecretStore(Protocol):
     def locate(self, name: str) -> str:
         """Where the value is kept, for messages."""
         ...
-
-
-class SealedRows(Protocol):
-    """Rows that nobody can read, or change unnoticed, without the key. Times are those of the database."""
-
-    async def read(self, name: str) -> bytes | None: ...
-
-    async def create(self, name: str, sealed: bytes) -> bytes:
-        """Store the row unless there is one; returns the stored one."""
-        ...
-
-    async def replace(self, name: str, sealed: bytes) -> None: ...
-
-    async def delete(self, name: str) -> bool:
-        """False when there was no row."""
-        ...
-
-    async def version(self, name: str) -> str | None:
-        """A text that differs after every change; None when there is no row."""
-        ...
-
-    async def lock(self, name: str, holder: str, lease_s: float) -> bool:
-        """Whether `holder` has the lock now; it has it for `lease_s` at most."""
-        ...
-
-    async def unlock(self, name: str, holder: str) -> None:
-        """Does nothing when the holder lost the lock meanwhile."""
-        ...
-
-
-@runtime_checkable
-class HasSecrets(Protocol):
-    """A store that also stores sealed secrets."""
-
-    @property
-    def secrets(self) -> SealedRows: ...

@@ -43,6 +43,12 @@ class LockLiveness:
             str(owner) for owner, *facts in rows if self._counts_as_dead(owner, *facts, now=now, is_shaken=is_shaken)
         ]
 
+    async def attend(self) -> None:
+        """Do nothing: every process that is published starts what is due."""
+
+    async def is_attended(self) -> bool:
+        return bool(await self._reader.fetch("processes"))
+
     def _counts_as_dead(
         self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, /, *, now: float, is_shaken: bool
     ) -> bool:
@@ -61,7 +67,7 @@ FORGOTTEN_S = 60.0
 
 
 class PostgresProcesses:
-    """Implements `ProcessRegistry`, and `Attendance` for schedules."""
+    """Implements `ProcessRegistry`."""
 
     def __init__(self, database: Database, liveness: LockLiveness) -> None:
         self._database = database
@@ -72,12 +78,6 @@ class PostgresProcesses:
         text = msgspec.json.encode(facts).decode()
         await self._database.write(lambda transaction: transaction.execute("publish", (facts.owner, text)).rowcount)
         await self._database.write(lambda transaction: transaction.execute("forget_dead", (FORGOTTEN_S,)).rowcount)
-
-    async def attend(self) -> None:
-        """Do nothing: every process that is published starts what is due."""
-
-    async def is_attended(self) -> bool:
-        return bool(await self.living())
 
     async def living(self) -> tuple[ProcessFacts, ...]:
         rows = await self._database.fetch("processes")

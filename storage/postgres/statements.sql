@@ -108,34 +108,3 @@ DELETE FROM owners WHERE owner = $1;
 SELECT x.owner, o.owner IS NOT NULL, pg_try_advisory_xact_lock_shared(o.lock_key), o.server_start <> pg_postmaster_start_time()
 FROM unnest(coalesce($1::text[], ARRAY(SELECT DISTINCT owner FROM executions WHERE status = 'running' AND owner IS NOT NULL))) AS x (owner)
 LEFT JOIN owners AS o USING (owner);
-
--- name: find_secret
--- One sealed secret.
-SELECT sealed FROM secrets WHERE name = $1;
-
--- name: add_secret
--- The first one wins.
-INSERT INTO secrets (name, sealed) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING;
-
--- name: replace_secret
--- The last one wins.
-INSERT INTO secrets (name, sealed) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed;
-
--- name: delete_secret
--- One secret.
-DELETE FROM secrets WHERE name = $1;
-
--- name: secret_version
--- Something that differs after every change, because each value is sealed with a new nonce.
-SELECT encode(sha256(sealed), 'hex') FROM secrets WHERE name = $1;
-
--- name: lock_secret
--- A row is written when the name was free, its lock has ended, or the holder asks again.
-INSERT INTO secret_locks (name, holder, locked_until)
-VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
-ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, locked_until = excluded.locked_until
-WHERE secret_locks.locked_until < clock_timestamp() OR secret_locks.holder = excluded.holder;
-
--- name: unlock_secret
--- Only by its holder.
-DELETE FROM secret_locks WHERE name = $1 AND holder = $2;

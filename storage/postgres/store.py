@@ -37,7 +37,6 @@ from planwarden.storage.postgres.reader import PostgresReader
 from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
 from planwarden.storage.sql.database import Rows, SqlTransaction
 from planwarden.storage.sql.notifications import limit_notifications
-from planwarden.storage.sql.secrets import SqlSecrets
 from planwarden.storage.sql.store import SqlStore
 
 
@@ -94,16 +93,7 @@ class PostgresStore(SqlStore):
         database = PostgresDatabase(self._writer, self._reader)
         self.processes = PostgresProcesses(database, liveness)
         """The processes that share the database."""
-        self.secrets = SqlSecrets(database)
-        """Sealed; `planwarden.storage.sealing` opens them."""
-        super().__init__(
-            self._reader,
-            database,
-            clock or DatabaseClock(control),
-            lease_s,
-            liveness=liveness,
-            attendance=self.processes,
-        )
+        super().__init__(self._reader, database, clock or DatabaseClock(control), lease_s, liveness=liveness)
 
     @classmethod
     def open(

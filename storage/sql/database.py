@@ -39,7 +39,7 @@ class SqlTransaction(Protocol):
 
 
 class Liveness(Protocol):
-    """Which processes live, as far as this machine or the database knows."""
+    """Which processes live and what they attend to, as far as this machine or the database knows."""
 
     async def announce(self, owner: str) -> None:
         """Record that this process, as `owner`, lives."""
@@ -51,6 +51,14 @@ class Liveness(Protocol):
 
     async def find_dead(self) -> list[str]:
         """Return the owners of leases whose processes are certainly gone."""
+        ...
+
+    async def attend(self) -> None:
+        """Record, until the store is closed, that this process starts schedules that are due; once is enough."""
+        ...
+
+    async def is_attended(self) -> bool:
+        """Return whether a living process starts schedules that are due."""
         ...
 
 

@@ -232,23 +232,45 @@ DELETE FROM executions WHERE number IN (SELECT json_array_elements_text($1::json
 SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE ended_at IS NULL AND status = 'running'),
        (SELECT count(*) FROM suspensions WHERE status = 'pending');
 
--- name: add_token
--- A new bearer token, known by the hash of its secret only. Nothing is stored when its id or its hash is taken.
-INSERT INTO tokens (token_id, secret_hash, principal, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT DO NOTHING;
+-- name: add_record
+-- A new record; nothing is inserted where its kind has one with this id.
+INSERT INTO records (kind, id, owner, expires_at, version, body) VALUES ($1, $2, $3, $4, 1, $5)
+ON CONFLICT (kind, id) DO NOTHING;
 
--- name: find_token
--- The token with that hash, whatever its state.
-SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens WHERE secret_hash = $1;
+-- name: put_record
+-- A record in the place of the one with this id, or of none.
+INSERT INTO records (kind, id, owner, expires_at, version, body) VALUES ($1, $2, $3, $4, 1, $5)
+ON CONFLICT (kind, id) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at, body = excluded.body,
+    version = records.version + 1;
 
--- name: tokens
--- All tokens, oldest first.
-SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens ORDER BY number;
+-- name: change_record
+-- The next version of a record; nothing is updated when it has changed since it was read.
+UPDATE records SET owner = $3, expires_at = $4, body = $5, version = version + 1
+WHERE kind = $1 AND id = $2 AND version = $6;
 
--- name: revoke_tokens
--- One token by its id, or all tokens of a principal. A token that was revoked before keeps its time.
-UPDATE tokens SET revoked_at = $1 WHERE (token_id = $2 OR principal = $2) AND revoked_at IS NULL
-RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
+-- name: find_record
+-- One record.
+SELECT id, owner, version, body FROM records WHERE kind = $1 AND id = $2;
+
+-- name: records
+-- The records of a kind, oldest first.
+SELECT id, owner, version, body FROM records WHERE kind = $1 ORDER BY number;
+
+-- name: records_of
+-- Those of one owner.
+SELECT id, owner, version, body FROM records WHERE kind = $1 AND owner = $2 ORDER BY number;
+
+-- name: due_records
+-- The records of a kind that are due, earliest first.
+SELECT id, owner, version, body FROM records WHERE kind = $1 AND expires_at <= $2 ORDER BY expires_at, number;
+
+-- name: delete_record
+-- One record.
+DELETE FROM records WHERE kind = $1 AND id = $2;
+
+-- name: delete_due_records
+-- The records of a kind that are due.
+DELETE FROM records WHERE kind = $1 AND expires_at <= $2;
 
 -- name: waiting_suspensions
 -- A page of pending suspensions to people, the most dangerous first; $1 and $2 are where the page before it ended.
@@ -265,127 +287,6 @@ SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status <> 'pending' AND s.addressee = 'human' AND ($1::float8 IS NULL OR (s.closed_at, s.number) < ($1, $2::bigint))
 ORDER BY s.closed_at DESC, s.number DESC LIMIT $3;
-
--- name: add_code
--- A new one-time code.
-INSERT INTO codes (hash, pairing, principal, is_typed, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6);
-
--- name: code
--- A code that can still be used.
-SELECT hash, pairing, principal, is_typed, created_at, expires_at, attempts FROM codes
-WHERE hash = $1 AND used_at IS NULL AND expires_at > $2;
-
--- name: use_code
--- The use of a code. Updates nothing if the code was used, voided or has expired.
-UPDATE codes SET used_at = $1 WHERE hash = $2 AND used_at IS NULL AND expires_at > $3 RETURNING pairing;
-
--- name: void_pairing
--- Void the other codes of a pairing when one of them was used.
-UPDATE codes SET used_at = $1 WHERE pairing = $2 AND used_at IS NULL;
-
--- name: count_attempt
--- A wrong passphrase. It counts for the whole pairing.
-UPDATE codes SET attempts = attempts + 1
-WHERE pairing = (SELECT pairing FROM codes WHERE hash = $1) AND used_at IS NULL AND expires_at > $2
-RETURNING pairing, attempts;
-
--- name: void_codes
--- Void every unused code.
-UPDATE codes SET used_at = $1 WHERE used_at IS NULL;
-
--- name: forget_codes
--- Delete codes that expired before the given time.
-DELETE FROM codes WHERE expires_at < $1;
-
--- name: add_refusal
--- A code was wrong.
-INSERT INTO pairing_refusals (at) VALUES ($1);
-
--- name: forget_refusals
--- Delete refusals that no longer count.
-DELETE FROM pairing_refusals WHERE at <= $1;
-
--- name: count_refusals
--- The number of wrong codes, for the lockout.
-SELECT count(*) FROM pairing_refusals WHERE at > $1;
-
--- name: add_session
--- A browser was let in.
-INSERT INTO sessions (hash, principal, created_at, expires_at) VALUES ($1, $2, $3, $4);
-
--- name: session
--- A session that is still open.
-SELECT hash, principal, created_at, expires_at FROM sessions WHERE hash = $1 AND ended_at IS NULL AND expires_at > $2;
-
--- name: end_session
--- Logging out.
-UPDATE sessions SET ended_at = $1 WHERE hash = $2 AND ended_at IS NULL AND expires_at > $3;
-
--- name: end_sessions
--- End every open session.
-UPDATE sessions SET ended_at = $1 WHERE ended_at IS NULL AND expires_at > $2;
-
--- name: forget_sessions
--- Delete sessions that expired before the given time.
-DELETE FROM sessions WHERE expires_at < $1;
-
--- name: open_inbox
--- An inbox starts to listen.
-INSERT INTO inboxes (owner, url, started_at) VALUES ($1, $2, $3)
-ON CONFLICT (owner) DO UPDATE SET url = excluded.url, started_at = excluded.started_at;
-
--- name: close_inbox
--- An inbox stops listening.
-DELETE FROM inboxes WHERE owner = $1;
-
--- name: inboxes
--- Where inboxes listen, newest first.
-SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
-
--- name: add_nonce
--- A challenge's nonce.
-INSERT INTO nonces (nonce, purpose, session, suspension_id, digest, content, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7);
-
--- name: take_nonce
--- Use a nonce up. Exactly one of racing calls gets the row.
-DELETE FROM nonces WHERE nonce = $1 RETURNING nonce, purpose, session, suspension_id, digest, content, expires_at;
-
--- name: forget_nonces
--- Delete expired nonces.
-DELETE FROM nonces WHERE expires_at <= $1;
-
--- name: limit_nonces
--- Delete all but the newest nonces of a session.
-DELETE FROM nonces WHERE session = $1
-    AND number NOT IN (SELECT number FROM nonces WHERE session = $1 ORDER BY number DESC LIMIT $2);
-
--- name: key
--- One key, revoked or not.
-SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
-WHERE key_id = $1;
-
--- name: keys
--- Keys of one principal or of all, oldest first.
-SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
-WHERE $1::text IS NULL OR principal = $2 ORDER BY created_at, number;
-
--- name: count_keys
--- The number of a principal's keys that are not revoked.
-SELECT count(*) FROM keys WHERE principal = $1 AND revoked_at IS NULL;
-
--- name: add_key
--- The public half of a person's key.
-INSERT INTO keys (key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
-
--- name: use_key
--- Count a signature. Updates nothing for a revoked or foreign key, or if its count has not grown.
-UPDATE keys SET sign_count = $1, used_at = $2
-WHERE key_id = $3 AND principal = $4 AND revoked_at IS NULL AND (sign_count < $5 OR (sign_count = 0 AND $6 = 0));
-
--- name: revoke_key
--- Revoke a key. Updates nothing if it was revoked before.
-UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
 
 -- name: last_audit
 -- The end of the chain, and the policy under which the newest rows were written.
@@ -488,45 +389,6 @@ DELETE FROM notifications WHERE notification_id = $1 AND attempts = $2;
 DELETE FROM notifications WHERE created_at < $1 AND next_at <= $3
     AND channel NOT IN (SELECT json_array_elements_text($2::json))
 RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
-
--- name: count_schedules
--- How many there are.
-SELECT count(*) FROM schedules;
-
--- name: add_schedule
--- A schedule of a saved plan; nothing is inserted when the answer to the same request was lost.
-INSERT INTO schedules (schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at,
-                       next_at, starting_at, queued, last_execution, recent, due_at, version)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-ON CONFLICT (schedule_id) DO NOTHING;
-
--- name: find_schedule
--- One schedule.
-SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
-       starting_at, queued, last_execution, recent, version
-FROM schedules WHERE schedule_id = $1;
-
--- name: schedules
--- All of them, oldest first.
-SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
-       starting_at, queued, last_execution, recent, version
-FROM schedules ORDER BY number;
-
--- name: due_schedules
--- Those that a process has to look at, earliest first.
-SELECT schedule_id, plan, cron, timezone, inputs, overlap, missed, owner, created_by, created_at, paused_at, next_at,
-       starting_at, queued, last_execution, recent, version
-FROM schedules WHERE due_at <= $1 ORDER BY due_at, number;
-
--- name: change_schedule
--- The next state; nothing is updated when the row has changed since it was read.
-UPDATE schedules SET paused_at = $1, next_at = $2, starting_at = $3, queued = $4, last_execution = $5, recent = $6,
-    due_at = $7, version = version + 1
-WHERE schedule_id = $8 AND version = $9;
-
--- name: remove_schedule
--- The end of a schedule.
-DELETE FROM schedules WHERE schedule_id = $1;
 
 -- name: waiting_notifications
 -- How many wait for each channel.

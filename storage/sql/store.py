@@ -13,17 +13,13 @@ from planwarden.agent.core.audit import AuditEntry, AuditRow, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow
-from planwarden.storage.ports.schedules import Attendance
 from planwarden.storage.sql import budgets_and_keys as sql_holdings
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
-from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.lookups import Reads, SqlLookups
 from planwarden.storage.sql.notifications import SqlNotifications
+from planwarden.storage.sql.records import RecordAccess
 from planwarden.storage.sql.rows import read_audit_row, read_suspension
-from planwarden.storage.sql.schedules import SqlSchedules
-from planwarden.storage.sql.sessions import SqlSessions
-from planwarden.storage.sql.tokens import SqlTokens
 
 PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "executions")
 
@@ -31,28 +27,14 @@ PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "ex
 class SqlStore(SqlLookups, ABC):
     """The part of `CompleteStore` that needs nothing but statements by name."""
 
-    def __init__(
-        self,
-        reads: Reads,
-        database: Database,
-        clock: Clock,
-        lease_s: float,
-        *,
-        liveness: Liveness,
-        attendance: Attendance,
-    ) -> None:
+    def __init__(self, reads: Reads, database: Database, clock: Clock, lease_s: float, *, liveness: Liveness) -> None:
         super().__init__(reads, clock)
         self._database = database
         self._lease_s = lease_s
         self._liveness = liveness
-        self.tokens = SqlTokens(database)
-        self.sessions = SqlSessions(database, liveness)
-        """Codes and sessions of the inbox."""
         self.notifications = SqlNotifications(database, clock)
-        self.schedules = SqlSchedules(database, clock, attendance)
-        """Schedules of saved plans."""
-        self.signing_keys = SqlKeys(database)
-        """Keys with which people sign."""
+        self.records = RecordAccess(database, clock, liveness)
+        """Tokens, sessions, keys and schedules; for their modules."""
 
     @abstractmethod
     def _find_times(self) -> tuple[float | None, float | None]:

@@ -53,8 +53,8 @@ class SqliteStore(SqlStore):
         *,
         lock: WriteLock | None = None,
     ) -> None:
-        life = OwnerLiveness(owners, reader)
-        super().__init__(reader, SqliteDatabase(writer, reader), clock, lease_s, liveness=life, attendance=life)
+        liveness = OwnerLiveness(owners, reader)
+        super().__init__(reader, SqliteDatabase(writer, reader), clock, lease_s, liveness=liveness)
         self.path = path
         self._writer = writer
         self._reader = reader

@@ -119,7 +119,7 @@ class SqliteDatabase:
 
 
 class OwnerLiveness:
-    """Implements `Liveness` and `Attendance` over the owners that are known here."""
+    """Implements `Liveness` over the owners that are known here."""
 
     def __init__(self, owners: Owners, reads: Reads) -> None:
         self._owners = owners

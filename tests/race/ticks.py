@@ -27,6 +27,7 @@ from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
 from planwarden.server.schedules.cron import CronTimes
 from planwarden.server.schedules.ticker import ScheduleTicker
+from planwarden.storage.schedules import ScheduleStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.harness.ledger import SharedClock
 from tests.harness.process import Worker, say
@@ -74,7 +75,7 @@ class EndedRuns:
 async def work(folder: Path, name: str) -> None:
     """Start what schedules say until somebody kills the process."""
     store = SqliteStore.open(folder / "planwarden.db", clock=SharedClock(folder / "clock"))
-    ticker = ScheduleTicker(store, store.schedules, EndedRuns(store, name))
+    ticker = ScheduleTicker(store, ScheduleStore(store), EndedRuns(store, name))
     # How long it lives counts from here, however long a busy machine took to start it.
     say("ready")
     while True:
@@ -133,7 +134,8 @@ class Campaign:
     def _wait_until_idle(self, clock: SharedClock, database: sqlite3.Connection) -> None:
         """Kill and start processes until nothing is due."""
         deadline = time.monotonic() + LONGEST_MINUTE_S
-        while database.execute("SELECT 1 FROM schedules WHERE due_at <= ? LIMIT 1", (clock.now(),)).fetchone():
+        is_due = "SELECT 1 FROM records WHERE kind = 'schedule' AND expires_at <= ? LIMIT 1"
+        while database.execute(is_due, (clock.now(),)).fetchone():
             if time.monotonic() > deadline:
                 raise AssertionError(f"{clock.now()} has not come to an end; see {self.folder}")
             for name in ("a", "b"):

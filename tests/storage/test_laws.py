@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenErr
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.ports.store import Append, FoundId, Lease, StartRequest, Store
-from planwarden.storage.ports.schedules import schedules_of
+from planwarden.storage.schedules import ScheduleStore
 from tests.kit import ManualClock, requirement
 from tests.storage.suite import LEASE_S, PLAN, BackEnd, Scribe, decided, guard
 from tests.storage.test_holdings import MADE, USE, begin, intend, make_grant, share
@@ -212,10 +212,10 @@ async def race_for_a_budget(store: Store) -> tuple[Attempt, Stored]:
 
 
 async def race_to_change_a_schedule(store: Store) -> tuple[Attempt, Stored]:
-    await schedules_of(store).add(schedule(), ADDED)
+    await ScheduleStore(store).add(schedule(), ADDED)
 
     async def attempt(store: Store, number: int) -> None:
-        if not await schedules_of(store).change(replace(schedule(), starting_at=number), PAUSED):
+        if not await ScheduleStore(store).change(replace(schedule(), starting_at=number), PAUSED):
             raise VersionConflict
 
     async def stored(store: Store) -> int:

@@ -19,6 +19,7 @@ from planwarden.agent.common.errors import InvalidArguments, StoreError, StoreRe
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
+from planwarden.storage.keys import KeyStore
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.move import move
@@ -27,6 +28,7 @@ from planwarden.storage.opening import open_store
 from planwarden.storage.postgres.connection import connect
 from planwarden.storage.postgres.moved_marker import write_mark
 from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.tokens import TokenStore
 from tests.kit import first_only
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
@@ -40,6 +42,7 @@ MakePlace = Callable[[str], StoreLocation]
 KINDS = ("sqlite", "postgres")
 PROGRAM = """
 import os, signal, sys
+from planwarden.storage.keys import KeyStore
 from planwarden.storage.location import read_location
 from planwarden.storage.moving import move as moving
 from planwarden.storage.moving.postgres import PostgresSide
@@ -155,8 +158,8 @@ async def test_the_order_of_rows_is_kept_new_ones_come_after_and_what_ran_is_tak
                 await store.waiting(),
                 await store.decided(),
                 await store.grants(only_open=False),
-                await store.tokens.all(),
-                await store.signing_keys.keys(),
+                await TokenStore(store).all(),
+                await KeyStore(store).all(),
                 await store.audit_rows(limit=100),
                 await store.find_start("ann", "monday"),
             ]
@@ -264,7 +267,7 @@ async def test_a_process_that_nobody_saw_writes_nothing_to_a_database_that_was_m
     with pytest.raises(StoreReplaced):
         await store.renew("p1", ["e1"])
     with pytest.raises(StoreReplaced):
-        await store.tokens.revoke("t1", 1.0)
+        await TokenStore(store).make("ann")
     await store.close()
     assert dump(location) == was
 

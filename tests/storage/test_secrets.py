@@ -1,6 +1,7 @@
 """Secrets of a home: the same laws in files and in PostgreSQL, where nobody reads or changes them without the key."""
 
 import base64
+import json
 import stat
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,7 +39,7 @@ async def processes(request: pytest.FixtureRequest, url: str, tmp_path: Path) ->
 async def opened(url: str, key: str = KEY) -> AsyncGenerator[SealedSecrets]:
     store = PostgresStore.open(url)
     try:
-        yield SealedSecrets(store.secrets, key)
+        yield SealedSecrets(store, key)
     finally:
         await store.close()
 
@@ -125,14 +126,15 @@ async def test_who_waits_too_long_for_a_lock_says_so(
 async def test_a_lock_of_a_process_that_died_ends(url: str) -> None:
     store = PostgresStore.open(url)
     try:
-        assert await store.secrets.lock(NAME, "dead", 0.2)
-        assert not await store.secrets.lock(NAME, "alive", 60.0)
+        secrets = SealedSecrets(store, KEY)
+        assert await secrets.take_lock(NAME, "dead", 60.0)
+        assert not await secrets.take_lock(NAME, "alive", 60.0)
         # The answer to a commit can be lost, and the holder then asks again.
-        assert await store.secrets.lock(NAME, "dead", 0.2)
+        assert await secrets.take_lock(NAME, "dead", 0.2)
         with anyio.fail_after(60):
-            async with SealedSecrets(store.secrets, KEY).lock(NAME):
-                await store.secrets.unlock(NAME, "dead")
-                assert not await store.secrets.lock(NAME, "another", 60.0)
+            async with secrets.lock(NAME):
+                await secrets.free_lock(NAME, "dead")
+                assert not await secrets.take_lock(NAME, "another", 60.0)
     finally:
         await store.close()
 
@@ -142,9 +144,9 @@ async def test_the_database_holds_nothing_that_its_reader_could_use(url: str) ->
     async with opened(url) as secrets:
         await secrets.replace(NAME, b"access-token-of-ann")
         await secrets.replace("other", b"access-token-of-ann")
-    rows = run_sql(url, "SELECT name, sealed FROM secrets")
+    rows = run_sql(url, "SELECT id, body FROM records")
     assert {name for name, _ in rows} == {CHECK, NAME, "other"}
-    sealed = [bytes(value) for _, value in rows if isinstance(value, bytes)]
+    sealed = [base64.b64decode(json.loads(str(body))["sealed"]) for _, body in rows]
     assert len(set(sealed)) == 3 and not any(b"ann" in value or b"planwarden" in value for value in sealed)
 
 
@@ -152,20 +154,23 @@ async def test_the_database_holds_nothing_that_its_reader_could_use(url: str) ->
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE secrets SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE name = 'a'",
-        "UPDATE secrets SET sealed = set_byte(sealed, 5, get_byte(sealed, 5) # 1) WHERE name = 'a'",
-        "UPDATE secrets SET sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1) WHERE name = 'a'",
-        "UPDATE secrets SET sealed = substring(sealed for 9) WHERE name = 'a'",
-        "UPDATE secrets SET sealed = '' WHERE name = 'a'",
-        "UPDATE secrets AS s SET sealed = o.sealed FROM secrets AS o WHERE s.name = 'a' AND o.name = 'b'",
-        "UPDATE secrets AS s SET sealed = o.sealed FROM secrets AS o WHERE s.name = 'a' AND o.name = 'check'",
+        "set_byte(a, 0, get_byte(a, 0) # 1)",
+        "set_byte(a, 5, get_byte(a, 5) # 1)",
+        "set_byte(a, 20, get_byte(a, 20) # 1)",
+        "substring(a for 9)",
+        "''",
+        "b",
+        "checked",
     ],
 )
 async def test_a_row_that_was_changed_or_moved_is_refused(url: str, change: str) -> None:
     async with opened(url) as secrets:
         await secrets.replace("a", b"the value of a")
         await secrets.replace("b", b"the value of b")
-        run_sql(url, change)
+        sealed = "SELECT decode(body::json->>'sealed', 'base64') FROM records WHERE id ="
+        values = f"SELECT ({sealed} 'a') AS a, ({sealed} 'b') AS b, ({sealed} 'check') AS checked"
+        body = f"json_build_object('sealed', encode({change}, 'base64'))"
+        run_sql(url, f"WITH v AS ({values}) UPDATE records SET body = {body} FROM v WHERE id = 'a'")
         with pytest.raises(StoreError, match="the secret 'a' of the store was changed"):
             await secrets.read("a")
         assert await secrets.read("b") == b"the value of b"
@@ -180,7 +185,7 @@ async def test_a_wrong_key_is_refused_and_changes_nothing(url: str) -> None:
         await secrets.check()
         await secrets.replace(NAME, b"kept")
         assert await secrets.is_in_use()
-    before = run_sql(url, "SELECT * FROM secrets ORDER BY name")
+    before = run_sql(url, "SELECT * FROM records ORDER BY id")
     async with opened(url, make_secret_key()) as wrong:
         for use in (
             wrong.check(),
@@ -193,7 +198,7 @@ async def test_a_wrong_key_is_refused_and_changes_nothing(url: str) -> None:
                 await use
         # Names and versions are no secrets.
         assert await wrong.read("missing") is None and await wrong.version(NAME) is not None
-    assert run_sql(url, "SELECT * FROM secrets ORDER BY name") == before
+    assert run_sql(url, "SELECT * FROM records ORDER BY id") == before
 
 
 @requirement("secrets:key")

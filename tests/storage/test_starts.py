@@ -1,16 +1,20 @@
 """What starts, over every store there is: keys of starts, plans that are unfinished, and schedules."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import LimitExceeded, ThreadMovedOn
+from planwarden.agent.common.errors import LimitExceeded, StoreError, ThreadMovedOn
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Append, StartRequest, Store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
-from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
+from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
+from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe
 
@@ -87,7 +91,7 @@ async def kinds(store: Store) -> list[str]:
 
 @requirement("store:schedules")
 async def test_a_schedule_comes_back_as_it_was_stored_through_every_connection(back_end: BackEnd) -> None:
-    first, second = (schedules_of(back_end.connect()) for _ in range(2))
+    first, second = (ScheduleStore(back_end.connect()) for _ in range(2))
     plain = schedule("s2")
     full = schedule(
         "s1",
@@ -108,7 +112,7 @@ async def test_a_schedule_comes_back_as_it_was_stored_through_every_connection(b
 
 @requirement("store:schedules", "store:atomic")
 async def test_a_schedule_is_added_and_removed_once(store: Store) -> None:
-    schedules = schedules_of(store)
+    schedules = ScheduleStore(store)
     for cron in ("0 9 * * 1", "1 1 1 1 1"):
         await schedules.add(schedule(cron=cron), ADDED)
     assert await schedules.all() == (schedule(),)
@@ -119,7 +123,7 @@ async def test_a_schedule_is_added_and_removed_once(store: Store) -> None:
 
 @requirement("store:schedules")
 async def test_due_schedules_are_those_that_tick_wait_or_are_being_started(store: Store) -> None:
-    schedules = schedules_of(store)
+    schedules = ScheduleStore(store)
     for made in (
         schedule("later", next_at=200),
         schedule("ticks", next_at=90),
@@ -136,10 +140,27 @@ async def test_due_schedules_are_those_that_tick_wait_or_are_being_started(store
 
 
 @requirement("store:schedules")
+async def test_a_damaged_record_is_named_with_what_to_do_and_hides_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "planwarden.db"
+    store = SqliteStore.open(path)
+    schedules = ScheduleStore(store)
+    for change in ("''", "'[]'", "'{}'", "json_set(body, '$.cron', 1)", "json_set(body, '$.new', 1)", "body || 'x'"):
+        for name in ("s1", "s2"):
+            await schedules.add(schedule(name, next_at=1), ADDED)
+        with closing(sqlite3.connect(path)) as file, file:
+            file.execute(f"UPDATE records SET body = {change} WHERE id = 's1'")
+        for read in (schedules.all(), schedules.find("s1")):
+            with pytest.raises(StoreError, match=r"the schedule 's1' is damaged: .*; remove it and add it again"):
+                await read
+        assert [found.schedule_id for found in await schedules.due(2.0)] == ["s2"]
+        assert await schedules.remove("s1", REMOVED)
+    await store.close()
+
+
+@requirement("store:schedules")
 async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("sql.schedules", "ports.schedules"):
-        monkeypatch.setattr(f"planwarden.storage.{module}.MAX_SCHEDULES", 1)
-    schedules = schedules_of(store)
+    monkeypatch.setattr("planwarden.storage.schedules.MAX_SCHEDULES", 1)
+    schedules = ScheduleStore(store)
     await schedules.add(schedule("s1"), ADDED)
     with pytest.raises(LimitExceeded, match="there are 1 schedules, which is the limit; remove one first"):
         await schedules.add(schedule("s2"), ADDED)
@@ -148,11 +169,11 @@ async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeyp
 
 @requirement("store:schedules")
 async def test_every_process_sees_whether_a_living_one_starts_what_is_due(back_end: BackEnd) -> None:
-    reader, ticking = schedules_of(back_end.connect()), back_end.connect()
+    reader, ticking = ScheduleStore(back_end.connect()), back_end.connect()
     assert not await reader.is_attended()
     registry = registry_of(ticking)
     if registry is not None:
         facts = ProcessFacts(owner="o", role="both", host="h", pid=1, version="1", started_at=1.0, policy="p", tools={})
         await registry.publish(facts)
-    await schedules_of(ticking).attend()
+    await ScheduleStore(ticking).attend()
     assert await reader.is_attended()

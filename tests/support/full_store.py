@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
+import pytest
 from msgspec.structs import replace
 from psycopg.conninfo import conninfo_to_dict
 
@@ -14,12 +15,13 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.agent.ports.store import Append, Notification, StartRequest
+from planwarden.server.inbox.sessions import CodeRefused, InboxAccess
+from planwarden.storage.keys import KeyStore, SigningKey, SigningNonce
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.ports.complete import CompleteStore
-from planwarden.storage.ports.keys import SigningKey, SigningNonce
-from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
-from planwarden.storage.ports.sessions import InboxSession, PairingCode
-from planwarden.storage.ports.tokens import TokenRow
+from planwarden.storage.opening import CompleteStore
+from planwarden.storage.schedules import TickRecord
+from planwarden.storage.tokens import TokenStore
+from tests.server.schedules.support import add_schedule
 from tests.storage.suite import PLAN, Scribe, decided, guard
 from tests.support.postgres import shared_server
 
@@ -27,11 +29,10 @@ Dump = dict[str, list[dict[str, Any]]]
 
 OWN = {"position", "token", "owner", "leased_until"}
 """Columns that one database has for itself, or that belong to processes."""
-UNNUMBERED = {"artifacts"}
-"""Tables that have no column of numbers in one of the databases."""
+UNNUMBERED = {"artifacts", "records"}
+"""Tables whose column of numbers does not move, or is in one of the databases only."""
 PROCESSES = {
-    *("inboxes", "owners", "audit_unsealed", "audit_state", "schema_versions", "move_mark", "sqlite_sequence"),
-    *("secrets", "secret_locks"),
+    *("owners", "audit_unsealed", "audit_state", "schema_versions", "move_mark", "sqlite_sequence"),
 }
 
 
@@ -118,24 +119,14 @@ async def _add_access(store: CompleteStore, tag: str, now: float) -> None:
             entry,
         )
     await store.revoke_grant(f"g2{tag}", entry)
-    for name in ("t2", "t1"):
-        await store.tokens.add(
-            TokenRow(token_id=name + tag, principal="ann", role="caller", created_at=now), f"hash of {name}{tag}"
-        )
-    await store.tokens.revoke(f"t2{tag}", now)
-    for hash_, is_typed in (("link", False), ("typed", True)):
-        code = PairingCode(
-            hash=hash_ + tag,
-            pairing=f"p{tag}",
-            principal="ann",
-            is_typed=is_typed,
-            created_at=now,
-            expires_at=now + 600,
-        )
-        await store.sessions.add_codes([code], entry)
-    session = InboxSession(hash=f"cookie{tag}", principal="ann", created_at=now, expires_at=now + 600)
-    assert await store.sessions.redeem(f"link{tag}", session, entry)
-    await store.sessions.refuse(now, 0.0, entry)
+    tokens, access, keys = TokenStore(store), InboxAccess(store), KeyStore(store)
+    for name in ("bob", "ann"):
+        await tokens.make(name)
+    await tokens.revoke("bob")
+    codes, _ = [await access.make_codes("ann", "terminal") for _ in range(2)]
+    await access.redeem(codes.link)
+    with pytest.raises(CodeRefused):
+        await access.redeem(codes.link)
     for name in ("k2", "k1"):
         key = SigningKey(
             key_id=name + tag,
@@ -147,27 +138,17 @@ async def _add_access(store: CompleteStore, tag: str, now: float) -> None:
             sign_count=7,
             created_at=now,
         )
-        assert await store.signing_keys.add_key(key, None, entry)
+        assert await keys.add_key(key, None, entry)
     for name, paused_at in (("sch2", None), ("sch1", now)):
-        schedule = PlanSchedule(
-            schedule_id=name + tag,
-            plan="remind",
-            cron="0 9 * * 1",
-            timezone="Europe/Berlin",
-            inputs={"city": "Łódź"},
-            overlap="queue",
-            missed="latest",
-            owner="ann",
-            created_by="ann",
-            created_at=now,
-            paused_at=paused_at,
-            next_at=int(now) + 60,
-            queued=(int(now), int(now) + 1),
-            last_execution=f"running{tag}",
-            recent=(TickRecord(tick_at=int(now), outcome="skipped", reason="it is not finished"),),
-        )
-        await store.schedules.add(schedule, entry)
-    await store.signing_keys.add_nonce(
+        facts: dict[str, Any] = {
+            "inputs": {"city": "Łódź"},
+            "paused_at": paused_at,
+            "queued": (int(now), int(now) + 1),
+            "last_execution": f"running{tag}",
+            "recent": (TickRecord(tick_at=int(now), outcome="skipped", reason="it is not finished"),),
+        }
+        await add_schedule(store, schedule_id=name + tag, **facts)
+    await keys.add_nonce(
         SigningNonce(nonce=f"nonce{tag}", purpose="sign", session=f"cookie{tag}", expires_at=now + 600), now
     )
 
@@ -188,7 +169,7 @@ def dump(location: StoreLocation) -> Dump:
 def _rows(table: str, cursor: Any) -> list[dict[str, Any]]:
     names = [str(column[0]) for column in cursor.description]
     rows: Iterable[tuple[Any, ...]] = cursor.fetchall()
-    hidden = {*OWN, *(("number",) if table in UNNUMBERED else ())} - {"owner" if table == "grants" else ""}
+    hidden = {*OWN, *(("number",) if table in UNNUMBERED else ())} - {"owner" if table in ("grants", "records") else ""}
     kept = [{name: _plain(value) for name, value in zip(names, row, strict=True) if name not in hidden} for row in rows]
     return sorted(kept, key=repr)
 

@@ -18,7 +18,7 @@ from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
 from planwarden.server.views.schedule import NOT_ATTENDED
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.schedules import PlanSchedule
+from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 
 MAX_HOOKS, MAX_PLANS = 5, 12
 """Named in a message."""
@@ -44,7 +44,8 @@ async def _read_schedules(settings: Settings) -> tuple[tuple[PlanSchedule, ...],
     if not settings.store.is_made:
         return (), False
     async with open_store(settings.store) as store:
-        return await store.schedules.all(), await store.schedules.is_attended()
+        schedules = ScheduleStore(store)
+        return await schedules.all(), await schedules.is_attended()
 
 
 def _check_schedules(schedules: tuple[PlanSchedule, ...], plans: set[str], serve_command: str | None) -> HealthCheck:

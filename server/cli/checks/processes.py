@@ -15,7 +15,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
-from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, HasSecrets
+from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
 from planwarden.storage.sealing import SealedSecrets
 
 MAX_WAITING = 20
@@ -33,8 +33,7 @@ def check_shared(settings: Settings) -> Iterator[HealthCheck]:
 def _check_secrets(settings: Settings) -> HealthCheck:
     async def read() -> bool:
         async with open_store(settings.store) as store:
-            assert isinstance(store, HasSecrets)
-            return await SealedSecrets(store.secrets, settings.environment.get(SECRET_KEY_VARIABLE, "")).is_in_use()
+            return await SealedSecrets(store, settings.environment.get(SECRET_KEY_VARIABLE, "")).is_in_use()
 
     if anyio.run(read):
         return HealthCheck(name="secrets", status="ok", message=f"{SECRET_KEY_VARIABLE} is the key of this store")

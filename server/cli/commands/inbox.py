@@ -29,7 +29,7 @@ from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import HEALTH_PATH, HealthMiddleware, serve_app
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.settings.secrets import find_secrets, open_secrets
-from planwarden.storage.ports.sessions import sessions_of
+from planwarden.storage.sessions import RunningInboxes
 
 ANSWER_S = 3.0
 """How long an inbox may take to say that it is there."""
@@ -92,7 +92,7 @@ def open_inbox(context: CliContext, terminal: Terminal, name: str | None, *, ope
             codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
             place = InboxPlace(context.settings)
             try:
-                found = await _find_inbox(terminal, place, await sessions_of(store).inboxes())
+                found = await _find_inbox(terminal, place, await RunningInboxes(store).list_urls())
                 if isinstance(found, str):
                     await _show_codes(terminal, found, codes, opens_browser=opens_browser)
                 else:

@@ -17,7 +17,7 @@ from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import format_instant
-from planwarden.storage.ports.keys import SigningKey
+from planwarden.storage.keys import SigningKey
 from planwarden.storage.sealing import make_secret_key
 
 

@@ -27,7 +27,7 @@ from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.fields import read_inputs
 from planwarden.server.views.schedule import NOT_ATTENDED, ScheduleView, TickView
 from planwarden.server.views.status_words import WORDS
-from planwarden.storage.ports.schedules import PlanSchedule, TickRecord
+from planwarden.storage.schedules import PlanSchedule, TickRecord
 
 SHOWN_TICKS = 3
 _ID_HELP = "id of the schedule, or the beginning of it"

@@ -9,7 +9,6 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.auth.secrets import make_token
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, print_json, write_result
@@ -17,8 +16,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.complete import CompleteStore
-from planwarden.storage.ports.tokens import Role, TokenRow
+from planwarden.storage.tokens import Role, TokenRow, TokenStore
 
 Result = TypeVar("Result")
 
@@ -72,17 +70,17 @@ def handle_revoke(arguments: Namespace) -> int:
 
 def add_token(settings: Settings, name: str, *, role: Role, days: int | None) -> tuple[str, TokenRow]:
     """Makes a token. Returns the token, of which only a hash is stored, and its row. Raises `InvalidArguments`."""
-    return _with_store(settings, lambda store: make_token(store.tokens, store.clock, name, role=role, days=days))
+    return _with_tokens(settings, lambda tokens: tokens.make(name, role=role, days=days))
 
 
 def list_tokens(settings: Settings) -> tuple[tuple[TokenRow, ...], float]:
     """Returns every token, also expired and revoked ones, oldest first, and the time now in seconds since 1970."""
 
-    async def read(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
-        return await store.tokens.all(), store.clock.now()
+    async def read(tokens: TokenStore) -> tuple[tuple[TokenRow, ...], float]:
+        return await tokens.all(), tokens.clock.now()
 
     # A command that only reads must not create a database.
-    return _with_store(settings, read) if settings.store.is_made else ((), 0.0)
+    return _with_tokens(settings, read) if settings.store.is_made else ((), 0.0)
 
 
 def revoke_tokens(settings: Settings, name: str) -> tuple[tuple[TokenRow, ...], float]:
@@ -92,11 +90,10 @@ def revoke_tokens(settings: Settings, name: str) -> tuple[tuple[TokenRow, ...], 
         InvalidArguments: there is no such token.
     """
 
-    async def revoke(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
-        now = store.clock.now()
-        return await store.tokens.revoke(name, now), now
+    async def revoke(tokens: TokenStore) -> tuple[tuple[TokenRow, ...], float]:
+        return await tokens.revoke(name), tokens.clock.now()
 
-    rows, now = _with_store(settings, revoke) if settings.store.is_made else ((), 0.0)
+    rows, now = _with_tokens(settings, revoke) if settings.store.is_made else ((), 0.0)
     if not rows:
         raise InvalidArguments(f"there is no token of, or called, {name[:64]!r} to revoke; see `planwarden token list`")
     return rows, now
@@ -133,9 +130,9 @@ def _format_time(at: float | None) -> str | None:
     return None if at is None else format_instant(to_utc(at))
 
 
-def _with_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:
+def _with_tokens(settings: Settings, work: Callable[[TokenStore], Awaitable[Result]]) -> Result:
     async def run() -> Result:
         async with open_store(settings.store) as store:
-            return await work(store)
+            return await work(TokenStore(store))
 
     return anyio.run(run)

@@ -12,7 +12,7 @@ from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.instants import to_utc
-from planwarden.storage.ports.keys import SigningKey
+from planwarden.storage.keys import SigningKey
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
 MAX_REMOVED = 50

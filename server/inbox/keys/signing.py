@@ -20,7 +20,7 @@ from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.signatures.browser_options import RelyingParty
 from planwarden.server.signatures.keyring import Keyring, SignedStatement
 from planwarden.server.signatures.signature import EXTRA, SignatureRefused, can_use_keys_of, is_available
-from planwarden.storage.ports.keys import HasKeys
+from planwarden.storage.sql.records import HasRecords
 
 
 class KeyObstacle(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts only with a signature."""
-    has_keys = isinstance(request.service.engine.store, HasKeys)
+    has_keys = isinstance(request.service.engine.store, HasRecords)
     return has_keys and record.view.is_open and find_counting_assurance(request, record) == "signed"
 
 

@@ -30,7 +30,7 @@ from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.schedule_commands import ScheduleRequest
 from planwarden.server.views.facts import escape_text
-from planwarden.storage.ports.schedules import MissedTicks, Overlap, schedules_of
+from planwarden.storage.schedules import MissedTicks, Overlap, ScheduleStore
 
 SHOWN_TIMES = 5
 DEFAULT_ZONE = "UTC"
@@ -102,7 +102,7 @@ def _derive_id(key: str) -> str:
 
 
 async def _is_there(request: InboxRequest, schedule_id: str) -> bool:
-    return await schedules_of(request.service.engine.store).find(schedule_id) is not None
+    return await ScheduleStore(request.service.engine.store).find(schedule_id) is not None
 
 
 def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:

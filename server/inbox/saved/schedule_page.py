@@ -12,7 +12,7 @@ from planwarden.agent.common.errors import StaleRevision
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, build_token
 from planwarden.server.inbox.saved.schedule_view import RunLine, ScheduleCard, build_schedule_card, open_book
 from planwarden.server.schedules.schedule_commands import ScheduleBook
-from planwarden.storage.ports.schedules import MAX_RECENT, PlanSchedule
+from planwarden.storage.schedules import MAX_RECENT, PlanSchedule
 
 MAX_VERSION_DIGITS = 18
 STALE = "This schedule has changed since you looked at it. This page shows it as it is now; nothing more was started."

@@ -16,7 +16,8 @@ from planwarden.server.schedules.schedule_commands import ScheduleBook
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.schedule import TickView
 from planwarden.server.views.status_words import WORDS, Tone
-from planwarden.storage.ports.schedules import HasSchedules, PlanSchedule
+from planwarden.storage.schedules import PlanSchedule, ScheduleStore
+from planwarden.storage.sql.records import HasRecords
 
 OVERLAPS: Mapping[str, str] = {
     "skip": "start nothing",
@@ -75,10 +76,10 @@ def open_book(request: InboxRequest) -> ScheduleBook:
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
     """All schedules, oldest first, and why they cannot be read; a store that keeps none has none."""
     store = service.engine.store
-    if not isinstance(store, HasSchedules):
+    if not isinstance(store, HasRecords):
         return (), ""
     try:
-        return await store.schedules.all(), ""
+        return await ScheduleStore(store).all(), ""
     except StoreError as error:
         return (), escape_text(error.message)
 

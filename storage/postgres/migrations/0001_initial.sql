@@ -73,16 +73,3 @@ CREATE TABLE owners (
     server_start  timestamptz NOT NULL,
     facts         text
 );
-
--- What the processes keep secret from whoever reads the database: sealed with PLANWARDEN_SECRET_KEY, bound to the name.
-CREATE TABLE secrets (
-    name    text PRIMARY KEY,
-    sealed  bytea NOT NULL
-);
-
--- A lock on the name of a secret ends by itself, because its holder may die.
-CREATE TABLE secret_locks (
-    name          text PRIMARY KEY,
-    holder        text NOT NULL,
-    locked_until  timestamptz NOT NULL
-);

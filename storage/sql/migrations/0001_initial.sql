@@ -31,18 +31,11 @@
 -- notifications     One row per message that one channel has yet to deliver. Inserted in the transaction of the event that it
 --                   reports. A claim adds one to `attempts` and moves `next_at` behind the claim's end; the row is
 --                   deleted when the message was delivered or given up.
--- tokens            One row per bearer token of planwarden's own: the hash of the secret, its principal and role. Never
---                   deleted, so that revoking the last token does not look like never having had one.
--- codes             One row per one-time code of the inbox, by its hash. A link and the code typed instead of it share a
---                   `pairing`. Inserted, then only updated; deleted some time after it expired.
--- sessions          One row per browser that was let in, by the hash of its cookie. Inserted, updated and deleted as codes.
--- pairing_refusals  When a code was wrong, for the lockout; a few rows at most.
--- inboxes           Where the inboxes of this home listen now; valid while the liveness file of `owner` is locked.
--- keys              One row per person's key: the public half of a WebAuthn credential. Inserted, then only updated, never
---                   deleted: signatures in the audit are verified with it.
--- nonces            One row per challenge that waits to be signed. Inserted; deleted when it is used or has expired.
--- schedules         One row per schedule of a saved plan. Inserted, then updated on the condition that `version` is the one
---                   that was read, deleted by `planwarden schedule remove`. `due_at` is when a process has to look at it.
+-- records           One row per token, pair of codes, session, refused code, running inbox, key, challenge, schedule, secret
+--                   and lock on a secret, by `kind`. `body` is JSON, as the class of its kind in storage/ has it. Inserted, updated
+--                   on the condition that `version` is the one that was read, and deleted, except tokens and keys:
+--                   revoking the last token does not look like never having had one, and signatures in the audit are
+--                   verified with keys. `expires_at` is when a row is deleted, or a schedule has to be looked at.
 
 CREATE TABLE executions (
     number        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -172,100 +165,16 @@ CREATE TABLE notifications (
 
 CREATE INDEX notifications_of_channel ON notifications (channel, next_at);
 
-CREATE TABLE tokens (
-    number       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    token_id     text NOT NULL UNIQUE,
-    secret_hash  text NOT NULL UNIQUE,
-    principal    text NOT NULL,
-    role         text NOT NULL CHECK (role IN ('caller', 'approver')),
-    created_at   double precision NOT NULL,
-    expires_at   double precision,
-    revoked_at   double precision
+CREATE TABLE records (
+    number      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind        text NOT NULL,
+    id          text NOT NULL,
+    owner       text NOT NULL,
+    expires_at  double precision,
+    version     bigint NOT NULL,
+    body        text NOT NULL,
+    UNIQUE (kind, id)
 );
 
-CREATE INDEX tokens_of_principal ON tokens (principal);
-
-CREATE TABLE codes (
-    hash        text PRIMARY KEY,
-    pairing     text NOT NULL,
-    principal   text NOT NULL,
-    is_typed    boolean NOT NULL,
-    created_at  double precision NOT NULL,
-    expires_at  double precision NOT NULL,
-    attempts    bigint NOT NULL DEFAULT 0,
-    used_at     double precision
-);
-
-CREATE INDEX codes_of_pairing ON codes (pairing);
-
-CREATE TABLE sessions (
-    hash        text PRIMARY KEY,
-    principal   text NOT NULL,
-    created_at  double precision NOT NULL,
-    expires_at  double precision NOT NULL,
-    ended_at    double precision
-);
-
-CREATE TABLE pairing_refusals (
-    number  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at      double precision NOT NULL
-);
-
-CREATE TABLE inboxes (
-    owner       text PRIMARY KEY,
-    url         text NOT NULL,
-    started_at  double precision NOT NULL
-);
-
-CREATE TABLE keys (
-    number         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    key_id         text NOT NULL UNIQUE,
-    credential_id  bytea NOT NULL,
-    public_key     bytea NOT NULL,
-    principal      text NOT NULL,
-    rp_id          text NOT NULL,
-    label          text NOT NULL,
-    sign_count     bigint NOT NULL,
-    created_at     double precision NOT NULL,
-    used_at        double precision,
-    revoked_at     double precision
-);
-
-CREATE INDEX keys_of_principal ON keys (principal);
-
-CREATE TABLE nonces (
-    number         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    nonce          text NOT NULL UNIQUE,
-    purpose        text NOT NULL,
-    session        text NOT NULL,
-    suspension_id  text NOT NULL,
-    digest         text NOT NULL,
-    content        text NOT NULL,
-    expires_at     double precision NOT NULL
-);
-
-CREATE INDEX nonces_of_session ON nonces (session);
-
-CREATE TABLE schedules (
-    number          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    schedule_id     text NOT NULL UNIQUE,
-    plan            text NOT NULL,
-    cron            text NOT NULL,
-    timezone        text NOT NULL,
-    inputs          text NOT NULL,
-    overlap         text NOT NULL,
-    missed          text NOT NULL,
-    owner           text NOT NULL,
-    created_by      text NOT NULL,
-    created_at      double precision NOT NULL,
-    paused_at       double precision,
-    next_at         bigint NOT NULL,
-    starting_at     bigint,
-    queued          text NOT NULL,
-    last_execution  text,
-    recent          text NOT NULL,
-    due_at          double precision,
-    version         bigint NOT NULL
-);
-
-CREATE INDEX due_schedules ON schedules (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX records_of_owner ON records (kind, owner, number);
+CREATE INDEX due_records ON records (kind, expires_at) WHERE expires_at IS NOT NULL;

@@ -18,13 +18,12 @@ from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageEr
 from planwarden.server.auth.admission import WATCH_S
 from planwarden.server.auth.caller import VerifiedToken, identify_bearer
 from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, WINDOW_S, FailedTokenLimiter
-from planwarden.server.auth.secrets import DAY_S, PREFIX, find_valid_token, hash_token, make_token
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.location import read_location
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.tokens import HasTokens, TokenStore
 from planwarden.storage.sealing import make_secret_key
+from planwarden.storage.tokens import DAY_S, PREFIX, TokenStore, hash_token
 from tests.kit import Client, ManualClock, Settings, confirm, plan, requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, revoke, serving, token_for
 from tests.server.mcp.support import Document, ok
@@ -186,26 +185,20 @@ async def test_the_limit_ends_in_time_and_drops_the_oldest_address(caplog: pytes
     assert brake.size == MAX_ADDRESSES
 
 
-def _tokens(back_end: BackEnd) -> tuple[TokenStore, ManualClock]:
-    store = back_end.connect()
-    assert isinstance(store, HasTokens)
-    return store.tokens, back_end.clock
-
-
 def _written(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.rglob("planwarden.db*"))
 
 
 @requirement("access:tokens")
 async def test_a_token_is_found_by_its_secret_alone_in_another_process_too(back_end: BackEnd, tmp_path: Path) -> None:
-    tokens, clock = _tokens(back_end)
-    secret, row = await make_token(tokens, clock, "ann@example.org", days=2)
+    tokens = TokenStore(back_end.connect())
+    secret, row = await tokens.make("ann@example.org", days=2)
     assert secret.startswith(PREFIX) and len(secret) >= len(PREFIX) + 43
-    others, _ = _tokens(back_end)
+    others = TokenStore(back_end.connect())
     assert await others.find(hash_token(secret)) == row == (await others.all())[0]
-    assert await find_valid_token(others, clock, secret, role="caller") == row
+    assert await others.find_valid(secret, role="caller") == row
     for wrong in (secret[:-1], secret + "a", secret.removeprefix(PREFIX), row.token_id, hash_token(secret), ""):
-        assert await find_valid_token(others, clock, wrong, role="caller") is None
+        assert await others.find_valid(wrong, role="caller") is None
     assert secret.removeprefix(PREFIX).encode() not in _written(tmp_path)
 
 
@@ -214,49 +207,49 @@ async def test_every_change_of_the_tokens_is_a_row_of_the_audit_and_a_name_ends_
     back_end: BackEnd,
 ) -> None:
     store = back_end.connect()
-    assert isinstance(store, HasTokens)
-    secret, row = await make_token(store.tokens, back_end.clock, "bob", role="approver", days=1)
-    await store.tokens.revoke("bob", back_end.clock.now())
-    await store.tokens.revoke("bob", back_end.clock.now())
+    tokens = TokenStore(store)
+    secret, row = await tokens.make("bob", role="approver", days=1)
+    await tokens.revoke("bob")
+    await tokens.revoke("bob")
     rows = await store.audit_rows()
     assert [found.entry.kind for found in rows] == ["token_added", "token_revoked"]
     expected = {"tokenId": row.token_id, "principal": "bob", "role": "approver", "expiresAt": row.expires_at}
     assert all(found.entry.facts == expected for found in rows)
     assert secret not in str(rows) and hash_token(secret) not in str(rows)
     for _ in range(2):
-        await make_token(store.tokens, back_end.clock, "ann")
-    assert [found.principal for found in await store.tokens.revoke("ann", back_end.clock.now())] == ["ann", "ann"]
+        await tokens.make("ann")
+    assert [found.principal for found in await tokens.revoke("ann")] == ["ann", "ann"]
 
 
 @requirement("access:tokens")
 async def test_an_expired_or_revoked_token_and_one_of_another_role_is_refused(back_end: BackEnd) -> None:
-    tokens, clock = _tokens(back_end)
-    short, _ = await make_token(tokens, clock, "ann", days=1)
-    endless, row = await make_token(tokens, clock, "ann")
-    person, _ = await make_token(tokens, clock, "bob", role="approver")
+    tokens, clock = TokenStore(back_end.connect()), back_end.clock
+    short, _ = await tokens.make("ann", days=1)
+    endless, row = await tokens.make("ann")
+    person, _ = await tokens.make("bob", role="approver")
     check = TokenCheck(tokens, clock)
     assert await check.verify_token(short) and await check.verify_token(endless)
     assert await check.verify_token(person) is None
-    assert await find_valid_token(tokens, clock, person, role="approver")
+    assert await tokens.find_valid(person, role="approver")
     clock.advance(DAY_S)
     assert await check.verify_token(short) is None and await check.verify_token(endless)
-    assert await tokens.revoke(row.token_id, clock.now()) == (replace(row, revoked_at=clock.now()),)
+    assert await tokens.revoke(row.token_id) == (replace(row, revoked_at=clock.now()),)
     assert await check.verify_token(endless) is None
 
 
 async def test_an_id_and_a_secret_are_taken_once_and_names_and_days_are_bounded(back_end: BackEnd) -> None:
-    tokens, clock = _tokens(back_end)
-    secret, row = await make_token(tokens, clock, "ann")
-    for other, digest in ((row, "0" * 64), (replace(row, token_id="other"), hash_token(secret))):
+    tokens = TokenStore(back_end.connect())
+    _, row = await tokens.make("ann")
+    for other in (replace(row, secret_hash="0" * 64), replace(row, token_id="other")):
         with pytest.raises(StoreError, match="already"):
-            await tokens.add(other, digest)
+            await tokens.add(other)
     # A name that could be mistaken for another is none, and days are bounded.
     for name in ("", "a b", "a#b", "https://idp#ann", "x" * 65, "-a", "ann\n", "\u202eann"):
         with pytest.raises(InvalidArguments, match="name"):
-            await make_token(tokens, clock, name)
+            await tokens.make(name)
     for days in (0, -1, 10_000):
         with pytest.raises(InvalidArguments, match="--days"):
-            await make_token(tokens, clock, "ann", days=days)
+            await tokens.make("ann", days=days)
     assert await tokens.all() == (row,)
 
 
@@ -264,9 +257,9 @@ async def test_an_id_and_a_secret_are_taken_once_and_names_and_days_are_bounded(
 async def test_an_open_server_and_its_streams_notice_within_ten_seconds_what_became_of_tokens(
     back_end: BackEnd,
 ) -> None:
-    tokens, clock = _tokens(back_end)
+    tokens, clock = TokenStore(back_end.connect()), back_end.clock
     check = TokenCheck(tokens, clock, is_open=True)
     assert await check.is_open()
-    await make_token(tokens, clock, "ann")
+    await tokens.make("ann")
     clock.advance(10 - WATCH_S)
     assert not await check.is_open() and await check.has_ended(check.pass_key)

@@ -20,7 +20,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.ports.sessions import SessionStore, sessions_of
+from planwarden.storage.sql.records import HasRecords, RecordAccess
 from tests.support.fakes import WatchedStore
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
@@ -205,11 +205,12 @@ def open_inbox(
 
 
 class CountingStore(WatchedStore):
-    """A store that writes down what it is asked, except for sessions."""
+    """A store that writes down what it is asked, except for records."""
 
     @property
-    def sessions(self) -> SessionStore:
-        return sessions_of(self.inner)
+    def records(self) -> RecordAccess:
+        assert isinstance(self.inner, HasRecords)
+        return self.inner.records
 
 
 def read(response: httpx2.Response) -> Page:

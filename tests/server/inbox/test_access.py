@@ -23,7 +23,7 @@ from planwarden.server.inbox.sessions import (
     PassphraseRefused,
 )
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.storage.ports.sessions import sessions_of
+from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import ManualClock, Settings, requirement
 from tests.storage.suite import mainly
@@ -191,11 +191,11 @@ async def test_processes_of_one_home_share_sessions_and_know_each_others_inboxes
     one, other = SqliteStore.open(tmp_path / "planwarden.db"), SqliteStore.open(tmp_path / "planwarden.db")
     opened = await InboxAccess(one).redeem((await InboxAccess(other).make_codes("ann", "terminal")).link)
     assert await InboxAccess(other).find_session(opened.token) is not None
-    await sessions_of(one).open_inbox("first", "http://127.0.0.1:1/inbox", 1.0)
-    await sessions_of(one).open_inbox("second", "http://127.0.0.1:2/inbox", 2.0)
-    assert await sessions_of(other).inboxes() == ("http://127.0.0.1:2/inbox", "http://127.0.0.1:1/inbox")
-    await sessions_of(one).close_inbox("second")
-    assert await sessions_of(other).inboxes() == ("http://127.0.0.1:1/inbox",)
+    await RunningInboxes(one).open("first", "http://127.0.0.1:1/inbox")
+    await RunningInboxes(one).open("second", "http://127.0.0.1:2/inbox")
+    assert await RunningInboxes(other).list_urls() == ("http://127.0.0.1:2/inbox", "http://127.0.0.1:1/inbox")
+    await RunningInboxes(one).close("second")
+    assert await RunningInboxes(other).list_urls() == ("http://127.0.0.1:1/inbox",)
     await one.close()
-    assert await sessions_of(other).inboxes() == ()
+    assert await RunningInboxes(other).list_urls() == ()
     await other.close()

@@ -18,7 +18,7 @@ from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.views.encoding import to_json
-from planwarden.storage.ports.sessions import sessions_of
+from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import Client, Ledger, confirm, ok, plan, requirement, tool_step, warden
 from tests.server.cli.support import ERASE, Cli, PtyTerminal, make_home, start_on_terminal
@@ -147,7 +147,7 @@ async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
 async def _list_inboxes(home: Path) -> tuple[str, ...]:
     """The addresses of the inboxes of the home, as its processes wrote them down."""
     store = SqliteStore.open(home / "planwarden.db")
-    inboxes = await sessions_of(store).inboxes()
+    inboxes = await RunningInboxes(store).list_urls()
     await store.close()
     return inboxes
 

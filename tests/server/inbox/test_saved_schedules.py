@@ -10,7 +10,7 @@ from msgspec.structs import replace
 import planwarden
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE, SHOWN_SCHEDULES
 from planwarden.server.inbox.saved.start_page import SHOWN_SCHEDULES as SHOWN_ON_PLAN
-from planwarden.storage.ports.schedules import PlanSchedule, TickRecord, schedules_of
+from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
 from tests.kit import Ledger, ManualClock, MemoryStore, PausingTool, requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page
 from tests.server.inbox.test_saved_plans import NOTE, Opened, field, opened, write
@@ -28,7 +28,7 @@ def _open(home: Path, *tools: object, clock: ManualClock | None = None) -> Abstr
 
 
 async def list_stored(found: Inbox) -> tuple[PlanSchedule, ...]:
-    return await schedules_of(found.warden.service.engine.store).all()
+    return await ScheduleStore(found.warden.service.engine.store).all()
 
 
 async def fill(browser: Browser, name: str = "remind", **fields: str) -> Form:
@@ -218,7 +218,7 @@ async def test_hostile_and_broken_schedules_stay_text_and_do_not_hide_the_others
     nasty = "<script>\u202ex"
     async with _open(tmp_path) as (found, browser):
         store = found.warden.service.engine.store
-        schedules = schedules_of(store)
+        schedules = ScheduleStore(store)
         made = await add_schedule(store, plan="plain", schedule_id="s1", owner=nasty, created_by=nasty)
         ticked = TickRecord(tick_at=1, outcome="failed", reason=nasty)
         gone = TickRecord(tick_at=2, outcome="started", execution_id="e" * 32, thread_id="t")

@@ -14,7 +14,6 @@ from mcp.types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp.types.version import LATEST_MODERN_VERSION
 
 from planwarden.server.auth.network import AllowedNames
-from planwarden.server.auth.secrets import make_token
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.state import TASKS
@@ -22,7 +21,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import build_http_app, serve_http
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.tokens import Role
+from planwarden.storage.tokens import Role, TokenStore
 from tests.server.mcp.support import Document, Era, Person
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -55,13 +54,13 @@ async def serving(
 async def token_for(settings: Settings, name: str, *, role: Role = "caller", days: int | None = None) -> str:
     """A new token of that name in the home's database."""
     async with open_store(settings.store) as store:
-        token, _ = await make_token(store.tokens, store.clock, name, role=role, days=days)
+        token, _ = await TokenStore(store).make(name, role=role, days=days)
     return token
 
 
 async def revoke(settings: Settings, name: str) -> None:
     async with open_store(settings.store) as store:
-        assert await store.tokens.revoke(name, store.clock.now())
+        assert await TokenStore(store).revoke(name)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.requester import Requester
 from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
 from planwarden.server.schedules.cron import CronTimes
-from planwarden.storage.ports.schedules import PlanSchedule, schedules_of
+from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 from tests.storage.suite import PLAN, Scribe
 
 ADDED = AuditEntry(kind="schedule_added", facts={})
@@ -87,12 +87,12 @@ async def add_schedule(store: Store, cron: str = "0 9 * * *", schedule_id: str =
         "timezone": timezone,
     }
     made = PlanSchedule(schedule_id=schedule_id, cron=cron, **given)
-    await schedules_of(store).add(made, ADDED)
+    await ScheduleStore(store).add(made, ADDED)
     return made
 
 
 async def read_schedule(store: Store, schedule_id: str = "s1") -> PlanSchedule:
-    found = await schedules_of(store).find(schedule_id)
+    found = await ScheduleStore(store).find(schedule_id)
     assert found is not None
     return found
 

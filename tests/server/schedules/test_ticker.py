@@ -22,7 +22,7 @@ from planwarden.server.schedules import ticks
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.schedules.ticks import StartedRun
 from planwarden.server.settings.configuration import ProcessRole, load_settings
-from planwarden.storage.ports.schedules import PlanSchedule, ScheduleStore, schedules_of
+from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 from tests.kit import Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
 from tests.storage.suite import BackEnd
@@ -44,7 +44,7 @@ def store(clock: ManualClock) -> Store:
 
 
 def make_ticker(store: Store, book: PlanBook) -> ScheduleTicker:
-    return ScheduleTicker(store, schedules_of(store), book)
+    return ScheduleTicker(store, ScheduleStore(store), book)
 
 
 def go_to(clock: ManualClock, tick_at: float, late_s: float = 0.5) -> None:
@@ -105,7 +105,7 @@ async def test_a_process_killed_at_any_commit_of_a_tick_leaves_one_run(back_end:
     store = back_end.connect()
     made = await add_schedule(store)
     book = PlanBook(store, "first")
-    mortal = Mortal(schedules_of(store), book, call, when)
+    mortal = Mortal(store, book, call, when)
     ticker = ScheduleTicker(store, mortal, mortal)
     await ticker.look()
     go_to(back_end.clock, made.next_at)
@@ -120,17 +120,14 @@ async def test_a_process_killed_at_any_commit_of_a_tick_leaves_one_run(back_end:
     assert (await read_schedule(later)).starting_at is None
 
 
-class Mortal:
+class Mortal(ScheduleStore):
     """The store of schedules and the plans of a process that dies at its n-th commit."""
 
-    def __init__(self, schedules: ScheduleStore, book: PlanBook, dies_at: int, when: str) -> None:
-        self._schedules = schedules
+    def __init__(self, store: Store, book: PlanBook, dies_at: int, when: str) -> None:
+        super().__init__(store)
         self._book = book
         self._calls = 0
         self._dies = (dies_at, when)
-        self.add, self.find, self.all = schedules.add, schedules.find, schedules.all
-        self.due, self.remove = schedules.due, schedules.remove
-        self.attend, self.is_attended = schedules.attend, schedules.is_attended
 
     def _die(self, when: str) -> None:
         self._calls += when == "before"
@@ -139,7 +136,7 @@ class Mortal:
 
     async def change(self, schedule: PlanSchedule, entry: AuditEntry | None = None) -> bool:
         self._die("before")
-        changed = await self._schedules.change(schedule)
+        changed = await super().change(schedule)
         self._die("after")
         return changed
 
@@ -295,7 +292,7 @@ async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started
 @requirement("schedule:once")
 async def test_a_paused_schedule_starts_nothing(store: Store, clock: ManualClock) -> None:
     process = await Process.begin(store, clock)
-    schedules = schedules_of(store)
+    schedules = ScheduleStore(store)
     assert await schedules.change(ticks.pause(await read_schedule(store), clock.now()))
     await process.look_at(3)
     assert process.book.asked == []

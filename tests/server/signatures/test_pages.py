@@ -15,7 +15,7 @@ from planwarden.agent.core.audit import DIGEST_CHARS, AuditEntry
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
-from planwarden.storage.ports.keys import keys_of
+from planwarden.storage.keys import KeyStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import Cli, Ledger, make_home, requirement, tool_step
 from tests.server.signatures.support import ORIGIN, WIPE, signing_inbox
@@ -277,15 +277,15 @@ async def test_a_row_that_is_no_signature_of_what_it_says_is_named(tmp_path: Pat
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
-        ("UPDATE keys SET public_key = x'00'", "the stored key differs from the one in the audit"),
-        ("UPDATE keys SET principal = 'bob'", "the stored key differs from the one in the audit"),
-        ("DELETE FROM keys", "is in the audit and no longer stored"),
-        ("UPDATE keys SET revoked_at = 1.0", "disagree about its removal"),
         (
-            (
-                "INSERT INTO keys SELECT NULL, 'new', credential_id, public_key, 'bob', rp_id, label, 0, 1.0, NULL, "
-                "NULL FROM keys"
-            ),
+            "UPDATE records SET body = json_set(body, '$.public_key', 'AA==')",
+            "the stored key differs from the one in the audit",
+        ),
+        ("UPDATE records SET owner = 'bob'", "the stored key differs from the one in the audit"),
+        ("DELETE FROM records", "is in the audit and no longer stored"),
+        ("UPDATE records SET body = json_set(body, '$.revoked_at', 1.0)", "disagree about its removal"),
+        (
+            "INSERT INTO records SELECT NULL, 'key', 'new', 'bob', NULL, 1, body FROM records WHERE kind = 'key'",
             "is stored and not in the audit",
         ),
     ],
@@ -307,7 +307,7 @@ async def test_a_signature_after_its_key_was_removed_is_named(tmp_path: Path) ->
     path = tmp_path / "planwarden.db"
     await signed(path)
     store = SqliteStore.open(path)
-    [key] = await keys_of(store).keys()
+    [key] = await KeyStore(store).all()
     await store.close()
     told = await append_and_verify(
         path, {}, AuditEntry(kind="key_removed", facts={"key": key.key_id, "principal": "ann"})

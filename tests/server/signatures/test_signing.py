@@ -17,8 +17,8 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.signatures.browser_options import NONCE_S, BrowserOptions, RelyingParty
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
 from planwarden.server.signatures.signature import SignatureRefused, build_challenge, from_base64url, to_base64url
-from planwarden.storage.ports.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce, keys_of
-from planwarden.storage.ports.sessions import InboxSession
+from planwarden.storage.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce
+from planwarden.storage.sessions import InboxSession
 from tests.kit import ManualClock, MemoryStore
 from tests.requirements import requirement
 from tests.server.signatures.support import HERE, PRESENT, Authenticator
@@ -293,11 +293,6 @@ def nonce(text: str, session: str = "s", expires_at: float = 10.0) -> SigningNon
     )
 
 
-@pytest.fixture
-def keys(back_end: BackEnd) -> KeyStore:
-    return keys_of(back_end.connect())
-
-
 async def kinds(store: Store) -> list[str]:
     return [row.entry.kind for row in await store.audit_rows()]
 
@@ -306,23 +301,23 @@ async def kinds(store: Store) -> list[str]:
 async def test_the_second_key_of_somebody_needs_a_use_of_the_first_and_keys_come_back_through_every_connection(
     back_end: BackEnd,
 ) -> None:
-    store, other = back_end.connect(), keys_of(back_end.connect())
-    found = keys_of(store)
+    store, other = back_end.connect(), KeyStore(back_end.connect())
+    found = KeyStore(store)
     assert await found.add_key(key(), None, ADDED)
     refused = [None, use("b"), use(principal="bob"), use(count=-1), use("nobody")]
     for by in refused:
         assert not await found.add_key(key("b"), by, ADDED)
     assert not await found.add_key(key("a"), use(), ADDED), "it is known already"
-    assert await found.keys() == (key(),) and await kinds(store) == ["key_added"]
+    assert await found.all() == (key(),) and await kinds(store) == ["key_added"]
     assert await found.add_key(key("b"), use(count=5), ADDED)
     assert await found.add_key(key("c", "bob"), None, ADDED)
-    assert [k.sign_count for k in await other.keys("ann")] == [5, 0]
-    assert await other.keys("bob") == (key("c", "bob"),)
+    assert [k.sign_count for k in await other.all("ann")] == [5, 0]
+    assert await other.all("bob") == (key("c", "bob"),)
 
 
 @requirement("keys:laws")
 async def test_of_two_first_keys_that_race_one_is_added(back_end: BackEnd) -> None:
-    one, other = keys_of(back_end.connect()), keys_of(back_end.connect())
+    one, other = KeyStore(back_end.connect()), KeyStore(back_end.connect())
     added: list[bool] = []
 
     async def add(to: KeyStore, name: str) -> None:
@@ -337,20 +332,21 @@ async def test_of_two_first_keys_that_race_one_is_added(back_end: BackEnd) -> No
 @requirement("keys:laws")
 async def test_a_signature_counts_only_when_its_count_has_grown_and_its_key_is_alive(back_end: BackEnd) -> None:
     store = back_end.connect()
-    found = keys_of(store)
+    found = KeyStore(store)
     assert await found.add_key(key(), None, ADDED)
     told = [await found.use_key(use(count=count, at=3.0), SIGNED) for count in (0, 0, 7, 7, 6, 0, 8)]
     assert told == [True, True, True, False, False, False, True]
     assert not await found.use_key(use(principal="bob", count=9), SIGNED)
-    assert await found.keys() == (replace(key(), sign_count=8, used_at=3.0),)
+    assert await found.all() == (replace(key(), sign_count=8, used_at=3.0, version=5),)
     assert await found.revoke_key("a", 4.0, REMOVED)
     assert not await found.use_key(use(count=9), SIGNED) and not await found.revoke_key("a", 5.0, REMOVED)
-    assert await found.keys() == (replace(key(), sign_count=8, used_at=3.0, revoked_at=4.0),)
+    assert await found.all() == (replace(key(), sign_count=8, used_at=3.0, revoked_at=4.0, version=6),)
     assert await kinds(store) == ["key_added", *["signature"] * 4, "key_removed"]
 
 
 @requirement("keys:laws")
-async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinders_nobody(keys: KeyStore) -> None:
+async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinders_nobody(back_end: BackEnd) -> None:
+    keys = KeyStore(back_end.connect())
     assert await keys.add_key(key(), None, ADDED) and await keys.add_key(key("b"), use(), ADDED)
     assert await keys.revoke_key("a", 3.0, REMOVED, spares_last=True)
     assert not await keys.revoke_key("b", 3.0, REMOVED, spares_last=True)
@@ -358,14 +354,14 @@ async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinde
     assert await keys.revoke_key("b", 3.0, REMOVED)
     assert not await keys.add_key(key("a"), None, ADDED), "a revoked key does not come back"
     assert await keys.add_key(key("c"), None, ADDED)
-    with pytest.raises(UsageError, match="object keeps no keys"):
+    with pytest.raises(UsageError, match="object keeps no tokens, sessions, keys"):
         # A store of somebody else's that does without.
-        keys_of(object())  # pyright: ignore[reportArgumentType]
+        KeyStore(object())
 
 
 @requirement("signed:nonce")
 async def test_a_nonce_is_given_out_once_and_not_after_its_time(back_end: BackEnd) -> None:
-    one, other = keys_of(back_end.connect()), keys_of(back_end.connect())
+    one, other = KeyStore(back_end.connect()), KeyStore(back_end.connect())
     await one.add_nonce(nonce("n"), 1.0)
     taken: list[SigningNonce | None] = []
 
@@ -382,7 +378,8 @@ async def test_a_nonce_is_given_out_once_and_not_after_its_time(back_end: BackEn
 
 
 @requirement("signed:nonce")
-async def test_a_session_keeps_few_open_nonces_and_expired_ones_go(keys: KeyStore) -> None:
+async def test_a_session_keeps_few_open_nonces_and_expired_ones_go(back_end: BackEnd) -> None:
+    keys = KeyStore(back_end.connect())
     await keys.add_nonce(nonce("other", "t"), 1.0)
     for number in range(OPEN_NONCES + 3):
         await keys.add_nonce(nonce(f"n{number}"), 1.0)

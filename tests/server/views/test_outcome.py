@@ -21,7 +21,7 @@ from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.question_text import build_label
 from planwarden.server.views.status_text import describe_state
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
-from planwarden.storage.ports.schedules import TickOutcome
+from planwarden.storage.schedules import TickOutcome
 from tests.kit import (
     NO,
     YES,

@@ -1,26 +1,30 @@
-"""Keys of people, and the challenges that they sign: a port that every store implements.
+"""Keys of people, and the challenges that they sign.
 
 A key is a WebAuthn credential (https://www.w3.org/TR/webauthn-3/). Its private half stays in a security key or in the
 person's device; its public half is stored here. A challenge contains a nonce that one session may use once, within
 minutes, for one purpose. Times are arguments, in Unix seconds by the store's clock.
 """
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.ports.store import Store
+from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore, RecordTransaction
 
 OPEN_NONCES = 10
 """The most nonces that one session has; a further one replaces the oldest."""
 
+_LOCK = "keys"
+
 Purpose = Literal["sign", "add"]
 
 
-class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
+class SigningKey(Record, frozen=True, kw_only=True):
     """The public half of a person's key."""
+
+    columns = Columns("key", "key_id", "principal")
 
     key_id: str
     """First 16 hexadecimal digits of the SHA-256 of the credential id; for people and for the audit."""
@@ -40,8 +44,10 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: float | None = None
 
 
-class SigningNonce(msgspec.Struct, frozen=True, kw_only=True):
+class SigningNonce(ExpiringRecord, frozen=True, kw_only=True):
     """What a challenge was made from, and what for."""
+
+    columns = Columns("nonce", "nonce", "session")
 
     nonce: str
     """64 hexadecimal digits, random."""
@@ -53,7 +59,6 @@ class SigningNonce(msgspec.Struct, frozen=True, kw_only=True):
     """Of the question's revision that is signed."""
     content: str = ""
     """Digest of the answer that goes with the signature; empty when the question has no form."""
-    expires_at: float
 
 
 class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +71,7 @@ class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class KeyStore(Protocol):
+class KeyStore(RecordStore[SigningKey]):
     """Keys and nonces of one home.
 
     Laws:
@@ -77,54 +82,75 @@ class KeyStore(Protocol):
     * A principal's first key needs no other key; every further one needs a use of another. Two keys that race to be the
       first are not both added. A revoked key neither signs nor prevents a first key.
     * A change of a key and its row of the audit are stored together or not at all. Keys are never deleted.
-    * Acknowledged means committed.
     """
+
+    def __init__(self, store: object) -> None:
+        super().__init__(store, SigningKey)
 
     async def add_nonce(self, nonce: SigningNonce, now: float) -> None:
         """Store a nonce; delete expired ones, and all but the newest `OPEN_NONCES` of its session."""
-        ...
+
+        def add(transaction: RecordTransaction) -> None:
+            for former in transaction.all(SigningNonce, nonce.session)[: 1 - OPEN_NONCES]:
+                transaction.delete(SigningNonce, former.nonce)
+            transaction.delete_due(SigningNonce, now)
+            transaction.insert(nonce)
+
+        await self.write(add)
 
     async def take_nonce(self, nonce: str, now: float) -> SigningNonce | None:
-        """The nonce, once."""
-        ...
+        """Return the nonce, once."""
+
+        def take(transaction: RecordTransaction) -> SigningNonce | None:
+            found = transaction.find(SigningNonce, nonce, now)
+            return found if transaction.delete(SigningNonce, nonce) else None
+
+        return await self.write(take)
 
     async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
         """Add a key; False when it is known already, or when `by` does not allow it."""
-        ...
+
+        def add(transaction: RecordTransaction) -> bool:
+            if transaction.find(SigningKey, key.key_id) is not None:
+                return False
+            if by is None:
+                return not _list_usable(transaction, key.principal) and transaction.insert(key)
+            return by.principal == key.principal and _count(transaction, by) and transaction.insert(key)
+
+        return await self.write(add, entry, lock=_LOCK)
 
     async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
         """Count a signature; False when it does not count."""
-        ...
+        return await self.write(lambda transaction: _count(transaction, use), entry, lock=_LOCK)
 
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
         """Revoke a key; False if there is none or it was revoked before, with `spares_last` also if it is the only
         one."""
-        ...
 
-    async def keys(self, principal: str | None = None) -> tuple[SigningKey, ...]:
-        """Of one principal or of all, revoked ones included, oldest first."""
-        ...
+        def revoke(transaction: RecordTransaction) -> bool:
+            key = transaction.find(SigningKey, key_id)
+            if key is None or key.revoked_at is not None:
+                return False
+            if spares_last and len(_list_usable(transaction, key.principal)) < 2:
+                return False
+            return transaction.change(replace(key, revoked_at=at))
 
-
-@runtime_checkable
-class HasKeys(Protocol):
-    """A store that also stores keys."""
-
-    @property
-    def signing_keys(self) -> KeyStore: ...
+        return await self.write(revoke, entry, lock=_LOCK)
 
 
-def keys_of(store: Store) -> KeyStore:
-    """The keys beside the store's executions.
-
-    Raises:
-        UsageError: this store has none, so nothing can be signed.
-    """
-    if not isinstance(store, HasKeys):
-        raise UsageError(f"{type(store).__name__} keeps no keys, so nothing can be signed")
-    return store.signing_keys
+def counts(before: int, after: int) -> bool:
+    """Return whether a sign count may follow the one before (https://www.w3.org/TR/webauthn-3/#sctn-sign-counter)."""
+    return after > before or after == before == 0
 
 
-def counts(known: int, given: int) -> bool:
-    """Whether a sign count may follow the one before (https://www.w3.org/TR/webauthn-3/#sctn-sign-counter)."""
-    return given > known or given == known == 0
+def _list_usable(transaction: RecordTransaction, principal: str) -> list[SigningKey]:
+    return [key for key in transaction.all(SigningKey, principal) if key.revoked_at is None]
+
+
+def _count(transaction: RecordTransaction, use: KeyUse) -> bool:
+    key = transaction.find(SigningKey, use.key_id)
+    if key is None or key.revoked_at is not None or key.principal != use.principal:
+        return False
+    return counts(key.sign_count, use.sign_count) and transaction.change(
+        replace(key, sign_count=use.sign_count, used_at=use.at)
+    )

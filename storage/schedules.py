@@ -1,18 +1,18 @@
-"""Schedules of saved plans: a port that every store implements.
+"""Schedules of saved plans.
 
 A tick is a time, in whole Unix seconds, at which a schedule starts its plan. What is decided about a tick is a change
 of the schedule's row, and every change is conditional on the row's version. So of all processes that look at a tick,
 one decides it, and a process that dies in between leaves a row that says what is to be done.
 """
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import msgspec
 
-from planwarden.agent.common.errors import LimitExceeded, StoreError, UsageError
+from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.ports.store import Store
+from planwarden.storage.sql.records import Columns, Record, RecordStore, RecordTransaction
 
 MAX_SCHEDULES = 1_000
 """Of all owners together."""
@@ -36,8 +36,10 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     thread_id: str | None = None
 
 
-class PlanSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class PlanSchedule(Record, frozen=True, kw_only=True):
     """One schedule, as stored."""
+
+    columns = Columns("schedule", "schedule_id", "owner", remedy="remove it and add it again")
 
     schedule_id: str
     plan: str
@@ -53,8 +55,6 @@ class PlanSchedule(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str
     created_at: float
     paused_at: float | None = None
-    version: int = 1
-    """Grows by one with each change."""
     next_at: int
     """The first tick that nobody has decided yet."""
     starting_at: int | None = None
@@ -76,75 +76,32 @@ class PlanSchedule(msgspec.Struct, frozen=True, kw_only=True):
         return 0.0 if self.queued else float(self.next_at)
 
 
-class Attendance(Protocol):
-    """Which processes start what is due."""
+class ScheduleStore(RecordStore[PlanSchedule]):
+    """The schedules of one store.
 
-    async def attend(self) -> None:
-        """Say, until the store is closed, that this process does; once is enough. Raises `StoreError`."""
-        ...
-
-    async def is_attended(self) -> bool:
-        """Return whether a living process does."""
-        ...
-
-
-class ScheduleStore(Attendance, Protocol):
-    """Laws:
-
-    * Of racing changes to one version of a row exactly one is stored; the others change nothing and return False.
-    * A schedule that is added, removed, paused or resumed has its row in the audit, written in the same transaction.
-    * Acknowledged means committed.
+    Laws: of racing changes to one version of a row exactly one is stored; the others change nothing and return False. A
+    schedule that is added, removed, paused or resumed has its row in the audit, written in the same transaction.
     """
+
+    def __init__(self, store: object) -> None:
+        super().__init__(store, PlanSchedule)
+        self.attend = self.liveness.attend
+        self.is_attended = self.liveness.is_attended
 
     async def add(self, schedule: PlanSchedule, entry: AuditEntry) -> None:
         """Store a new one; one whose id is there stays as it is. Raises `LimitExceeded` at `MAX_SCHEDULES`."""
-        ...
 
-    async def find(self, schedule_id: str) -> PlanSchedule | None:
-        """Raises `StoreError` when the row is damaged."""
-        ...
+        def insert(transaction: RecordTransaction) -> bool:
+            if len(transaction.all(PlanSchedule)) >= MAX_SCHEDULES:
+                raise LimitExceeded(f"there are {MAX_SCHEDULES} schedules, which is the limit; remove one first")
+            return transaction.insert(schedule)
 
-    async def all(self) -> tuple[PlanSchedule, ...]:
-        """All of them, oldest first. Raises `StoreError` when a row is damaged."""
-        ...
-
-    async def due(self, now: float) -> tuple[PlanSchedule, ...]:
-        """Those that a process has to look at, earliest first; damaged rows are left out."""
-        ...
+        await self.write(insert, entry, lock="schedules")
 
     async def change(self, schedule: PlanSchedule, entry: AuditEntry | None = None) -> bool:
         """Store this state if the stored row still has its version, which then grows by one."""
-        ...
+        return await self.write(lambda transaction: transaction.change(schedule), entry)
 
     async def remove(self, schedule_id: str, entry: AuditEntry) -> bool:
         """Delete it, damaged or not; False when there is none."""
-        ...
-
-
-@runtime_checkable
-class HasSchedules(Protocol):
-    """A store that also stores schedules."""
-
-    @property
-    def schedules(self) -> ScheduleStore: ...
-
-
-def schedules_of(store: Store) -> ScheduleStore:
-    """The schedules beside the store's executions.
-
-    Raises:
-        UsageError: this store keeps none.
-    """
-    if not isinstance(store, HasSchedules):
-        raise UsageError(f"{type(store).__name__} keeps no schedules")
-    return store.schedules
-
-
-def too_many_schedules() -> LimitExceeded:
-    """The error for one schedule more than the limit."""
-    return LimitExceeded(f"there are {MAX_SCHEDULES} schedules, which is the limit; remove one first")
-
-
-def damaged_schedule(schedule_id: object, error: Exception) -> StoreError:
-    """The error for a row that is not what was written."""
-    return StoreError(f"schedule {schedule_id!r} is damaged: {error}; remove it and add it again")
+        return await self.write(lambda transaction: transaction.delete(PlanSchedule, schedule_id), entry)

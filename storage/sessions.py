@@ -1,0 +1,77 @@
+"""Who may use the inbox, and where inboxes listen: one-time codes, and the sessions that they open.
+
+Only hashes are stored, so a reader of the rows can neither pair nor use a person's session. All processes of one home
+directory share them. Times are in Unix seconds by the store's clock.
+"""
+
+from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore
+
+NAMED_DIGITS = 16
+"""Of a session's hash, to name it in the audit."""
+
+
+class Pairing(ExpiringRecord, frozen=True, kw_only=True):
+    """Two one-time codes, by their hashes, of which one can be used: a link, and what may be typed instead. Deleted
+    when one was used, or both are void."""
+
+    columns = Columns("pairing", "link_hash", "typed_hash")
+
+    link_hash: str
+    typed_hash: str
+    """Of a code short enough to be typed, and therefore to be guessed: the lockout applies."""
+    principal: str
+    """Whose session it opens."""
+    attempts: int = 0
+    """Wrong passphrases that came with one of the codes."""
+
+
+class InboxSession(ExpiringRecord, frozen=True, kw_only=True):
+    """A browser that was let in, by the hash of its cookie; deleted when it ends."""
+
+    columns = Columns("session", "hash", "principal")
+
+    hash: str
+    principal: str
+    created_at: float
+
+
+class CodeRefusal(ExpiringRecord, frozen=True, kw_only=True):
+    """A wrong code, for as long as it counts."""
+
+    columns = Columns("refusal", "refusal_id")
+
+    refusal_id: str
+
+
+class RunningInbox(Record, frozen=True, kw_only=True):
+    """Where an inbox listens while its process lives, which is `owner`."""
+
+    columns = Columns("inbox", "owner")
+
+    owner: str
+    url: str
+
+
+class RunningInboxes(RecordStore[RunningInbox]):
+    """The inboxes that listen now."""
+
+    def __init__(self, store: object) -> None:
+        super().__init__(store, RunningInbox)
+
+    async def open(self, owner: str, url: str) -> None:
+        """Record where an inbox of this process listens."""
+        await self.liveness.announce(owner)
+        await self.write(lambda transaction: transaction.insert(RunningInbox(owner=owner, url=url)))
+
+    async def close(self, owner: str) -> None:
+        await self.write(lambda transaction: transaction.delete(RunningInbox, owner))
+
+    async def list_urls(self) -> tuple[str, ...]:
+        """Return the addresses of the inboxes of living processes, newest first."""
+        urls: list[str] = []
+        for inbox in reversed(await self.all()):
+            if await self.liveness.is_dead(inbox.owner):
+                await self.close(inbox.owner)
+            else:
+                urls.append(inbox.url)
+        return tuple(urls)
