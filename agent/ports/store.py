@@ -55,8 +55,6 @@ class Lease:
     left_s: float | None = field(default=None, compare=False)
     """Seconds since the last commit or renewal of the process that it was taken from, dead or silent; None when nobody
     had it, or who had it gave it up."""
-    row: int | None = field(default=None, compare=False)
-    """Where the store that gave it keeps the execution, if that spares it a look."""
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -20,7 +20,7 @@ TABLES = {
     "once_keys": "business keys",
     "budget_shares": "shares of budgets",
     "notifications": "notifications",
-    "records": "tokens, sessions, keys and schedules",
+    "records": "tokens and other records",
 }
 """The tables, and what their rows are called, in the plural. `owners` does not move: no process runs meanwhile."""
 PARTS = {"records": f"(SELECT * FROM records WHERE kind NOT IN {LOCAL_KINDS} ORDER BY number) AS records"}

@@ -290,7 +290,7 @@ class PostgresWriter:
     def _end(self, connection: Connection, *, is_written: bool) -> None:
         """A transaction that wrote nothing gives its locks back without waiting for the disk."""
         self._is_committing = True
-        connection.execute("COMMIT" if is_written else "ROLLBACK")
+        connection.execute("COMMIT" if is_written else "ROLLBACK", prepare=False)
 
     def _send_hints(self, connection: Connection) -> None:
         """Hints of several groups go together while the next group waits: each wakes every process."""

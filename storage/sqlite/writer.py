@@ -3,8 +3,8 @@
 Whatever is asked for in one turn of the loop is committed together when the turn is over (group commit): one BEGIN
 IMMEDIATE, one COMMIT, one wait for the disk. Handing that to a thread and back costs more than an ordinary commit. So
 the loop commits by itself, unless recent commits were slow, somebody else holds the database, or a request is large;
-then it never waits, and a thread does. An operation must make its first write its only conditional one, so that
-refusing it leaves nothing behind. Cancelling a caller cancels its wait, never the transaction.
+then it never waits, and a thread does. An operation must check everything before its first write, so that refusing it
+leaves nothing behind. Cancelling a caller cancels its wait, never the transaction.
 """
 
 import asyncio

@@ -162,6 +162,16 @@ def race_to_start(start: StartRequest) -> Race:
     return prepare
 
 
+async def race_for_a_thread(store: Store) -> tuple[Attempt, Stored]:
+    async def attempt(store: Store, number: int) -> None:
+        await Scribe.on(store, f"e{number}", thread_id="t").start()
+
+    async def stored(store: Store) -> int:
+        return len(await store.executions(None, 100))
+
+    return attempt, stored
+
+
 async def race_to_go_on(store: Store) -> tuple[Attempt, Stored]:
     """From an execution that has ended, with ones that end at once."""
     first = await create(store, "e1", StartRequest())
@@ -228,6 +238,7 @@ RACES: dict[str, tuple[Race, int]] = {
     "answers": (race_to_answer, 1),
     "starts with a key": (race_to_start(KEYED), 1),
     "starts of one plan": (race_to_start(UNKEYED), 1),
+    "starts in one thread": (race_for_a_thread, 1),
     "starts that go on": (race_to_go_on, 1),
     "uses of a grant": (race_for_a_grant, 5),
     "shares of a budget": (race_for_a_budget, 5),

@@ -189,7 +189,7 @@ def test_plans_questions_and_the_audit_go_on_at_the_other_place_and_back(
     before = cli.main("audit", "verify", "--json").json
     moved = cli.main("move", "--to", url, "--json")
     assert moved.code == 0 and moved.json["auditHead"] == before["head"], moved.err
-    assert moved.json["rows"]["executions"] == 1 and moved.json["rows"]["tokens"] == 1
+    assert moved.json["rows"]["executions"] == 1 and moved.json["rows"]["records"] == 1
     assert "hidden" not in moved.out + moved.err
 
     assert cli.main("--store", url, "audit", "verify", "--head", before["head"], "--json").json == before
@@ -218,7 +218,7 @@ def test_a_wrong_target_is_refused_with_the_exit_code_that_fits(cli: Cli, url: s
     for target, code, said in (
         (f"sqlite://{cli.home / 'planwarden.db'}", 2, "is at"),
         ("mysql://x", 2, "is no kind of store"),
-        (url, 1, "is not empty (rows of the audit: 1, tokens: 1); name a new file or an empty database"),
+        (url, 1, "(rows of the audit: 1, tokens and other records: 1); name a new file or an empty database"),
         (f"sqlite://{tmp_path}", 1, "cannot"),
     ):
         refused = cli.main("move", "--to", target)

@@ -21,7 +21,7 @@ from typing import Any, Self
 import anyio
 import anyio.lowlevel
 import msgspec
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -36,7 +36,7 @@ from mcp_types import (
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.in_flight_calls import NOT_SENT, TOO_LARGE, send_check
+from planwarden.tools.downstream.in_flight_calls import NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, ValueCounter
 
@@ -60,6 +60,7 @@ _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
 Item = SessionMessage | Exception
+Outgoing = tuple[JSONRPCMessage, SendCheck | None]
 OnLost = Callable[[str], None]
 """Takes why the connection cannot continue."""
 
@@ -110,7 +111,7 @@ class LineReader:
 
 
 class _Child(msgspec.Struct):
-    """One running child and its pipes. The SDK writes to it."""
+    """One running child and its pipes."""
 
     name: str
     process: Process
@@ -119,13 +120,13 @@ class _Child(msgspec.Struct):
     on_lost: OnLost
     on_tools_changed: Callable[[], None]
     inbox: MemoryObjectSendStream[Item]
+    outbox: MemoryObjectReceiveStream[Outgoing]
     unsolicited: int = 0
     is_malformed: bool = False
     server_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of its requests that wait for our answer."""
     our_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of our requests that wait for its answer."""
-    write_lock: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
 
     async def read(self) -> None:
         """Pass the server's messages on until its output ends or contains an oversized line that answers no request."""
@@ -197,39 +198,36 @@ class _Child(msgspec.Struct):
         error = ErrorData(code=code, message=message)
         await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Write a message, in the task that sends it, whose check is called immediately before."""
+    async def write(self) -> None:
         assert self.process.stdin is not None
-        message, check = item.message, send_check.get()
-        try:
-            async with self.write_lock:
-                # Waits until the child has read most of what was written before.
-                await self.process.stdin.drain()
-                if isinstance(message, JSONRPCRequest):
-                    if check is not None:
-                        await check()
-                    self.our_requests.add(message.id)
-                elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-                    self.server_requests.discard(message.id)
-                text = message.model_dump_json(by_alias=True, exclude_unset=True)
-                self.process.stdin.write(text.encode() + b"\n")
-        except PlanwardenError as error:
-            assert isinstance(message, JSONRPCRequest)
-            await self._fail_request(message.id, NOT_SENT, error.message)
-        except OSError:
-            await self._report_loss("it closed its input")
-            await self.inbox.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        """Do nothing: the transport ends the child."""
+        async with self.outbox:
+            try:
+                async for message, check in self.outbox:
+                    if isinstance(message, JSONRPCRequest):
+                        if check is not None and not await self._may_send(message, check):
+                            continue
+                        self.our_requests.add(message.id)
+                    elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+                        self.server_requests.discard(message.id)
+                    data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                    self.process.stdin.write(data)
+                    await self.process.stdin.drain()
+            except OSError:
+                await self._report_loss("it closed its input")
+                await self.inbox.aclose()
 
     async def _report_loss(self, why: str) -> None:
         """Say why the connection is lost, before the session sees it; that the process has ended explains more."""
         is_over = await self._ends_within(END_S)
         self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
+
+    async def _may_send(self, request: JSONRPCRequest, check: SendCheck) -> bool:
+        try:
+            await check()
+        except PlanwardenError as error:
+            await self._fail_request(request.id, NOT_SENT, error.message)
+            return False
+        return True
 
     async def keep_log(self) -> None:
         assert self.process.stderr is not None
@@ -290,6 +288,22 @@ async def _has_too_many_values(line: bytes) -> bool:
     return False
 
 
+class _Outbox:
+    """What the SDK writes to: it keeps with each message the check that the sending task has set."""
+
+    def __init__(self, stream: MemoryObjectSendStream[Outgoing]) -> None:
+        self._stream = stream
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._stream.send((item.message, send_check.get()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.aclose()
+
+
 @asynccontextmanager
 # The SDK's type of the pair has no public name.
 async def stdio_transport(
@@ -300,20 +314,23 @@ async def stdio_transport(
     with anyio.CancelScope(shield=True) as scope:
         process, transport = await _spawn(config)
         inbox, received = anyio.create_memory_object_stream[Item](0)
-        child = _Child(config.name, process, transport, log, on_lost, on_tools_changed, inbox)
+        sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
+        child = _Child(config.name, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
         async with anyio.create_task_group() as tasks:
-            for task in (child.read, child.keep_log, child.watch):
+            for task in (child.read, child.write, child.keep_log, child.watch):
                 tasks.start_soon(task)
             try:
                 scope.shield = False
-                yield received, child
+                yield received, _Outbox(sent)
             finally:
                 scope.shield = True
                 received.close()
+                sent.close()
                 await child.stop()
                 log.close()
                 tasks.cancel_scope.cancel()
-        inbox.close()
+        for stream in (inbox, received, sent, outbox):
+            stream.close()
 
 
 async def _spawn(config: ServerConfig) -> tuple[Process, asyncio.SubprocessTransport]:
