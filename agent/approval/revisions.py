@@ -132,7 +132,8 @@ def revise_arguments(
     else:
         edit = _edit_call(context, question.tool_name or "", question.arguments, arguments, editor)
         changed = replace(question, arguments=edit.arguments, rule=edit.requirement.rule)
-        edited, risks = edit.names, (edit.requirement.risk,)
+        edited = edit.names
+        risks = (edit.requirement.risk,)
     if not edited:
         return question
     calls = [(row.tool_name, row.arguments) for row in changed.covers]

@@ -12,6 +12,7 @@ from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.question import MatchedRule
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.suspension_kinds import SuspensionKind
 from planwarden.agent.core.tool import RemoteCall
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.card import Card, build_card
@@ -90,7 +91,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The step that waits, or null."""
     addressee: str
     """`human` or `caller`."""
-    kind: str
+    kind: SuspensionKind
     """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile`, `delegated` or `review`."""
     message: str
     """The words of whoever asks, unverified: for an approval the step's description, else the question itself."""

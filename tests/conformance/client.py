@@ -127,14 +127,14 @@ async def _log_in(settings: Settings) -> str:
     """Does what `planwarden login` does, with a browser that agrees at once. Returns the problem, if any."""
     downstream = build_downstream(settings, build_registry(settings))
     downstream.secrets = find_secrets(settings, None)
-    config, file = find_login(downstream, SERVER)
+    login = find_login(downstream, SERVER)
     async with httpx2.AsyncClient(follow_redirects=True) as browser, anyio.create_task_group() as tasks:
 
         async def visit(url: str) -> None:
             tasks.start_soon(browser.get, url)
 
         try:
-            await log_in_with_browser(config, file, visit)
+            await log_in_with_browser(login, visit)
         except ToolError as error:
             return error.message
     return ""
