@@ -34,7 +34,7 @@ from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 
 ARGUMENTS = {"to": "Ann", "copies": 2}
-STORED = ["s", "approval", "human", "tell Ann", "a", "a:1", "send", ARGUMENTS, "", "confirm", "client", "d"]
+STORED = ["s", "approval", "tell Ann", "a", "a:1", "send", ARGUMENTS, "", "confirm", "client", "d"]
 QUESTION = msgspec.convert(STORED, Question)
 
 
