@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from benchmarks.catalogue import QUERIES, catalogue, schema_chars
 from benchmarks.conversation import Conversation, measure
 from benchmarks.report import conversations_section, replace_section
-from planwarden.agent.core.events import ExecutionCreated, PlanAccepted, StepStarted
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Plan, PlanStep
-from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution.events import ExecutionCreated, PlanAccepted, StepStarted
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.plan import Plan, PlanStep
+from planwarden.agent.core.prompt.prompts import Prompt, build_planning_prompt, build_step_prompt
 from planwarden.agent.runtime.transaction import choose_tools
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.tools import build_tool_view

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import msgspec
 
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
 from planwarden.agent.ports.store import Append
 

@@ -1,6 +1,6 @@
 """Events as JSON text and back.
 
-The types in `planwarden.agent.core.events` define the JSON: a transaction is a list of events, an event a list of its
+The types in `agent.core.execution.events` define the JSON: a transaction is a list of events, an event a list of its
 tag and its fields. Decoding checks every type, because a stored row is hostile input: what does not fit is a
 `LogUnreadable`, never a half-built event.
 
@@ -18,7 +18,7 @@ import msgspec
 from planwarden.agent.common.canonical import parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import LogUnreadable, NotStorable
 from planwarden.agent.common.struct import plain_value
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 
 Transaction = tuple[ev.Event, ...]
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore, RecordTransaction
 
 OPEN_NONCES = 10

@@ -6,11 +6,17 @@ from typing import Literal
 
 import msgspec
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import find_next_alarm_at
-from planwarden.agent.core.plan import list_step_tools
-from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.synopsis import StepProgress, Synopsis, build_synopsis, count_progress, describe_fault
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import find_next_alarm_at
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.synopsis import (
+    StepProgress,
+    Synopsis,
+    build_synopsis,
+    count_progress,
+    describe_fault,
+)
+from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.store import Append
 

@@ -11,7 +11,7 @@ import msgspec
 
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.sql.records import Columns, Record, RecordStore, RecordTransaction
 
 MAX_SCHEDULES = 1_000

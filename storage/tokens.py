@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.sql.records import Columns, Record, RecordStore, RecordTransaction
 
 PREFIX = "pwt_"

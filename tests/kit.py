@@ -17,8 +17,8 @@ import planwarden
 from planwarden import Decision, Execution, Step, Warden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.artifact import is_stand_in
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.tool import CallContext
 from planwarden.agent.ports.store import SuspensionRow
 from planwarden.agent.runtime.new_execution import StartOptions

@@ -25,8 +25,8 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import Path
-from planwarden.agent.core.pins import PIN_CHARS
+from planwarden.agent.core.binding.bindings import Path
+from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.guarded.hosts import find_host_tool

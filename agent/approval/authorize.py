@@ -22,8 +22,8 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.permits import Permit, Source, find_row
 from planwarden.agent.approval.questions import is_of_policy
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import Requirement
 

@@ -26,10 +26,10 @@ from planwarden.agent.approval.questions import (
 from planwarden.agent.common.canonical import canonical_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.retry_reuse import describe_earlier_runs
-from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.agent.core.control.retry_reuse import describe_earlier_runs
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.references import PartsNeeded
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement
 

@@ -13,10 +13,10 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.errors import DuplicateEffect
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import Reference
-from planwarden.agent.core.pointers import LeadsNowhere, ParsedTexts, follow
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.binding.bindings import Reference
+from planwarden.agent.core.binding.pointers import LeadsNowhere, ParsedTexts, follow
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.ports.budgets_and_keys import name_holder
 from planwarden.agent.ports.policy import OnceRule
 

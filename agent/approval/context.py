@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.events import CoveredCall
-from planwarden.agent.core.pointers import ArtifactPart, PartAddress
-from planwarden.agent.core.state import SuspensionState
+from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.events import CoveredCall
+from planwarden.agent.core.execution.state import SuspensionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.budgets_and_keys import ROUNDING
 from planwarden.agent.ports.environment import Clock, Ids

@@ -14,12 +14,12 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import INPUTS, Binding, find_bindings
-from planwarden.agent.core.folds.planned_calls import begin_loop
-from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import Call, ExecutionState, StepState
-from planwarden.agent.core.step_start import begin_step, find_items
+from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
+from planwarden.agent.core.control.step_start import begin_step, find_items
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.folds.planned_calls import begin_loop
+from planwarden.agent.core.execution.references import PartsNeeded
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition
 
 MAX_COVERED = 1_000

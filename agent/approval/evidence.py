@@ -11,10 +11,10 @@ import msgspec
 
 from planwarden.agent.approval.questions import compute_approval_digest
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry, build_audit_entries
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry, build_audit_entries
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

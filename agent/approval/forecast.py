@@ -20,13 +20,13 @@ from planwarden.agent.approval.permits import names_call
 from planwarden.agent.approval.questions import ask_what_tool_asks
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import INPUTS, ITEM, WHEN, find_bindings, find_references, has_bindings
-from planwarden.agent.core.decide import find_cause_of_skip
-from planwarden.agent.core.plan import PlanStep
-from planwarden.agent.core.references import PartsNeeded, list_sources
-from planwarden.agent.core.state import Call, ExecutionState, StepState
-from planwarden.agent.core.step_start import find_mismatch
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, WHEN, find_bindings, find_references, has_bindings
+from planwarden.agent.core.control.decide import find_cause_of_skip
+from planwarden.agent.core.control.step_start import find_mismatch
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.references import PartsNeeded, list_sources
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 

@@ -19,8 +19,8 @@ import msgspec
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Policy, Requirement

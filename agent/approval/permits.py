@@ -16,8 +16,8 @@ from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
 from planwarden.agent.approval.questions import compute_approval_digest, is_of_policy
 from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 
 Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]

@@ -16,15 +16,15 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_covered_calls, list_risks
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue, plain_value
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import build_alarms
-from planwarden.agent.core.placeholders import list_texts, search
-from planwarden.agent.core.plan import plan_to_json
-from planwarden.agent.core.question import Alarm, ArgumentEdit
-from planwarden.agent.core.retry_reuse import describe_earlier_runs
-from planwarden.agent.core.state import Call, CallStatus, ExecutionState
-from planwarden.agent.core.step_control import RetryPolicy
-from planwarden.agent.core.thread_effects import REPEAT, describe_repeats
+from planwarden.agent.core.binding.placeholders import list_texts, search
+from planwarden.agent.core.control.retry_reuse import describe_earlier_runs
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import build_alarms
+from planwarden.agent.core.execution.question import Alarm, ArgumentEdit
+from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionState
+from planwarden.agent.core.execution.thread_effects import REPEAT, describe_repeats
+from planwarden.agent.core.plan.plan import plan_to_json
+from planwarden.agent.core.plan.step_control import RetryPolicy
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Policy, Requirement
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from planwarden.agent.approval.permits import names_call
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 
 

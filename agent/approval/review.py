@@ -24,13 +24,13 @@ from planwarden.agent.approval.questions import (
 )
 from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import Plan, plan_to_json
-from planwarden.agent.core.plan_parsing import PlanIntake
-from planwarden.agent.core.rehearsal import needs_model
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.rehearsal import needs_model
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.pins import build_pins
+from planwarden.agent.core.plan.plan import Plan, plan_to_json
+from planwarden.agent.core.plan.plan_parser import PlanIntake
 from planwarden.agent.core.tool import highest_risk
 
 MAX_MESSAGE_CHARS = 20_000

@@ -22,10 +22,10 @@ from planwarden.agent.approval.questions import (
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import EditRefused, InvalidArguments
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.pins import describe_difference
-from planwarden.agent.core.placeholders import find_placeholders
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.binding.placeholders import find_placeholders
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.pins import describe_difference
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Requirement, describe_denial
 

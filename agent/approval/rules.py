@@ -15,8 +15,8 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
-from planwarden.agent.core.events import BudgetShare
-from planwarden.agent.core.question import MatchedRule
+from planwarden.agent.core.execution.events import BudgetShare
+from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.policy import RealPaths
 

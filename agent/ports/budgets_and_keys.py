@@ -8,7 +8,7 @@ import msgspec
 
 from planwarden.agent.common.errors import DuplicateEffect
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.execution.state import Call, ExecutionState
 
 MAX_SHARES = 10_000
 """Calls that a budget counts within its window; it has no room for more, whatever they take."""

@@ -7,7 +7,7 @@ calendar days in UTC, every other one counts once for all.
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 
 DAY_S = 86_400
 

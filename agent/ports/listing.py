@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.state import ExecutionStatus
+from planwarden.agent.core.execution.state import ExecutionStatus
 
 MAX_CURSOR_CHARS = 64
 HOSTS_LOOKED_AT = 2_000

@@ -6,8 +6,8 @@ from typing import Protocol
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import Schedule
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition
 
 

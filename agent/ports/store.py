@@ -11,11 +11,11 @@ from typing import Literal, Protocol, Self
 import msgspec
 
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry, AuditRow
-from planwarden.agent.core.notifications import Notification
-from planwarden.agent.core.state import ExecutionState, ExecutionStatus
-from planwarden.agent.core.suspension_kinds import Addressee
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
+from planwarden.agent.core.execution.notifications import Notification
+from planwarden.agent.core.execution.state import ExecutionState, ExecutionStatus
+from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
@@ -302,7 +302,7 @@ class Store(Lookups, Protocol):
       the call's idempotency key, until their time is over or an event of the call says that nothing happened. A clock
       that goes back ends nothing earlier.
     * Notifications are stored in the transaction of the events that they report.
-    * The audit grows in the transaction of the events that it reports: rows of `agent.core.audit`, chained by hash.
+    * The audit grows in the transaction of the events that it reports: rows of `core.execution.audit`, chained by hash.
     * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
     * Every failure of the medium is a `StoreError` that says what to do.
     """

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import Path
+from planwarden.agent.core.binding.bindings import Path
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import msgspec
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.notifications import Notification
-from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import Notification
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.prompt.prompts import Prompt
 
 
 class NotificationSource(Protocol):

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
-from planwarden.agent.core.plan import Plan
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.verify import find_needed_tools
+from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.core.verify import find_needed_tools
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox

@@ -19,7 +19,7 @@ import anyio.lowlevel
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.pointers import ArtifactPart, PartAddress, read_parts
+from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress, read_parts
 from planwarden.agent.ports.store import Store
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from planwarden.agent.approval.revisions import add_late_report
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import find_due_alarm
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import find_due_alarm
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.runtime.transaction import BuildEvents, EventBatch, JobOutcome

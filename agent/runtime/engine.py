@@ -32,13 +32,13 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.common.task_groups import cancel_tasks
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import EarlierNeeded
-from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parsing import ParsingNeeded
-from planwarden.agent.core.plan_words import MAX_STEPS
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.binding.bindings import EarlierNeeded
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.pins import build_pins
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import ParsingNeeded
+from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model

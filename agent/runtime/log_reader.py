@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from planwarden.agent.common.errors import IllegalTransition, LogUnreadable, UnknownThread
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import fold
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import fold
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Header, Log, Lookups, SuspensionRow
 
 

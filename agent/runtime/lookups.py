@@ -16,11 +16,11 @@ from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import BudgetSpent
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanIntake, PlanParsing
-from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.execution.references import PartsNeeded
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import ParsingNeeded, PlanIntake, PlanParsing
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.artifact_reader import read_wanted

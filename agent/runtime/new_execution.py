@@ -10,12 +10,12 @@ import msgspec
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import LimitExceeded, NotRetryable
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import EarlierResult
-from planwarden.agent.core.plan import Plan
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.retry_reuse import list_artifacts
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.binding.bindings import EarlierResult
+from planwarden.agent.core.control.retry_reuse import list_artifacts
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.ports.store import StartRequest, Store
 
 MAX_ARTIFACT_BYTES = 256 * 1024 * 1024

@@ -35,9 +35,9 @@ from planwarden.agent.common.errors import (
     UsageError,
     VersionConflict,
 )
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import fold
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import fold
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands

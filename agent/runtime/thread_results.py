@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import anyio.lowlevel
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
-from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference
-from planwarden.agent.core.pointers import ParsedTexts
-from planwarden.agent.core.references import find_address, find_result
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.binding.bindings import Earlier, EarlierResult, Reference
+from planwarden.agent.core.binding.pointers import ParsedTexts
+from planwarden.agent.core.execution.references import find_address, find_result
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Header, Store
 from planwarden.agent.runtime.artifact_reader import read_wanted
 

@@ -24,8 +24,8 @@ from planwarden.agent.common.errors import (
     PlanwardenError,
 )
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.actions import (
+from planwarden.agent.core.binding.bindings import EarlierNeeded
+from planwarden.agent.core.control.actions import (
     AskModel,
     AskReview,
     BeginStep,
@@ -34,25 +34,25 @@ from planwarden.agent.core.actions import (
     RevisePlan,
     WaitForModel,
 )
-from planwarden.agent.core.bindings import EarlierNeeded
-from planwarden.agent.core.decide import decide, find_exhausted_budget, find_running_calls
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.loops import has_open_batch
-from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parsing import ParsingNeeded
-from planwarden.agent.core.plan_words import MAX_STEPS
-from planwarden.agent.core.prompts import (
+from planwarden.agent.core.control.decide import decide, find_exhausted_budget, find_running_calls
+from planwarden.agent.core.control.loops import has_open_batch
+from planwarden.agent.core.control.step_start import begin_step
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.references import PartsNeeded
+from planwarden.agent.core.execution.state import Call, ExecutionState
+from planwarden.agent.core.plan.pins import build_pins
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import ParsingNeeded
+from planwarden.agent.core.plan.plan_words import MAX_STEPS
+from planwarden.agent.core.plan.revision import revise
+from planwarden.agent.core.prompt.prompts import (
     DELEGATE,
     Prompt,
     build_planning_prompt,
     build_step_prompt,
     build_synthesis_prompt,
 )
-from planwarden.agent.core.references import PartsNeeded
-from planwarden.agent.core.revision import revise
-from planwarden.agent.core.state import Call, ExecutionState
-from planwarden.agent.core.step_start import begin_step
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.budgets_and_keys import name_holder
 from planwarden.agent.ports.policy import PathsNeeded

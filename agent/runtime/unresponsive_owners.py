@@ -6,8 +6,8 @@ Nobody knows what such a process will do when it continues: a container that was
 import math
 from collections.abc import Collection
 
-from planwarden.agent.core.decide import find_running_calls
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.control.decide import find_running_calls
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Header
 from planwarden.agent.ports.toolbox import Toolbox

@@ -14,7 +14,7 @@ from tests.support.wardens import plan, tool_step
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution.requester import Requester
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
 WAIT_S = 60

@@ -3,7 +3,9 @@
 from dev.reference.code import table
 from planwarden.agent.approval import answers
 from planwarden.agent.common import artifact, canonical
-from planwarden.agent.core import plan_words, references, replies
+from planwarden.agent.core.execution import references
+from planwarden.agent.core.plan import plan_words
+from planwarden.agent.core.prompt import replies
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import failures as access_failures
 from planwarden.server.inbox import security_middleware as inbox_security

@@ -12,7 +12,7 @@ import msgspec
 import planwarden
 from dev.reference.code import field_texts, sentence, summary, table
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend
 
 VERBS = (

@@ -12,9 +12,9 @@ from tests.support.wardens import warden
 from dev.reference.code import camel, field_texts, sentence, summary, table
 from dev.reference.settings import model_table
 from planwarden.agent.common import errors
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_input import CallInput, StepInput
-from planwarden.agent.core.question import MatchedRule
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.question import MatchedRule
+from planwarden.agent.core.plan.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
 from planwarden.server.views.encoding import HIDDEN_FIELDS, OPTIONAL_FIELDS

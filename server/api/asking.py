@@ -4,7 +4,7 @@ from planwarden.agent.common.canonical import check_depth, exceeds
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import Path, leave_out_bindings
+from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.server.api.limits import check_text
 from planwarden.tools.builtin.human import MAX_ADDRESSEE_CHARS
 

@@ -7,7 +7,7 @@ import msgspec
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.audit import AuditRow
+from planwarden.agent.core.execution.audit import AuditRow
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.verification import AuditVerdict, Verification
 from planwarden.server.views.instants import to_utc

@@ -8,9 +8,9 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import find_references
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep, list_step_tools
+from planwarden.agent.core.binding.bindings import find_references
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.ports.grant import GrantedStep
 
 MAX_LISTED = 20

@@ -22,7 +22,7 @@ from planwarden.agent.common.canonical import check_depth, digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.runtime.engine import Engine

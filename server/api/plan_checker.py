@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core import plan_parser
-from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.inputs import fill_inputs
-from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results
-from planwarden.agent.core.plan_parsing import ParsingNeeded, PlanParsing
-from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import new_execution
+from planwarden.agent.core.plan import plan_parser
+from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results
+from planwarden.agent.core.plan.plan_parser import ParsingNeeded, PlanParsing
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import ParsedPlan
 from planwarden.server.api.granted_steps import CheckedPlan

@@ -12,7 +12,7 @@ from planwarden.agent.common.artifact import Artifact, is_stand_in
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError, UnknownArtifact
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups, Store
 

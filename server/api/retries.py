@@ -12,14 +12,14 @@ from planwarden.agent.common.errors import (
     ThreadMovedOn,
 )
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.inputs import fill_inputs
-from planwarden.agent.core.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
-from planwarden.agent.core.plan_parser import read_tool_names
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.retry_reuse import keep_version, take_over
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.binding.bindings import EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.control.retry_reuse import keep_version, take_over
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
+from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import (

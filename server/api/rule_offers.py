@@ -20,7 +20,7 @@ from planwarden.agent.approval.path_and_host_rules import find_host
 from planwarden.agent.common.canonical import canonical_json, exceeds
 from planwarden.agent.common.errors import InvalidArguments, LogUnreadable
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups

@@ -11,8 +11,8 @@ import msgspec
 
 from planwarden.agent.common.errors import LogUnreadable
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import find_bindings
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.binding.bindings import find_bindings
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.policy import Policy, Requirement

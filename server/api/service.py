@@ -14,14 +14,14 @@ from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanChanged, UnknownSuspension
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.decide import find_exhausted_budget
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.inputs import fill_inputs
-from planwarden.agent.core.plan_words import MAX_ID_CHARS
-from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
-from planwarden.agent.core.suspension_kinds import Addressee
+from planwarden.agent.core.control.decide import find_exhausted_budget
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState, new_execution
+from planwarden.agent.core.execution.suspension_kinds import Addressee
+from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.plan_words import MAX_ID_CHARS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine

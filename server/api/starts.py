@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.canonical import check_depth, digest
 from planwarden.agent.common.errors import KeyConflict, KeyUsed, UsageError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import StartOptions

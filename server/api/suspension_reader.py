@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import anyio.lowlevel
 
 from planwarden.agent.common.canonical import measure_encoded
-from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.suspension_kinds import Addressee
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.encoding import to_short_json

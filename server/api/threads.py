@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import ThreadBusy, UnknownThread
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.prompts import summarize
-from planwarden.agent.core.state import FINISHED, ExecutionState
-from planwarden.agent.core.thread_effects import list_effects, list_thread_effects
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import FINISHED, ExecutionState
+from planwarden.agent.core.execution.thread_effects import list_effects, list_thread_effects
+from planwarden.agent.core.prompt.prompts import summarize
 from planwarden.agent.ports.store import Header
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import PreparedThread, StartOptions

@@ -14,8 +14,8 @@ from planwarden.agent.approval.evidence import Evidence, gather_evidence
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
-from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
+from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.grants import describe_grant

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.verify import find_needed_tools
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.agent.ports.store import Lookups
 from planwarden.storage.ports.processes import ProcessFacts, merge_tools, registry_of
 

@@ -17,9 +17,9 @@ import anyio.to_thread
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.requester import LOCAL, Requester
-from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.core.suspension_kinds import Addressee
+from planwarden.agent.core.execution.requester import LOCAL, Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions

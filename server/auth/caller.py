@@ -13,7 +13,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 
 OAUTH_CHANNEL = "oauth"
 """Channel of decisions that only an OAuth login proves."""

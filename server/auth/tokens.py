@@ -6,7 +6,7 @@ import secrets
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.auth.caller import VerifiedToken
 from planwarden.storage.tokens import PREFIX, TokenStore

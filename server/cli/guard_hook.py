@@ -7,8 +7,8 @@ from typing import BinaryIO
 import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, GuardedCall, read_event
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.protected_paths import OwnThings

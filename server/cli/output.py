@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.cli.standard_output import print_json
 from planwarden.server.cli.terminal.terminal import Terminal
 

@@ -17,9 +17,9 @@ import msgspec
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import Expired, UsageError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import LOCAL
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.runtime.adoption import find_missing_tools
 from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting

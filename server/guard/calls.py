@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.core.bindings import Path, leave_out_bindings
-from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
+from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName, ShellTool
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024

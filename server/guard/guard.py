@@ -12,11 +12,11 @@ from typing import Protocol
 import anyio.to_thread
 
 from planwarden.agent.common.errors import PlanwardenError, StartRefused, ThreadBusy
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import StartRequest, Store
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.guard.calls import GuardedCall

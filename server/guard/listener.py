@@ -15,7 +15,7 @@ import msgspec
 from anyio.abc import SocketStream
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
 from planwarden.server.guard.calls import read_event
 from planwarden.server.guard.opening import build_guard

@@ -6,9 +6,9 @@ rule released it within the last hour. Taking it is committed before the host he
 
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json, digest
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.store import Store
 from planwarden.server.guard.calls import GuardedCall

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Authority, Decision, can_decide
 from planwarden.agent.approval.grants import is_same_version
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.api.service import Service

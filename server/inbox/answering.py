@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision

@@ -8,8 +8,8 @@ the page on which the person decided.
 from collections.abc import Awaitable, Callable, Iterator
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service

@@ -7,8 +7,8 @@ from itertools import islice
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.core.plan import list_step_tools
-from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, find_decided
 from planwarden.server.views.facts import GOAL_CHARS, escape_text, format_once
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph

@@ -7,8 +7,8 @@ to the calling model raise the same error.
 import msgspec
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
-from planwarden.agent.core.question import Question
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.question import Question
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.request import InboxRequest, build_token

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, is_larger, read_json
-from planwarden.agent.core.question import CoveredCall
+from planwarden.agent.core.execution.question import CoveredCall
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fill_form, is_changed, refill_form
 from planwarden.server.inbox.request import BadForm, InboxRequest

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import RateLimited, UsageError
-from planwarden.agent.core.audit import AuditEntry, Kind
+from planwarden.agent.core.execution.audit import AuditEntry, Kind
 from planwarden.server.inbox.passphrase import Passphrase
 from planwarden.storage.sessions import NAMED_DIGITS, CodeRefusal, InboxSession, Pairing
 from planwarden.storage.sql.records import RecordStore, RecordTransaction

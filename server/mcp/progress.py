@@ -9,7 +9,7 @@ import anyio
 from mcp.server.mcpserver import Context
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.status_text import describe_next_attempt

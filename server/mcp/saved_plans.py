@@ -11,7 +11,7 @@ from functools import cache
 from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent, Tool
 from pydantic import JsonValue
 
-from planwarden.agent.core.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.server.mcp.handlers import plans as handlers
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import translate_errors

@@ -7,7 +7,7 @@ that are errors. They require nothing, because clients cache them across version
 
 from typing import Any, cast
 
-from planwarden.agent.core.plan_input import call_schema, plan_form, plan_schema
+from planwarden.agent.core.plan.plan_input import call_schema, plan_form, plan_schema
 
 JsonSchema = dict[str, Any]
 

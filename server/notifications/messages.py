@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.notifications import Notification, NotificationKind
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.notifications import Notification, NotificationKind
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.outbox import build_facts
 from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.server.views.facts import escape_text

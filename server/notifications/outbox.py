@@ -8,9 +8,9 @@ import hashlib
 from collections.abc import Sequence
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.notifications import Notification, find_notifiable
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import Notification, find_notifiable
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.server.views.instants import format_instant, to_utc
 

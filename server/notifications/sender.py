@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.task_groups import cancel_tasks
-from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.notifications.messages import build_request
 from planwarden.server.notifications.settings import NotificationChannel

@@ -16,7 +16,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.notifications import SUBSCRIBABLE, NotificationKind
+from planwarden.agent.core.execution.notifications import SUBSCRIBABLE, NotificationKind
 
 
 class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):

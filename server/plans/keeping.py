@@ -16,9 +16,9 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError, UsageError
-from planwarden.agent.core.bindings import INPUTS
-from planwarden.agent.core.plan import Plan, plan_to_json
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.binding.bindings import INPUTS
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import Plan, plan_to_json
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.plan_file import (
     MAX_FILE_BYTES,

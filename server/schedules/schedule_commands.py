@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownPlan, UnknownSchedule, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.audit import AuditEntry, Kind
-from planwarden.agent.core.inputs import fill_inputs
+from planwarden.agent.core.execution.audit import AuditEntry, Kind
+from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticks

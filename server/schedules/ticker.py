@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import ExecutionConflict, KeyConflict, PlanwardenError, StoreError, UsageError
 from planwarden.agent.common.task_groups import cancel_tasks
-from planwarden.agent.core.events import Starter
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import FINISHED
+from planwarden.agent.core.execution.events import Starter
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import FINISHED
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules import ticks

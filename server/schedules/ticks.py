@@ -16,7 +16,7 @@ from planwarden.storage.schedules import MAX_RECENT, PlanSchedule, TickOutcome, 
 
 
 class StartedRun(Protocol):
-    """The execution of a saved plan; `planwarden.agent.core.state.ExecutionState` is one."""
+    """The execution of a saved plan; `planwarden.agent.core.execution.state.ExecutionState` is one."""
 
     @property
     def execution_id(self) -> str: ...

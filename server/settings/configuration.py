@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from platformdirs import user_data_path
 
 from planwarden.agent.common.paths import expand_home
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_words import MAX_STEPS
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotificationChannel, build_channels

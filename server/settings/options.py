@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 
 MAX_PROMPT_CHARS = 20_000
 _OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"given"}

@@ -14,8 +14,8 @@ from planwarden.agent.approval.business_keys import explain_missing_key
 from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import NO_ALARMS, Schedule
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import NO_ALARMS, Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import OnceRule, RealPaths, Requirement
 from planwarden.server.settings.host_calls import limit_host_call

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.alarms import NO_ALARMS, Schedule
+from planwarden.agent.core.execution.notifications import NO_ALARMS, Schedule
 
 MAX_REMINDERS = 20
 MAX_AFTER_S = 30 * 24 * 3600.0

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan_words import MAX_STEPS
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.auth.settings import HttpSettings

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from planwarden.agent.core.audit import DIGEST_CHARS, AuditRow
+from planwarden.agent.core.execution.audit import DIGEST_CHARS, AuditRow
 from planwarden.server.signatures.signature import (
     SignatureEvidence,
     SignatureRefused,

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
-from planwarden.agent.core.audit import AuditEntry, Kind
+from planwarden.agent.core.execution.audit import AuditEntry, Kind
 from planwarden.agent.ports.store import Store
 from planwarden.server.signatures.browser_options import (
     NONCE_S,

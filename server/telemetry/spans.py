@@ -25,9 +25,9 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.prompt.prompts import Prompt
 
 logger = logging.getLogger(__name__)
 

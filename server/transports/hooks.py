@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreError, UnknownPlan
-from planwarden.agent.core.requester import LOCAL, Requester
+from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.ports.store import SystemKey
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service

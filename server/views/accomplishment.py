@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.server.views.instants import to_utc
 
 MAX_NAMED = 20

@@ -20,10 +20,10 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import has_bindings
-from planwarden.agent.core.plan import plan_to_json
-from planwarden.agent.core.question import Question
-from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.binding.bindings import has_bindings
+from planwarden.agent.core.execution.question import Question
+from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.agent.core.tool import is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.card_calls import (

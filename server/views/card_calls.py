@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
-from planwarden.agent.core.question import Question
-from planwarden.agent.core.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
+from planwarden.agent.core.execution.question import Question
+from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import RemoteCall, is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.decisions import describe_editor

@@ -5,8 +5,8 @@ A call may have several questions, and the latest may be the wait before its nex
 
 from itertools import chain
 
-from planwarden.agent.core.question import ArgumentEdit, Question
-from planwarden.agent.core.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.execution.question import ArgumentEdit, Question
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.server.views.facts import cut_text, escape_text, measure_text
 from planwarden.server.views.status_words import WORDS
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import WHEN
-from planwarden.agent.core.edits import describe_edits
-from planwarden.agent.core.prompt_results import join
-from planwarden.agent.core.prompts import find_final_text, summarize
-from planwarden.agent.core.state import Call, ExecutionState, StepState
+from planwarden.agent.core.binding.bindings import WHEN
+from planwarden.agent.core.execution.edits import describe_edits
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.prompt.prompt_results import join
+from planwarden.agent.core.prompt.prompts import find_final_text, summarize
 from planwarden.server.views.accomplishment import (
     MAX_NAMED,
     EarlierEffect,

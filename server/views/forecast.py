@@ -6,11 +6,11 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.approval.forecast import CallForecast, are_conditions_met
-from planwarden.agent.core.bindings import WHEN
-from planwarden.agent.core.plan import PlanStep, list_step_tools
-from planwarden.agent.core.question import MatchedRule
-from planwarden.agent.core.rehearsal import needs_model
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.binding.bindings import WHEN
+from planwarden.agent.core.execution.question import MatchedRule
+from planwarden.agent.core.execution.rehearsal import needs_model
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.graph.mermaid import write_mermaid
 from planwarden.server.views.graph.plan_graph import build_graph, list_in_order

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
-from planwarden.agent.core.bindings import INPUTS, ITEM, ITEM_INDEX
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX
 from planwarden.server.views.facts import escape_text
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.views.facts import cut_text, escape_text
 
 VERSION_CHARS = 12

@@ -6,7 +6,7 @@ import msgspec
 
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import STEP_TERMINAL, StepState
+from planwarden.agent.core.execution.state import STEP_TERMINAL, StepState
 from planwarden.server.views.tools import Error
 
 PAGE_ITEMS = 100

@@ -6,8 +6,8 @@ from datetime import datetime
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.views.instants import to_utc
 
 _MAX_TEXT = 2_000

@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from planwarden.agent.core.question import Question, RecordedDecision
-from planwarden.agent.core.state import ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.execution.question import Question, RecordedDecision
+from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
 from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider
 from planwarden.server.views.facts import cut_text, escape_text, format_value
 from planwarden.server.views.instants import to_utc

@@ -6,7 +6,7 @@ Terminal, pages, drawings, notifications and the view that hosts draw take what 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, cast
 
-from planwarden.agent.core.state import ExecutionStatus
+from planwarden.agent.core.execution.state import ExecutionStatus
 
 Tone = Literal["good", "bad", "warn", "busy", "dim"]
 Mark = Literal[

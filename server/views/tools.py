@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.events import CallRehearsed, MatchedRule
-from planwarden.agent.core.state import Call
+from planwarden.agent.core.execution.events import CallRehearsed, MatchedRule
+from planwarden.agent.core.execution.state import Call
 from planwarden.agent.core.tool import ToolDefinition
 
 

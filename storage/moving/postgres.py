@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import GENESIS
+from planwarden.agent.core.execution.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import GENESIS
+from planwarden.agent.core.execution.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.moved_marker import MoveMark

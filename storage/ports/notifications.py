@@ -7,8 +7,8 @@ up. Times are Unix seconds by the store's clock.
 from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable
 
-from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.notifications import Notification
 
 MAX_WAITING = 10_000
 """Of all channels together. Beyond it the oldest are given up: people can still act on the newest."""

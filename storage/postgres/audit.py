@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
+from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, hash_row
 from planwarden.storage.postgres.connection import Connection, run
 from planwarden.storage.sql.rows import read_object
 

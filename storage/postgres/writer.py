@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import CommitUnknown, PlanwardenError, StoreError
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Lease
 from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, store_error
 from planwarden.storage.sql.append import PreparedAppend, Times, write_appends

@@ -29,7 +29,7 @@ from planwarden.agent.common.errors import (
     ThreadMovedOn,
     VersionConflict,
 )
-from planwarden.agent.core.audit import AuditEntry, build_audit_entries
+from planwarden.agent.core.execution.audit import AuditEntry, build_audit_entries
 from planwarden.agent.ports.grant import count_uses_left, day_of, is_open
 from planwarden.agent.ports.store import Append, Guard, Lease, StartRequest
 from planwarden.storage.budgets_and_keys import Holdings, project_holdings

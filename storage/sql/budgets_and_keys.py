@@ -6,7 +6,7 @@ from functools import partial
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import BudgetSpent
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
 from planwarden.storage.budgets_and_keys import Holdings, WantedKey, WantedShares
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction

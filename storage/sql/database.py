@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 
 Result = TypeVar("Result")
 Rows = list[tuple[Any, ...]]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.ports.environment import Clock
 from planwarden.storage.ports.notifications import MAX_WAITING, NO_CHANNEL, TOO_MANY, failure
 from planwarden.storage.sql.database import Database, SqlTransaction

@@ -13,7 +13,7 @@ import msgspec
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.common.struct import plain_value
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.environment import Clock
 from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_object

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from planwarden.agent.common.errors import LogUnreadable, StoreError
-from planwarden.agent.core.replay import ReplayFault, can_go_on, find_replay_fault
-from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.control.replay import ReplayFault, can_go_on, find_replay_fault
+from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.store import Header
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.rows import read_header, read_log

@@ -9,9 +9,9 @@ import msgspec
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, StoreError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry, AuditRow
-from planwarden.agent.core.state import TRANSITIONS
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
+from planwarden.agent.core.execution.state import TRANSITIONS
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.store import Header, StartedExecution, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events

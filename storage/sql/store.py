@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
 from planwarden.agent.common.errors import LeaseLost
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry, AuditRow, build_pruned_entry
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry, AuditRow, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.state import TRANSITIONS
-from planwarden.agent.core.synopsis import MAX_WORDS, Synopsis, clean_text, fold_words
+from planwarden.agent.core.execution.state import TRANSITIONS
+from planwarden.agent.core.execution.synopsis import MAX_WORDS, Synopsis, clean_text, fold_words
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution, ListedPage, ListPosition, read_cursor
 
 _ADDRESSEES = ("human", "caller", "clock", None)

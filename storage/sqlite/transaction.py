@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
+from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, hash_row
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.lookups import Reads
 from planwarden.storage.sqlite.statements import SQL

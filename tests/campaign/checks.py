@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.ports.store import Header
 from tests.campaign.plans import EFFECTS, NEEDS_CONSENT
 from tests.harness.ledger import Ledger, Line

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.cli.home import Home

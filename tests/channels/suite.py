@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import Schedule
-from planwarden.agent.core.synopsis import describe_fault
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import Schedule
+from planwarden.agent.core.execution.synopsis import describe_fault
 from planwarden.server.cli.terminal.lines import step_lines
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.mcp.elicitation.forms import compute_form_digest
 from planwarden.server.views.question_text import hash_question
 from tests.channels.channels import CHANNELS, Channel, Outcome, Stage, build_decision, open_stage

@@ -24,7 +24,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.mcp.elicitation.forms import ElicitationForm
 from planwarden.server.mcp.progress import AnyContext

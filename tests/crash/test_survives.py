@@ -16,8 +16,8 @@ import planwarden.agent.runtime.engine
 import planwarden.agent.runtime.run
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Append
 from planwarden.agent.runtime.engine import Engine
 from tests.harness.team import (

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import CommitUnknown, ToolError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.warden import Warden

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import anyio
 import httpx2
 
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from tests.harness.clients import Document, HttpHost, Refused, StdioHost
 from tests.harness.ledger import Ledger
 from tests.harness.process import Lost, Process

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import fold
-from planwarden.agent.core.state import FINISHED, ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import fold
+from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.ports.store import Header
 from planwarden.storage.sql.rows import read_header, read_log
 from planwarden.storage.sqlite.statements import SQL

@@ -13,12 +13,12 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import Plan
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.question import Question
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.question import Question
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import Plan
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import Effect
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model

@@ -15,8 +15,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION

@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.engine import Engine

@@ -40,14 +40,14 @@ CREATED = """\
     batch = EventBatch((*events, ev.Footnote()) if has_goal else events, start=start, artifacts=artifacts)
 """
 EDITS = {
-    "agent/core/events.py": [
+    "agent/core/execution/events.py": [
         (
             "class CancelRequested(",
             'class Footnote(StoredStruct, tag="FN"):\n    text: str = ""\n\n\nclass CancelRequested(',
         ),
         ("    | StepSkipped\n", "    | StepSkipped\n    | Footnote\n"),
     ],
-    "agent/core/state.py": [("    ev.StepSkipped,\n", "    ev.StepSkipped,\n    ev.Footnote,\n")],
+    "agent/core/execution/state.py": [("    ev.StepSkipped,\n", "    ev.StepSkipped,\n    ev.Footnote,\n")],
     # It notes something whenever an execution is cancelled, and at the start of those with a goal.
     "agent/runtime/commands.py": [
         ("(ev.CancelRequested(reason=reason),)", "(ev.CancelRequested(reason=reason), ev.Footnote())"),

@@ -15,11 +15,11 @@ from typing import Protocol
 import pytest
 from pytest import ParameterSet
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.core.suspension_kinds import KINDS, Addressee
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.execution.suspension_kinds import KINDS, Addressee
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.postgres.processes import GONE_S

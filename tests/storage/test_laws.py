@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, VersionConflict
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.ports.store import Append, FoundId, Lease, StartRequest, Store
 from planwarden.storage.schedules import ScheduleStore
 from tests.kit import ManualClock, requirement

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.synopsis import MAX_WORD_CHARS, TITLE_CHARS
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, TITLE_CHARS
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
 from planwarden.agent.ports.store import Store, SuspensionRow
 from tests.kit import ManualClock, requirement

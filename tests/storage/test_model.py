@@ -27,11 +27,11 @@ from planwarden.agent.common.errors import (
     ThreadBusy,
     VersionConflict,
 )
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply, fold
-from planwarden.agent.core.plan import Plan, PlanStep
-from planwarden.agent.core.question import Alarm
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply, fold
+from planwarden.agent.core.execution.question import Alarm
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.plan import Plan, PlanStep
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
 from tests.kit import ManualClock, first_only, requirement

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, StoreReplaced
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.storage.keys import KeyStore

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.codec import encode_events
 from planwarden.storage.location import StoreLocation, read_location

@@ -11,8 +11,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.agent.common.errors import ExecutionConflict, StoreError
-from planwarden.agent.core import audit
-from planwarden.agent.core.audit import AuditEntry, hash_row
+from planwarden.agent.core.execution import audit
+from planwarden.agent.core.execution.audit import AuditEntry, hash_row
 from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key

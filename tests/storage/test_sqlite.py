@@ -17,7 +17,7 @@ import anyio.lowlevel
 import pytest
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database

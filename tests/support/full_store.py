@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.agent.common.artifact import make_artifact
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.agent.ports.store import Append, Notification, StartRequest
 from planwarden.server.inbox.sessions import CodeRefused, InboxAccess

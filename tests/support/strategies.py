@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 
 # Tools return file names and the like, so text may hold lone surrogates.
 TEXT = st.text(st.characters(exclude_categories=()), max_size=12)

@@ -14,8 +14,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.codec import decode_events
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent

@@ -22,7 +22,7 @@ from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.task_groups import cancel_tasks
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Commit

@@ -21,7 +21,7 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.notifications import SUBSCRIBABLE
+from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
 from planwarden.server.cli.arguments import describe_missing_home, is_home_named

@@ -9,8 +9,8 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import LogUnreadable
-from planwarden.agent.core.replay import ReplayFault, can_go_on, find_replay_fault
-from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.control.replay import ReplayFault, can_go_on, find_replay_fault
+from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.cli.checks.report import HealthCheck, run_check
 from planwarden.server.settings.configuration import Settings

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, UnknownTool
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.requester import LOCAL, Requester
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.requester import LOCAL, Requester
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.state import ExecutionState, StepStatus
+from planwarden.agent.core.execution.state import ExecutionState, StepStatus
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import find_execution, load_execution
 from planwarden.server.api.service import Service

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import Home

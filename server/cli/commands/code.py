@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UsageError
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.cli.home import Home
 from planwarden.server.cli.session import CliSession, check_tools

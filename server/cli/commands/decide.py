@@ -11,7 +11,7 @@ import msgspec
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, UsageError
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.cli.command_parser import CommandParser

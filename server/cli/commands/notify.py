@@ -9,7 +9,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.execution.notifications import Notification
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, write_result

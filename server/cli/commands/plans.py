@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.core.plan_parser import read_tool_names
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.cli.arguments import add_plan_arguments

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 
-from planwarden.agent.core.suspension_kinds import KINDS
+from planwarden.agent.core.execution.suspension_kinds import KINDS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import find_execution

@@ -5,8 +5,8 @@ from argparse import Namespace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ThreadBusy, UsageError
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import add_inputs

@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.ids import RandomIds
-from planwarden.agent.core.requester import LOCAL
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.server.api import result_shapes

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.paths import expand_home
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.cli.demo.home import fill_home
 from planwarden.server.cli.home import Home

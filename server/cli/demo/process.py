@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.core.requester import LOCAL, Requester
+from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.cli.home import Home

@@ -16,8 +16,8 @@ from rich.text import Text
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.bindings import WHEN
-from planwarden.agent.core.state import (
+from planwarden.agent.core.binding.bindings import WHEN
+from planwarden.agent.core.execution.state import (
     Call,
     CallStatus,
     ExecutionState,

@@ -20,7 +20,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
+from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState
 from planwarden.server.cli.terminal.lines import (
     Style,
     TerminalLine,

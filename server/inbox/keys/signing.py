@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from planwarden.agent.approval.answers import Decision, can_decide, has_voted
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.pages.execution import find_execution, find_later
 from planwarden.server.inbox.pages.plan_actions import go_on

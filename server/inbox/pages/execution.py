@@ -8,7 +8,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import IllegalTransition
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Header
 from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values

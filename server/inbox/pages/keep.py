@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import PlanwardenError, UsageError
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.inbox.pages.execution import find_execution
 from planwarden.server.inbox.request import (
     BadForm,

@@ -10,10 +10,10 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.events import Starter
-from planwarden.agent.core.plan import plan_to_json
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.events import Starter
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.pages.execution import find_execution, find_later

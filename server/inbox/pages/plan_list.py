@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 from starlette.responses import Response
 
-from planwarden.agent.core.synopsis import MAX_WORD_CHARS, NAME_CHARS
+from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_view import list_schedules

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.core.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.server.inbox.forms import FilledForm, build_form_fields, fill_form
 from planwarden.server.inbox.request import Remark
 from planwarden.server.views.facts import escape_text

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, UnknownPlan
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.request import NotFound, capitalize
 from planwarden.server.plans.folders import HOME

@@ -7,7 +7,7 @@ from datetime import datetime
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.agent.core.requester import LOCAL
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.inbox.forms import FilledForm
 from planwarden.server.inbox.request import (
     BadForm,

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import PlanChanged, UnknownPlan, UsageError
-from planwarden.agent.core.events import Starter
-from planwarden.agent.core.requester import LOCAL, Requester
+from planwarden.agent.core.execution.events import Starter
+from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.forms import FilledForm

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.views.card import AGENT_CHARS
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from pydantic import Field, TypeAdapter, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller

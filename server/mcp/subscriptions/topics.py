@@ -13,7 +13,7 @@ import msgspec
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service

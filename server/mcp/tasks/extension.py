@@ -33,7 +33,7 @@ from pydantic import Field
 from starlette.requests import Request as HttpRequest
 
 from planwarden.agent.common.errors import UnknownThread
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.handlers.request import ToolRequest, wait_and_show_execution
 from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors

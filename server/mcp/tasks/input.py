@@ -26,7 +26,7 @@ from planwarden.agent.common.errors import (
     StaleRevision,
     UnknownSuspension,
 )
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation.exchange import build_elicit_request, declares_forms, declares_links
 from planwarden.server.mcp.elicitation.forms import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from planwarden.agent.core.audit import AuditEntry, AuditRow
+from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
 from planwarden.agent.ports.store import Store
 
 CACHED, PAGE = 1_024, 100

@@ -24,8 +24,8 @@ from typing import Any, Literal
 import msgspec
 from mcp.types import ClientCapabilities
 
-from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation.exchange import declares_forms, declares_links
 from planwarden.server.mcp.progress import format_progress

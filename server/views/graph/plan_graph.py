@@ -9,8 +9,8 @@ from graphlib import TopologicalSorter
 
 import msgspec
 
-from planwarden.agent.core.plan import Plan, PlanStep, list_step_tools
-from planwarden.agent.core.state import ExecutionState, StepState
+from planwarden.agent.core.execution.state import ExecutionState, StepState
+from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.status_text import describe_wait

@@ -9,9 +9,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import Schedule
-from planwarden.agent.core.thread_effects import list_thread_effects
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import Schedule
+from planwarden.agent.core.execution.thread_effects import list_thread_effects
 from planwarden.server.settings.tables import ToolSettings
 from tests.kit import (
     NOWHERE,

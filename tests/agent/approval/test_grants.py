@@ -20,8 +20,8 @@ from planwarden.agent.common.errors import (
     UnknownPlan,
     UnknownTool,
 )
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView

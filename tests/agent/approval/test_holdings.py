@@ -8,7 +8,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.business_keys import MissingKey, build_once_key
 from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, StaleDefinition, ToolError
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.rules import build_rule_book
 from tests.kit import (

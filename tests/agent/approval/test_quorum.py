@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, StaleRevision
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine

@@ -6,9 +6,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.evidence import gather_evidence
 from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, InvalidPlan, StaleDefinition
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import new_execution
 from tests.kit import (
     YES,
     Decision,

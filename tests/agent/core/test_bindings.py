@@ -9,16 +9,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.core import events as ev
-from planwarden.agent.core import long_tuple
-from planwarden.agent.core.bindings import Reference
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.inputs import fill_inputs
-from planwarden.agent.core.long_mapping import replace_value
-from planwarden.agent.core.long_tuple import replace_at
-from planwarden.agent.core.plan import ToolFacts, plan_to_json
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.pointers import (
+from planwarden.agent.core.binding.bindings import Reference
+from planwarden.agent.core.binding.pointers import (
     MAX_ARGUMENT_BYTES,
     MAX_PARSED_CHARS,
     LeadsNowhere,
@@ -27,8 +19,15 @@ from planwarden.agent.core.pointers import (
     follow,
     read_parts,
 )
-from planwarden.agent.core.references import MAX_REFERENCES, AbsentValue, list_sources, resolve
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution import long_tuple
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.long_tuple import replace_at
+from planwarden.agent.core.execution.references import MAX_REFERENCES, AbsentValue, list_sources, resolve
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.plan import ToolFacts, plan_to_json
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from tests.kit import plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
@@ -171,18 +170,14 @@ PART = long_tuple.PART
 
 
 @given(st.sampled_from([1, PART, PART + 1, 1_000]), st.lists(st.integers(0, 999), max_size=5))
-def test_changed_copies_of_long_values_are_those_of_a_dict_and_of_a_tuple(length: int, places: list[int]) -> None:
-    expected, names = [*range(length)], [f"k{n}" for n in range(length)]
+def test_changed_copies_of_a_long_tuple_are_those_of_a_tuple(length: int, places: list[int]) -> None:
+    expected = [*range(length)]
     values = replace_at(tuple(expected), 0, 0)
-    mapping = replace_value(dict(zip(names, expected, strict=True)), "k0", 0)
     for place in (place % length for place in places):
-        older, earlier, before = values, mapping, [*expected]
+        older, before = values, [*expected]
         expected[place] -= 1
         values = replace_at(values, place, expected[place])
-        mapping = replace_value(mapping, names[place], expected[place])
-        assert [*older] == before == [*earlier.values()]
-    assert [*mapping.items()] == [*zip(names, expected, strict=True)] == [*dict(mapping).items()]
-    assert [*mapping] == names and len(mapping) == length and names[-1] in mapping and mapping.get("other") is None
+        assert [*older] == before
     assert [*values] == expected and len(values) == length and values[-1] == expected[-1]
     assert values[1:PART] == tuple(expected[1:PART]) and values[length:] == ()
     assert values == replace_at(tuple(expected), 0, expected[0]) != replace_at(tuple(expected), 0, 7)

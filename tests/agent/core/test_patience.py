@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.decide import AskModel, RecordEvent, WaitForModel, decide
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.patience import LONGEST_ASKED_S, bound_asked_s, list_outages
-from planwarden.agent.core.plan import Plan, PlanStep
-from planwarden.agent.core.replay import find_replay_fault
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.control.decide import AskModel, RecordEvent, WaitForModel, decide
+from planwarden.agent.core.control.patience import LONGEST_ASKED_S, bound_asked_s, list_outages
+from planwarden.agent.core.control.replay import find_replay_fault
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.plan import Plan, PlanStep
 from planwarden.agent.models.scripted import ScriptedModel
 from tests.kit import (
     Ledger,

@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from tests.kit import plan, requirement, tool_step
 
 Json = dict[str, JsonValue]

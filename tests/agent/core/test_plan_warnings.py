@@ -3,9 +3,9 @@
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.core.placeholders import find_placeholders
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.binding.placeholders import find_placeholders
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from tests.kit import requirement
 
 Json = dict[str, JsonValue]

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.schema import Schema
-from planwarden.agent.core.bindings import Path
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_checks.arguments import CHECK_LIMIT, MAX_FAULTS, WrittenCall, find_argument_faults
-from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.binding.bindings import Path
+from planwarden.agent.core.plan.checks.arguments import CHECK_LIMIT, MAX_FAULTS, WrittenCall, find_argument_faults
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from tests.kit import plan, requirement, tool_step
 
 Json = dict[str, JsonValue]

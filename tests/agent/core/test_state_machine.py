@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply, fold
-from planwarden.agent.core.frontier import find_frontier
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.question import Alarm
-from planwarden.agent.core.state import (
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply, fold
+from planwarden.agent.core.execution.folds.transitions import find_frontier
+from planwarden.agent.core.execution.question import Alarm
+from planwarden.agent.core.execution.state import (
     CALL_SETTLED,
     CALL_TRANSITIONS,
     STEP_TERMINAL,
@@ -22,7 +21,8 @@ from planwarden.agent.core.state import (
     ExecutionState,
     new_execution,
 )
-from planwarden.agent.core.step_control import Loop, StepControl
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.plan.step_control import Loop, StepControl
 from planwarden.storage.codec import decode_events, encode_events
 from tests.requirements import requirement
 from tests.support.strategies import EVENT_TYPES, EVENTS

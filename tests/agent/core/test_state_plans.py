@@ -14,11 +14,11 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import ToolError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import PlanStep
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.plan import PlanStep
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine

@@ -11,12 +11,17 @@ import pytest
 from benchmarks.catalogue import catalogue
 from pydantic import JsonValue
 
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt, build_synthesis_prompt
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import parse_plan
+from planwarden.agent.core.prompt.prompts import (
+    Prompt,
+    build_planning_prompt,
+    build_step_prompt,
+    build_synthesis_prompt,
+)
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.transaction import choose_tools
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT

@@ -16,9 +16,15 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.artifact import INLINE_BYTES, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import StoreError, ToolError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.pointers import MAX_LIST_BYTES, MAX_LIST_VALUES, MAX_LISTED, PartAddress, find_list_fault
-from planwarden.agent.core.references import MAX_ARGUMENT_BYTES, MAX_REFERENCES
+from planwarden.agent.core.binding.pointers import (
+    MAX_LIST_BYTES,
+    MAX_LIST_VALUES,
+    MAX_LISTED,
+    PartAddress,
+    find_list_fault,
+)
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.references import MAX_ARGUMENT_BYTES, MAX_REFERENCES
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
 from planwarden.storage.sqlite.store import SqliteStore

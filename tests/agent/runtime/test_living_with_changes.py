@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import StaleDefinition
-from planwarden.agent.core.pins import DIFFERENCE_CHARS, describe_difference
+from planwarden.agent.core.plan.pins import DIFFERENCE_CHARS, describe_difference
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.base import Tool, define

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import Guard, Lease, SuspensionRow
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.adoption import Adoption

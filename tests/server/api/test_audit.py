@@ -15,8 +15,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, hash_row
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.sql.rows import checksum_of

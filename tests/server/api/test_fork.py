@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
-from planwarden.agent.core import retry_reuse
+from planwarden.agent.core.control import retry_reuse
 from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 

@@ -8,10 +8,10 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.state import ExecutionState, new_execution
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers

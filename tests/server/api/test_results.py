@@ -11,10 +11,10 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UnknownArtifact, UsageError
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parser import parse_plan
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import Call, StepState
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import Call, StepState
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.result_shapes import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.cli.commands.show import read_artifact

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, PlanChanged, ThreadBusy
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.sqlite.memory import MemoryStore

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, UnknownThread
-from planwarden.agent.core.thread_effects import MAX_EFFECTS
+from planwarden.agent.core.execution.thread_effects import MAX_EFFECTS
 from planwarden.agent.ports.store import Store
 from planwarden.server.views.card import build_card
 from planwarden.server.views.execution import Execution

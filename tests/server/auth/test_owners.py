@@ -9,7 +9,7 @@ from mcp.types import RequestParamsMeta
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownSuspension, UnknownThread
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.auth.proof import OAUTH_CHANNEL
 from planwarden.tools.delegate.child import CHAIN

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.api.stalls import FILE
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement

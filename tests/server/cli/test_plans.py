@@ -10,8 +10,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.plan import ToolFacts
-from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.server.cli.commands.plans import choose_inputs
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.plans.keeping import ProposedInput, propose_inputs

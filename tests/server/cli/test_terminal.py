@@ -16,7 +16,7 @@ from rich.text import Text
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.cli.commands.run import run_plan
 from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import exit_code

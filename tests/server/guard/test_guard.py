@@ -16,8 +16,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import EditRefused, InvalidPlan, PlanwardenError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.requester import LOCAL, Requester
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.grants import GrantRequest

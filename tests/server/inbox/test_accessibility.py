@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.questions import PAGE_SIZE

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.settings.configuration import Settings

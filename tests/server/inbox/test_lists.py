@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.pages.plan_list import PAGE_SIZE as RUNS_PER_PAGE
 from planwarden.server.inbox.questions import PAGE_SIZE
 from tests.kit import ManualClock, MemoryStore, Settings, by, confirm, decide, plan, requirement, tool_step

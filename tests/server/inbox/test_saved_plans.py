@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core import events as ev
+from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
 from tests.kit import ManualClock, MemoryStore, Settings, requirement, tool_step

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.question import CoveredCall, Question, SuspensionKind
-from planwarden.agent.core.state import SuspensionState, new_execution
+from planwarden.agent.core.execution.question import CoveredCall, Question, SuspensionKind
+from planwarden.agent.core.execution.state import SuspensionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.mcp.elicitation.compact_message import (

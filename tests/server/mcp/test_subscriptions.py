@@ -33,7 +33,7 @@ from mcp.types import (
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.resources import EXECUTIONS, PLANS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import GuardFailed, InvalidArguments
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.settings.configuration import load_settings

@@ -22,7 +22,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.core.alarms import Schedule
+from planwarden.agent.core.execution.notifications import Schedule
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest
 from planwarden.server.notifications.sender import CLAIM_S, GIVE_UP_AFTER_S, MAX_ATTEMPTS, NotificationSender, Post

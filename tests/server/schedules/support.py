@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import KeyConflict, KeyUsed, PlanwardenError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules.cron import CronTimes

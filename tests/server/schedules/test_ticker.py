@@ -11,9 +11,9 @@ import pytest
 
 import planwarden
 from planwarden.agent.common.errors import StoreError, UsageError
-from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.requester import Requester
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules import ticker as ticker_module

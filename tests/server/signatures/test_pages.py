@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core.audit import DIGEST_CHARS, AuditEntry
+from planwarden.agent.core.execution.audit import DIGEST_CHARS, AuditEntry
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.signatures.signature import EXTRA

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
-from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.server.signatures.browser_options import NONCE_S, BrowserOptions, RelyingParty
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.agent.core.plan import Plan, ToolFacts
-from planwarden.agent.core.plan_parser import parse_plan
+from planwarden.agent.core.plan.plan import Plan, ToolFacts
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.server.views.graph.layout import MAX_LANES, lay_out
 from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, build_graph

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core.edits import MAX_EDITS
-from planwarden.agent.core.requester import Requester
-from planwarden.agent.core.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
+from planwarden.agent.core.execution.edits import MAX_EDITS
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
 from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
 from planwarden.server.inbox.plan_view import PlanView, build_plan_view

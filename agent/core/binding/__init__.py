@@ -1,0 +1,1 @@
+"""References in arguments: what they name, templates, pointers, conditions, and placeholders that are refused."""

@@ -1,0 +1,149 @@
+"""Following a JSON pointer (RFC 6901, https://www.rfc-editor.org/rfc/rfc6901) into a result, and into text in it.
+
+With `parse`, the first text that the pointer meets is read as JSON, and the pointer goes on in there.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import msgspec
+from jsonpointer import JsonPointer, JsonPointerException
+
+from planwarden.agent.common.artifact import INLINE_VALUES, JSON_TYPE, Artifact
+from planwarden.agent.common.canonical import exceeds, is_larger, measure_encoded, read_json
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import Reference
+
+MAX_ARGUMENT_BYTES = 256 * 1024
+MAX_LISTED = 10_000
+"""Items of a list that a loop goes through."""
+MAX_LIST_BYTES = 4 * 1024 * 1024
+MAX_LIST_VALUES = 200_000
+"""Of such a list: each item is as small as arguments are."""
+MAX_PARSED_CHARS = 256 * 1024
+"""Of the texts that the arguments of one call read as JSON, as far as the log holds them."""
+
+
+class PartAddress(msgspec.Struct, frozen=True):
+    """The address of a part of an artifact."""
+
+    artifact_id: str
+    pointer: str
+    parse: str = ""
+    """As in `Reference`."""
+    may_be_list: bool = False
+    """It is taken before a step begins, and may be a list for a loop: see `find_list_fault`."""
+
+
+class ArtifactPart(msgspec.Struct, frozen=True):
+    """The value at a `PartAddress`, or why there is none."""
+
+    value: JsonValue = None
+    fault: str | None = None
+    """Why there is no value, as the end of a sentence about the pointer."""
+    is_absent: bool = False
+    """Nothing is there; otherwise something is, which cannot be used."""
+
+
+class LeadsNowhere(Exception):
+    """Why a pointer has no value, as the end of a sentence about it."""
+
+    def __init__(self, reason: str, *, is_absent: bool = False) -> None:
+        """`is_absent` as in `ArtifactPart`."""
+        super().__init__(reason)
+        self.is_absent = is_absent
+
+
+class ParsedTexts:
+    """Texts that were read as JSON, each once, and not too many of them."""
+
+    def __init__(self, max_chars: int | None = MAX_PARSED_CHARS) -> None:
+        self._left = max_chars
+        self._values: dict[str, JsonValue] = {}
+
+    def parse(self, text: str) -> JsonValue:
+        """Raises `LeadsNowhere` for text that is no JSON, or too large."""
+        if text not in self._values:
+            if self._left is not None and len(text) > self._left:
+                raise LeadsNowhere(
+                    f"leads to text that is too large: one call's bindings read at most {MAX_PARSED_CHARS} characters "
+                    "of JSON"
+                )
+            self._left = None if self._left is None else self._left - len(text)
+            try:
+                self._values[text] = read_json(text)
+            except (InvalidArguments, LimitExceeded) as error:
+                raise LeadsNowhere(f"leads to text that cannot be read as JSON: {error.message}") from None
+        return self._values[text]
+
+
+def follow(document: JsonValue, taken: Reference, texts: ParsedTexts) -> JsonValue:
+    """Returns the value at the pointer. Raises `LeadsNowhere` when nothing is there."""
+    try:
+        pointer = JsonPointer(taken.pointer)
+    except JsonPointerException:
+        raise LeadsNowhere("is no JSON pointer (RFC 6901), such as '/results/0/url'") from None
+    wants_text = bool(taken.parse)
+    for token in (*cast("Sequence[str]", pointer.parts), None):
+        if wants_text and isinstance(document, str):
+            document, wants_text = texts.parse(document), False
+        if token is None:
+            break
+        if isinstance(document, str):
+            raise LeadsNowhere(_explain_text(taken))
+        if not isinstance(document, dict | list) or (isinstance(document, list) and token == "-"):
+            raise LeadsNowhere("has nothing there", is_absent=True)
+        try:
+            document = cast("JsonValue", pointer.walk(document, token))
+        except JsonPointerException:
+            raise LeadsNowhere("has nothing there", is_absent=True) from None
+    if wants_text:
+        raise LeadsNowhere("meets no text that could be read as JSON; leave 'parse' out")
+    return document
+
+
+def _explain_text(taken: Reference) -> str:
+    if taken.parse:
+        return "leads into text"
+    written = json.dumps(Reference(taken.step_id[:64], taken.pointer[:200], "json").to_json())
+    return f'leads into text, which has no parts; if the text is JSON, add "parse": "json", as in {written}'
+
+
+def read_parts(artifact: Artifact, wanted: Iterable[PartAddress]) -> dict[PartAddress, ArtifactPart]:
+    """Returns the artifact's part at each address."""
+    if artifact.media_type != JSON_TYPE:
+        return dict.fromkeys(wanted, ArtifactPart(fault=f"leads into {artifact.media_type}, which is not JSON"))
+    document, texts = cast("JsonValue", json.loads(artifact.data)), ParsedTexts(None)
+    return {address: _read_part(document, address, texts) for address in wanted}
+
+
+def _read_part(document: JsonValue, address: PartAddress, texts: ParsedTexts) -> ArtifactPart:
+    try:
+        value = follow(document, Reference("STEP", address.pointer, address.parse), texts)
+    except LeadsNowhere as reason:
+        return ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
+    if address.may_be_list and isinstance(value, list):
+        fault = find_list_fault(value)
+        return ArtifactPart(value) if fault is None else ArtifactPart(fault=fault)
+    # Counting first costs little, and then only what is small becomes text.
+    if exceeds(value, INLINE_VALUES, MAX_ARGUMENT_BYTES) or is_larger(value, MAX_ARGUMENT_BYTES):
+        limit = f"{MAX_ARGUMENT_BYTES} bytes or {INLINE_VALUES} values"
+        return ArtifactPart(fault=f"leads to more than {limit}; point to the part that is needed")
+    return ArtifactPart(value)
+
+
+def find_list_fault(items: list[JsonValue]) -> str | None:
+    """Returns why a loop cannot go through the items, as the end of a sentence about the pointer; None if it can."""
+    if len(items) > MAX_LISTED:
+        return f"leads to {len(items)} items, and a loop has at most {MAX_LISTED}"
+    if exceeds(items, MAX_LIST_VALUES, MAX_LIST_BYTES):
+        return f"leads to a list of more than {MAX_LIST_BYTES} bytes or {MAX_LIST_VALUES} values"
+    total = 0
+    for index, item in enumerate(items):
+        size = measure_encoded(item)
+        if size > MAX_ARGUMENT_BYTES:
+            return f"leads to item {index}, which has more than {MAX_ARGUMENT_BYTES} bytes"
+        total += size
+    return f"leads to a list of more than {MAX_LIST_BYTES} bytes" if total > MAX_LIST_BYTES else None

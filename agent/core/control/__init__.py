@@ -1,0 +1,1 @@
+"""What follows next: `decide` and the actions that it returns."""

@@ -1,0 +1,78 @@
+"""What `decide` wants done, as values.
+
+`RecordEvent` records a fact that follows from the log, such as the start or the end of a step. `BeginStep` judges the
+conditions of a step and looks up the items of its loop. `DispatchCall` passes one call to the dispatcher. `AskModel`
+sends a prompt to the model, and `WaitForModel` waits before it is sent again. `RevisePlan` checks the model's patch of
+the plan.
+"""
+
+import msgspec
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import Call, ExecutionState
+
+
+class RecordEvent(msgspec.Struct, frozen=True, gc=False):
+    event: ev.Event
+
+
+class BeginStep(msgspec.Struct, frozen=True, gc=False):
+    step_id: str
+
+
+class DispatchCall(msgspec.Struct, frozen=True, gc=False):
+    call: Call
+
+
+class AskModel(msgspec.Struct, frozen=True, gc=False):
+    purpose: ev.Purpose
+    step_id: str | None = None
+
+
+class WaitForModel(msgspec.Struct, frozen=True, gc=False):
+    """Suspend the prompt: its provider failed or was out of reach."""
+
+    step_id: str | None
+    """None for a plan or synthesis prompt."""
+    attempt: int
+    """The attempt after the wait; 2 after the first failure."""
+    until: float
+    """Unix seconds."""
+
+
+class AskReview(msgspec.Struct, frozen=True, gc=False):
+    """Ask a person whether the plan may start, or go on as a model revised it."""
+
+
+class RevisePlan(msgspec.Struct, frozen=True, gc=False):
+    """Check a model's patch of the plan, and accept or refuse it."""
+
+    step_id: str
+    patch: JsonValue
+
+
+Action = RecordEvent | BeginStep | DispatchCall | AskModel | WaitForModel | AskReview | RevisePlan
+
+
+def decide_call(execution: ExecutionState, call: Call) -> Action | None:
+    """Dispatch the first call that has no outcome yet, act on its rejection, or wait."""
+    if call.status == "running":
+        return None
+    if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
+        suspension = execution.suspensions[call.suspension_id]
+        decision = suspension.decision
+        if decision is not None and not decision.approved and not suspension.question.asker:
+            if suspension.question.kind == "reconcile":
+                message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
+                return fail_step(call.step_id, code="outcome_unknown", message=message)
+            return reject_step(call.step_id, suspension.question.suspension_id, decision)
+    return DispatchCall(call)
+
+
+def fail_step(step_id: str, *, code: str, message: str) -> RecordEvent:
+    return RecordEvent(ev.StepFailed(step_id=step_id, code=code, message=message))
+
+
+def reject_step(step_id: str, suspension_id: str, decision: ev.RecordedDecision) -> RecordEvent:
+    return RecordEvent(ev.StepRejected(step_id=step_id, suspension_id=suspension_id, reason=decision.reason))

@@ -1,0 +1,336 @@
+"""What to do next, as a value: `decide(execution)` reads the folded log and nothing else.
+
+No action at all means: wait for a result or an answer.
+"""
+
+from collections.abc import Iterator
+
+from planwarden.agent.core.control.actions import (
+    Action,
+    AskModel,
+    AskReview,
+    BeginStep,
+    RecordEvent,
+    RevisePlan,
+    WaitForModel,
+    decide_call,
+    fail_step,
+    reject_step,
+)
+from planwarden.agent.core.control.loops import decide_items
+from planwarden.agent.core.control.patience import find_wait_s, has_given_up
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.rehearsal import is_unknown_in_rehearsal, needs_result
+from planwarden.agent.core.execution.state import (
+    CALL_SETTLED,
+    STEP_TERMINAL,
+    Call,
+    ExecutionState,
+    ModelOutage,
+    StepState,
+)
+from planwarden.agent.core.execution.verify import find_missing_tools
+from planwarden.agent.core.prompt.prompts import find_final_text
+
+
+def decide(execution: ExecutionState) -> tuple[Action, ...]:
+    """Returns everything that can be done now, in plan order; empty if the execution has to wait or is over."""
+    if execution.status != "running":
+        return ()
+    if execution.cancel_requested:
+        ended = ev.ExecutionCancelled(reason=execution.cancel_reason)
+        return () if _has_running_call(execution) else (RecordEvent(ended),)
+    if execution.plan is None:
+        return _decide_planning(execution)
+    if execution.plan_only:
+        return (RecordEvent(ev.ExecutionPlanned()),)
+    if execution.revisions:
+        return (RevisePlan(*execution.revisions[0]),)
+    if execution.options.review is not None and not execution.is_reviewed:
+        return _decide_review(execution)
+    actions = tuple(_decide_steps(execution))
+    budget = find_exhausted_budget(execution)
+    if actions and budget is not None:
+        return _stop_at_budget(execution, actions, budget)
+    if actions:
+        return actions
+    if not execution.frontier:
+        return _end(execution, may_ask=budget != "modelTokens")
+    return _suspend(execution)
+
+
+def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
+    """Returns the first budget of the options that is used up, or None."""
+    options, usage = execution.options, execution.usage
+    tokens = options.budget_model_tokens
+    if tokens is not None and usage.input_tokens + usage.output_tokens >= tokens:
+        return "modelTokens"
+    if options.budget_tool_calls is not None and usage.tool_calls >= options.budget_tool_calls:
+        return "toolCalls"
+    if options.budget_seconds is not None and execution.active_s >= options.budget_seconds:
+        return "seconds"
+    return None
+
+
+def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
+    """Returns what remains of each budget that the options set, by its name on the wire."""
+    options, usage = execution.options, execution.usage
+    if options.budget_model_tokens is options.budget_tool_calls is options.budget_seconds is None:
+        return {}
+    limits = {
+        "modelTokens": (options.budget_model_tokens, usage.input_tokens + usage.output_tokens),
+        "toolCalls": (options.budget_tool_calls, usage.tool_calls),
+        "seconds": (options.budget_seconds, execution.active_s),
+    }
+    return {name: limit - used for name, (limit, used) in limits.items() if limit is not None}
+
+
+def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
+    """Record what follows from the log, start nothing, and end the execution when no call runs or awaits an answer."""
+    free = tuple(a for a in actions if isinstance(a, RecordEvent) and not isinstance(a.event, ev.StepStarted))
+    if free or _has_running_call(execution):
+        return free
+    if execution.open_suspensions:
+        # The questions stay open for answers; the budget ends the execution after them.
+        return (RecordEvent(ev.ExecutionSuspended()),)
+    return (RecordEvent(ev.ExecutionExhausted(budget=budget)),)
+
+
+def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
+    if execution.model_error is not None:
+        code, message = execution.model_error
+        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
+    if (questions := execution.find_suspensions("plan")) and questions[-1].is_open:
+        return _suspend(execution)
+    if questions and (last := questions[-1].decision) is not None and not last.approved:
+        return (RecordEvent(ev.ExecutionRejected()),)
+    if len(execution.refusals) > 1:
+        return (RecordEvent(ev.ExecutionFailed(code="invalid_plan", message=execution.refusals[-1])),)
+    return _prompt_or_suspend(execution, "plan")
+
+
+def _decide_review(execution: ExecutionState) -> tuple[Action, ...]:
+    """Nothing begins before a person has approved the plan as it is now."""
+    if (reviews := execution.find_suspensions("review")) and reviews[-1].is_open:
+        return _suspend(execution)
+    if reviews and (last := reviews[-1].decision) is not None and not last.approved:
+        return () if _has_running_call(execution) else (RecordEvent(ev.ExecutionRejected()),)
+    return (AskReview(),)
+
+
+def _decide_steps(execution: ExecutionState) -> list[Action]:
+    actions: list[Action] = []
+    steps = execution.steps
+    for step_id in execution.frontier if execution.stopped_by is None else steps:
+        state = steps[step_id]
+        if state.status == "pending":
+            action = _decide_pending(execution, state)
+        elif state.items is not None and state.status in ("in_progress", "suspended"):
+            actions.extend(decide_items(execution, state))
+            continue
+        elif state.status != "in_progress":
+            continue
+        else:
+            action = _decide_in_progress(execution, state)
+        if action is not None:
+            actions.append(action)
+    return actions
+
+
+def _decide_pending(execution: ExecutionState, state: StepState) -> Action | None:
+    """Start the step, skip it because a step that it depends on was not completed, or wait."""
+    step_id = state.step.step_id
+    if execution.stopped_by is not None:
+        return RecordEvent(ev.StepSkipped(step_id=step_id, because=execution.stopped_by))
+    lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
+    # What a rehearsal does not know leaves open whether the step's own conditions hold, which is judged first.
+    is_open = bool(state.step.when)
+    for needed in lacking:
+        if needed.status in STEP_TERMINAL and not (is_open and is_unknown_in_rehearsal(execution, needed)):
+            return RecordEvent(ev.StepSkipped(step_id=step_id, because=needed.step.step_id))
+    if any(needed.status not in STEP_TERMINAL for needed in lacking):
+        return None
+    control = state.step.control
+    is_judged = control is not None and bool(control.when or control.loop)
+    return BeginStep(step_id) if is_judged else RecordEvent(ev.StepStarted(step_id=step_id))
+
+
+def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
+    """Whether nothing keeps the step from starting that has to do with the step `name`, which it needs."""
+    needed = execution.steps[name]
+    if needed.status == "completed" or _may_continue_after(needed, state.step.step_id):
+        return True
+    if is_unknown_in_rehearsal(execution, needed):
+        return not needs_result(execution, state.step, name)
+    return _may_go_without(execution, state, needed)
+
+
+def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
+    """The first step that was skipped or failed and without which this one cannot start."""
+    needed = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
+    return next((name for name in needed if not _can_go_on_after(execution, state, name)), None)
+
+
+def _may_go_without(execution: ExecutionState, state: StepState, needed: StepState) -> bool:
+    """A step that was skipped stops others only if they take a value from it for which they have no default."""
+    if needed.status != "skipped":
+        return False
+    taken = [found for found in state.step.list_bindings() if found.reference.step_id == needed.step.step_id]
+    if not taken:
+        return needed.is_passed_over
+    # A condition on a value that is not there does not hold, which is for the step itself to say.
+    judged = [id(condition.value) for condition in state.step.when]
+    return all(binding.has_default for binding in taken if id(binding.written) not in judged)
+
+
+def _may_continue_after(needed: StepState, step_id: str) -> bool:
+    """A plan may continue after a rejection, but never with a step that the rejected question covered."""
+    return needed.status == "rejected" and needed.step.on_reject == "continue" and step_id not in needed.step.confirms
+
+
+def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action | None:
+    current: Call | None = None
+    failed: Call | None = None
+    is_rehearsed = False
+    for call in state.calls:
+        if call.status == "failed" and not call.by_model:
+            failed = failed or call
+        elif call.status == "rehearsed":
+            is_rehearsed = True
+        elif current is None and call.status not in CALL_SETTLED:
+            current = call
+    if state.error_code is not None:
+        return fail_step(state.step.step_id, code=state.error_code, message=state.error_message or state.error_code)
+    if failed is not None:
+        return _end_after_failed_call(state, failed)
+    if current is not None:
+        return decide_call(execution, current)
+    if is_rehearsed:
+        # What follows in the step would need the result of a call that was not made.
+        return RecordEvent(ev.StepRehearsed(step_id=state.step.step_id))
+    return _reject_after_prompt(execution, state) or _decide_without_call(execution, state)
+
+
+def _end_after_failed_call(state: StepState, call: Call) -> Action:
+    """End the step after a failed call of the plan, because no model can try another way."""
+    if state.step.tool_validation_mode == "advisory":
+        if any(other.status == "rehearsed" for other in state.calls):
+            return RecordEvent(ev.StepRehearsed(step_id=state.step.step_id))
+        return RecordEvent(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
+    message = f"{call.tool_name} failed: {call.error_message}"
+    return fail_step(state.step.step_id, code=call.error_code or "tool_error", message=message)
+
+
+def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action | None:
+    """Reject the step if the caller refused to answer its prompt."""
+    prompts = [found for found in execution.find_suspensions("step") if found.question.step_id == state.step.step_id]
+    decision = prompts[-1].decision if prompts else None
+    if decision is None or decision.approved:
+        return None
+    return reject_step(state.step.step_id, prompts[-1].question.suspension_id, decision)
+
+
+def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
+    """With no call left, complete the step if the log proves it, else ask the model, within the limits."""
+    step, missing = state.step, find_missing_tools(state)
+    last = state.turns[-1] if state.turns else None
+    if not missing and (step.required_tools or (last is not None and not last.call_ids)):
+        return RecordEvent(
+            ev.StepCompleted(step_id=step.step_id, validation="passed" if step.required_tools else "skipped")
+        )
+    if last is not None and not last.call_ids and not state.enforcing:
+        return _enforce_calls(execution, state, missing)
+    if not state.enforcing and state.iterations >= execution.options.max_iterations:
+        if step.tool_validation_mode == "advisory":
+            return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
+        tail = f"; never called successfully: {', '.join(missing)}" if missing else ""
+        message = f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}"
+        return fail_step(step.step_id, code="iterations_exhausted", message=message)
+    return _prompt(execution, "step", state.outage, step.step_id)
+
+
+def _prompt(
+    execution: ExecutionState, purpose: ev.Purpose, outage: ModelOutage | None, step_id: str | None = None
+) -> Action | None:
+    """Ask the model, or wait first when its provider has just failed; None while it waits, and after it gave up."""
+    if outage is None:
+        return AskModel(purpose, step_id)
+    if outage.suspension_id is not None:
+        return None if execution.suspensions[outage.suspension_id].is_open else AskModel(purpose, step_id)
+    wait_s = find_wait_s(outage, execution.options.model_patience_s)
+    return None if wait_s is None else WaitForModel(step_id, outage.attempts + 1, outage.failed_at + wait_s)
+
+
+def _prompt_or_suspend(execution: ExecutionState, purpose: ev.Purpose) -> tuple[Action, ...]:
+    action = _prompt(execution, purpose, execution.outage)
+    return _suspend(execution) if action is None else (action,)
+
+
+def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
+    """The model wrote text instead of calling tools: demand the calls, or end the step after the last retry."""
+    step = state.step
+    if step.tool_validation_mode == "advisory":
+        if not state.warned:
+            return RecordEvent(
+                ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="advisory", enforced=False)
+            )
+        return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
+    if state.retries < execution.options.taef_max_retries:
+        return RecordEvent(ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True))
+    message = (
+        f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
+        f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)"
+    )
+    return fail_step(step.step_id, code="tools_not_called", message=message)
+
+
+def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
+    """Yields the calls that were dispatched and have no recorded result; their steps are in progress."""
+    for step_id in execution.frontier:
+        for call in execution.steps[step_id].list_open_calls():
+            if call.status == "running":
+                yield call
+
+
+def _has_running_call(execution: ExecutionState) -> bool:
+    return any(True for _ in find_running_calls(execution))
+
+
+def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
+    if execution.options.rehearse:
+        # No model writes about what did not happen.
+        return (RecordEvent(ev.ExecutionRehearsed()),)
+    synthesis = _synthesize(execution) if may_ask else None
+    if synthesis is not None:
+        return synthesis
+    failed = next((state for state in execution.steps.values() if state.status == "failed"), None)
+    if failed is not None:
+        code, message = failed.error_code or "tool_error", failed.error_message or "a step failed"
+        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
+    if execution.model_error is not None:
+        code, message = execution.model_error
+        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
+    if any(s.status == "rejected" and s.step.on_reject != "continue" for s in execution.steps.values()):
+        return (RecordEvent(ev.ExecutionRejected()),)
+    return (RecordEvent(ev.ExecutionCompleted()),)
+
+
+def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
+    """Ask for the final text, once; None if there is nothing to ask."""
+    if not execution.options.synthesize or execution.synthesis is not None or execution.model_error is not None:
+        return None
+    if "synthesize" not in execution.options.given and find_final_text(execution) is not None:
+        return None
+    questions = execution.find_suspensions("synthesis")
+    if questions:
+        return _suspend(execution) if questions[-1].is_open else None
+    return _prompt_or_suspend(execution, "synthesize")
+
+
+def _suspend(execution: ExecutionState) -> tuple[Action, ...]:
+    """Suspend the execution if only answers are missing, end it if only a provider is; wait if a call still runs."""
+    if _has_running_call(execution):
+        return ()
+    if execution.open_suspensions:
+        return (RecordEvent(ev.ExecutionSuspended()),)
+    return (RecordEvent(ev.ExecutionExhausted(budget="modelPatience")),) if has_given_up(execution) else ()

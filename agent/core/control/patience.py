@@ -1,0 +1,49 @@
+"""How long an execution waits for a provider that does not answer: a minute, then twice as long each time.
+
+Longer where the provider says so (https://httpwg.org/specs/rfc9110.html#field.retry-after), within limits. The log
+knows all of it, so that any process continues the wait, also after a restart.
+"""
+
+import math
+
+from planwarden.agent.core.execution.state import ExecutionState, ModelOutage
+
+FIRST_WAIT_S = 60.0
+LONGEST_WAIT_S = 1_800.0
+LONGEST_ASKED_S = 21_600.0
+"""The longest wait that a provider can ask for; what it says may be meant as milliseconds, or hostile."""
+_DOUBLINGS = 5
+"""After which a wait is as long as it gets."""
+
+
+def bound_asked_s(asked_s: float | None) -> float | None:
+    """Returns the seconds that a provider asks to wait, within limits; None if it asks for nothing that makes sense."""
+    if asked_s is None or math.isnan(asked_s) or asked_s <= 0:
+        return None
+    return min(asked_s, LONGEST_ASKED_S)
+
+
+def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
+    """Returns the seconds from the last failure to the next attempt; None when the patience is used up.
+
+    What the provider asked for is the least. The last attempt comes when the patience ends, neither before nor after.
+    """
+    left_s = outage.since + patience_s - outage.failed_at
+    if left_s <= 0:
+        return None
+    doubled_s = FIRST_WAIT_S * 2 ** min(outage.attempts - 1, _DOUBLINGS)
+    return min(max(min(doubled_s, LONGEST_WAIT_S), bound_asked_s(outage.asked_s) or 0.0), left_s)
+
+
+def list_outages(execution: ExecutionState) -> list[ModelOutage]:
+    """Returns the prompts that their provider did not answer yet: the execution's own, then those of steps."""
+    own = [] if execution.outage is None else [execution.outage]
+    return [*own, *(state.outage for state in execution.steps.values() if state.outage is not None)]
+
+
+def has_given_up(execution: ExecutionState) -> bool:
+    """Whether a prompt waited for its provider as long as it may."""
+    patience_s = execution.options.model_patience_s
+    return any(
+        outage.suspension_id is None and find_wait_s(outage, patience_s) is None for outage in list_outages(execution)
+    )

@@ -1,0 +1,221 @@
+"""Whether a log replays: it folds, and every decision in it is one that `decide` would allow at its place.
+
+Facts from outside (results, replies, answers, commands) only have to be legal where they stand. What `decide` wants is
+compared by what it does, not by the words of its messages, which a later version may choose better.
+
+One transaction records what several looks of `decide` wanted, and events of one transaction have one time. So a
+decision counts when a state of its transaction wanted it. A prompt stays wanted until it is answered, because its reply
+may come when the execution wants it no more.
+
+Not checked: what the operator's policy asked for, the tools' definitions, and what tools and models returned.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
+
+import msgspec
+
+from planwarden.agent.common.canonical import digest
+from planwarden.agent.common.errors import IllegalTransition, LogUnreadable
+from planwarden.agent.core.control.actions import (
+    Action,
+    AskModel,
+    AskReview,
+    BeginStep,
+    DispatchCall,
+    RecordEvent,
+    RevisePlan,
+    WaitForModel,
+)
+from planwarden.agent.core.control.decide import decide
+from planwarden.agent.core.control.step_start import begin_step
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.references import PartsNeeded
+from planwarden.agent.core.execution.state import FINISHED, TRANSITIONS, ExecutionState, ExecutionStatus
+
+Key = tuple[Hashable, ...]
+"""What an action does, or what an event records of one."""
+
+
+class ReplayFault(msgspec.Struct, frozen=True, kw_only=True):
+    """The first event of a log that does not replay."""
+
+    sequence: int | None
+    """None when the log does not say where its events belong."""
+    event: str
+    """The kind of event, for example `StepCompleted`; empty when it cannot be read."""
+    reason: str
+
+    @classmethod
+    def of_unreadable(cls, error: LogUnreadable) -> "ReplayFault":
+        """The fault of a log that cannot be read."""
+        return cls(sequence=error.sequence, event="", reason=error.message)
+
+    def describe(self) -> str:
+        """Returns the first event and why it does not replay, for the end of a sentence."""
+        if self.sequence is None:
+            return f"at all: {self.reason}"
+        kind = f" ({self.event})" if self.event else ""
+        return f"from event {self.sequence}{kind} on: {self.reason}"
+
+
+def can_go_on(status: ExecutionStatus) -> bool:
+    """Whether an execution with this status may still do something: it is unfinished, or can be started again."""
+    return status not in FINISHED or bool(TRANSITIONS[status])
+
+
+def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> ReplayFault | None:
+    """Returns the first event that does not replay from the new `execution` on; None when all of them do."""
+    wanted: set[Key] = set()
+    prompts: set[Key] = set()
+    at: float | None = None
+    for entry in recorded:
+        if entry.at != at:
+            wanted, at = set(), entry.at
+        keys = {key for action in decide(execution) for key in _list_keys(execution, action)}
+        wanted |= keys
+        prompts |= {key for key in keys if key[0] == "prompt"}
+        try:
+            reason = _find_refusal(execution, entry.event, wanted, prompts)
+            execution = apply(execution, entry.event, entry.at)
+        except IllegalTransition as error:
+            reason = error.message
+        if reason is not None:
+            return ReplayFault(sequence=entry.sequence, event=type(entry.event).__name__, reason=reason)
+    return None
+
+
+def _find_refusal(execution: ExecutionState, event: ev.Event, wanted: set[Key], prompts: set[Key]) -> str | None:
+    """Returns why the event is not allowed here, or None. Raises `IllegalTransition` for what it refers to."""
+    match event:
+        case ev.ModelReplied(suspension_id=None) | ev.ModelFailed():
+            return _use_prompt(prompts, ("prompt", event.purpose, event.step_id))
+        case ev.Suspended(question=question) if question.traits.purpose is not None:
+            return _use_prompt(prompts, ("prompt", question.traits.purpose, question.step_id))
+        case ev.ToolCallIntended(suspension_id=str(suspension_id)):
+            asked = execution.suspensions.get(suspension_id)
+            if asked is None or not asked.releases(execution.call(event.call_id)):
+                return f"call {event.call_id!r} consumes {suspension_id!r}, which is no answer that releases it"
+        case _:
+            pass
+    keys = _list_reasons(execution, event)
+    if keys is None or not wanted.isdisjoint(keys):
+        return None
+    listed = "; ".join(sorted(" ".join(map(str, found)) for found in wanted)) or "nothing"
+    return f"the installed planwarden would not record this here; it wants {listed}"[:500]
+
+
+def _use_prompt(prompts: set[Key], key: Key) -> str | None:
+    if key not in prompts:
+        return "the installed planwarden would not have asked for this reply"
+    prompts.discard(key)
+    return None
+
+
+def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
+    """Yields what the action does."""
+    match action:
+        case RecordEvent(event=event):
+            yield _describe_decision(event)
+        case BeginStep(step_id=step_id):
+            try:
+                yield from map(_describe_decision, begin_step(execution, step_id, {}))
+            except PartsNeeded:
+                # What the step needs is in an artifact, which nobody reads for this.
+                yield "begin", step_id
+        case DispatchCall(call=call):
+            yield "call", call.call_id
+        case AskModel(purpose=purpose, step_id=step_id):
+            yield "prompt", purpose, step_id
+        case WaitForModel(step_id=step_id):
+            yield "wait", step_id
+        case AskReview():
+            yield "review", None
+        case RevisePlan(step_id=step_id):
+            yield "revise", step_id
+
+
+def _list_reasons(execution: ExecutionState, event: ev.Event) -> tuple[Key, ...] | None:
+    """Returns what `decide` may have wanted for the event, each enough by itself; None for a fact."""
+    match event:
+        case ev.PlanRevised() | ev.RevisionRefused():
+            return (("revise", event.step_id),)
+        case ev.Suspended(question=question):
+            return _list_reasons_to_ask(execution, question)
+        case ev.ToolCallIntended() | ev.CallRejected() | ev.CallRehearsed():
+            return (("call", event.call_id),)
+        case ev.ToolReturned() | ev.ToolFailed():
+            return _list_reasons_of_outcome(execution, event.call_id)
+        case ev.StepStarted() | ev.LoopBegan() | ev.StepSkipped() | ev.StepFailed():
+            return _describe_decision(event), ("begin", event.step_id)
+        case _:
+            return (_describe_decision(event),) if isinstance(event, _DECIDED) else None
+
+
+def _list_reasons_to_ask(execution: ExecutionState, question: ev.Question) -> tuple[Key, ...] | None:
+    if question.rows:
+        return tuple(("call", row.call_id) for row in question.rows)
+    if question.call_id is None:
+        return ((question.kind, question.step_id),)
+    if question.kind == "wait" and execution.call(question.call_id).last_failure is not None:
+        # It follows from the failure, which is a fact.
+        return None
+    return _list_reasons_of_outcome(execution, question.call_id)
+
+
+def _list_reasons_of_outcome(execution: ExecutionState, call_id: str) -> tuple[Key, ...] | None:
+    """A call that runs ends as it ends; what becomes of any other one is decided.
+
+    A call of a loop that cannot work fails when another one of the loop has its turn, before a person is asked.
+    """
+    call = execution.call(call_id)
+    if call.status == "running":
+        return None
+    state = execution.steps[call.step_id]
+    due = state.list_open_calls() if call.status == "proposed" and state.items is not None else ()
+    return ("call", call_id), *(("call", other.call_id) for other in due)
+
+
+_DECIDED = (
+    ev.StepCompleted,
+    ev.StepRejected,
+    ev.StepRehearsed,
+    ev.ValidationFailed,
+    ev.ExecutionPlanned,
+    ev.ExecutionSuspended,
+    ev.ExecutionCompleted,
+    ev.ExecutionRejected,
+    ev.ExecutionRehearsed,
+    ev.ExecutionFailed,
+    ev.ExecutionExhausted,
+    ev.ExecutionCancelled,
+)
+"""Other events that nothing but a `RecordEvent` of `decide` makes."""
+
+
+def _describe_decision(event: ev.Event) -> Key:
+    return (type(event).__name__, *_list_facts(event))
+
+
+def _list_facts(event: ev.Event) -> Iterator[Hashable]:
+    match event:
+        case ev.StepCompleted():
+            yield from (event.step_id, event.validation)
+        case ev.StepFailed():
+            yield from (event.step_id, event.code)
+        case ev.StepRejected():
+            yield from (event.step_id, event.suspension_id)
+        case ev.StepSkipped():
+            yield from (event.step_id, event.because)
+        case ev.ValidationFailed():
+            yield from (event.step_id, event.missing, event.mode, event.enforced)
+        case ev.StepStarted() | ev.StepRehearsed():
+            yield event.step_id
+        case ev.LoopBegan():
+            yield from (event.step_id, digest(list(event.items)))
+        case ev.ExecutionFailed():
+            yield event.code
+        case ev.ExecutionExhausted():
+            yield event.budget
+        case _:
+            pass

@@ -1,0 +1,348 @@
+"""Retry and fork: what a new execution of a thread takes over from the log of its last one, and what runs again.
+
+A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. A call of which
+nobody knows whether it happened is asked about first. Nothing that a person answered to a confirmation holds for calls
+that are still to be made: the confirmation is asked again. With a step to go on from, that step and everything that
+depends on it runs anew.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import INPUTS, Binding, Reference, find_bindings
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.execution.verify import find_missing_tools
+from planwarden.agent.core.plan.item_calls import find_item_order
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Of all results that one execution takes over, artifacts not counted."""
+RESULT_CHARS = 120
+"""Of a result in a sentence to a person."""
+MAX_TOLD = 5
+"""Steps that a question names."""
+
+
+def take_over(
+    source: ExecutionState, plan: Plan, inputs: Mapping[str, JsonValue], from_step: str | None
+) -> ev.StepsTakenOver:
+    """Returns what an execution of `plan` with `inputs` takes over from `source`, which is finished and has a plan.
+
+    `from_step` runs again with everything that depends on it; None for a retry.
+
+    Raises:
+        InvalidArguments: the plan has no such step.
+        NotRetryable: something would run again that was done, and that nobody asked to run again.
+        LimitExceeded: the results are larger than `MAX_BYTES` together.
+    """
+    again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, plan, inputs)
+    for step in plan.steps:
+        _refuse_unasked_repeat(source, step, changed, is_again=step.step_id in again)
+    kept = {
+        step.step_id
+        for step in plan.steps
+        if step.step_id not in again and step.step_id in source.steps and _is_proven(source.steps[step.step_id])
+    }
+    kept -= set(_find_open_confirmations(source, plan, kept))
+    taken = [
+        _take_step(source, source.steps[step.step_id], step, changed, is_kept=step.step_id in kept)
+        for step in plan.steps
+        if step.step_id in source.steps and step.step_id not in again
+    ]
+    steps = tuple(found for found in taken if found.is_completed or found.calls)
+    if measure_at_least(list(_list_values(steps)), MAX_BYTES) > MAX_BYTES:
+        raise LimitExceeded(f"the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB together")
+    rejected = (step.step_id for step in plan.steps if _is_rejected(source, step.step_id))
+    return ev.StepsTakenOver(steps=steps, again=tuple(_describe_again(source, plan, steps)), rejected=tuple(rejected))
+
+
+def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
+    """Return the saved plan's version that an execution of `plan` records when it goes on from `source`.
+
+    None for another plan, also for one that a model or a person changed after `source` began with it.
+    """
+    return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
+
+
+def list_artifacts(taken: ev.StepsTakenOver) -> tuple[str, ...]:
+    """Returns the ids of the artifacts that hold results which are taken over, each once."""
+    calls = (call for step in taken.steps for call in step.calls)
+    return tuple(dict.fromkeys(call.artifact for call in calls if call.artifact is not None))
+
+
+def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[str]:
+    """Yields what a person should know of earlier executions who is asked about a call of the step.
+
+    The first question to a person names all steps that run again, and those that do not; a later one its own step.
+    """
+    if execution.retry_of is None:
+        return
+    if step_id in execution.rejected_before:
+        yield f"Execution {execution.retry_of!r} asked about this step before, and it was rejected."
+    is_first = all(found.question.addressee != "human" for found in execution.suspensions.values())
+    runs = [run for run in execution.again if is_first or run.step_id == step_id]
+    for run in runs[:MAX_TOLD]:
+        yield (
+            f"Step {run.step_id!r} of this plan already ran in execution {run.execution_id!r} and returned "
+            f"{run.result}."
+        )
+    if len(runs) > MAX_TOLD:
+        yield f"{len(runs) - MAX_TOLD} more steps that run again ran there."
+    taken = [name for name, state in execution.steps.items() if state.taken_from is not None]
+    if is_first and taken:
+        more = f" and {len(taken) - MAX_TOLD} more" if len(taken) > MAX_TOLD else ""
+        named = ", ".join(map(repr, taken[:MAX_TOLD]))
+        yield f"It goes on from execution {execution.retry_of!r}: {named}{more} completed there and will not run again."
+
+
+def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
+    """Returns the step and everything that depends on it, directly or not."""
+    if from_step is None:
+        return frozenset()
+    ids = [step.step_id for step in plan.steps]
+    if from_step not in ids:
+        raise InvalidArguments(
+            f"the plan has no step {from_step[:64]!r}; it has {', '.join(map(repr, ids[:20]))}",
+            details={"steps": list[JsonValue](ids[:50])},
+        )
+    followers: dict[str, list[str]] = {}
+    for step in plan.steps:
+        for needed in step.dependencies:
+            followers.setdefault(needed, []).append(step.step_id)
+    found, waiting = {from_step}, [from_step]
+    while waiting:
+        new = [name for name in followers.get(waiting.pop(), ()) if name not in found]
+        found.update(new)
+        waiting.extend(new)
+    return frozenset(found)
+
+
+def _refuse_unasked_repeat(
+    source: ExecutionState, step: PlanStep, changed: "_ChangedInputs", *, is_again: bool
+) -> None:
+    """Raise `NotRetryable` for a step that would do again what was done, or may have been, although nobody chose it."""
+    known = source.steps.get(step.step_id)
+    if known is None:
+        return
+    unknown = [call.call_id for call in known.calls if call.status == "outcome_unknown"]
+    if known.kept is not None:
+        unknown += [call.call_id for call in known.kept.calls if call.unknown is not None]
+    takes_changed, is_other = changed.are_taken_by(step.list_bindings()), not _does_same(known.step, step)
+    if unknown and (is_again or takes_changed or is_other):
+        raise NotRetryable(
+            f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
+            "fromStep and with that step as it is, which asks a person first",
+            details={"executionId": source.execution_id, "calls": list[JsonValue](unknown[:20])},
+        )
+    if not is_again and known.status == "completed" and (is_other or takes_changed):
+        reason = "is another one in this plan" if is_other else "takes inputs that are different now"
+        raise NotRetryable(
+            f"step {step.step_id!r} was completed in execution {source.execution_id!r} and {reason}; send it as it "
+            "was, or as fromStep to run it again with everything that depends on it",
+            details={"executionId": source.execution_id, "step": step.step_id},
+        )
+
+
+def _does_same(known: PlanStep, step: PlanStep) -> bool:
+    """Whether both steps do the same, whatever they wait for and whatever follows a rejection."""
+    likened = replace(step, dependencies=known.dependencies, confirms=known.confirms, on_reject=known.on_reject)
+    return is_same_json(known, likened)
+
+
+def _is_rejected(source: ExecutionState, step_id: str) -> bool:
+    return step_id in source.steps and source.steps[step_id].status == "rejected"
+
+
+def _find_changed_inputs(source: ExecutionState, plan: Plan, inputs: Mapping[str, JsonValue]) -> "_ChangedInputs":
+    names = {
+        name
+        for name in source.inputs.keys() | inputs.keys()
+        if name not in inputs or name not in source.inputs or not is_same_json(source.inputs[name], inputs[name])
+    }
+    return _ChangedInputs(names)
+
+
+class _ChangedInputs(msgspec.Struct, frozen=True):
+    """What the new execution is given otherwise than the old one."""
+
+    names: Collection[str]
+    """Of the run's inputs."""
+
+    def are_taken_by(self, bindings: Iterable[Binding]) -> bool:
+        """Whether bindings of the new plan take something that is different now."""
+        return any(self._is_changed(found.reference) for found in bindings if found.reference.step_id == INPUTS)
+
+    def _is_changed(self, taken: Reference) -> bool:
+        name = taken.pointer.split("/")[1] if taken.pointer else None
+        return bool(self.names) and (name is None or name.replace("~1", "/").replace("~0", "~") in self.names)
+
+
+def _is_proven(known: StepState) -> bool:
+    """Whether the log says that the step is completed, and proves what it had to call."""
+    if known.status != "completed":
+        return False
+    if known.items is not None and known.step.tool_validation_mode == "strict":
+        statuses = ({call.status for call in known.list_item_calls(index)} for index in range(len(known.items)))
+        return all(found <= {"succeeded"} or "rejected" in found for found in statuses)
+    return known.step.tool_validation_mode == "advisory" or not find_missing_tools(known)
+
+
+def _find_open_confirmations(source: ExecutionState, plan: Plan, kept: Collection[str]) -> Iterator[str]:
+    """Yields the steps to take over whose confirmation stands before calls that are still to be made."""
+    calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}
+    for step_id in kept:
+        if _find_confirming_tools(source, source.steps[step_id]):
+            after = find_steps_after(plan, step_id)
+            if any(name not in kept and name in calling for name in after):
+                yield step_id
+
+
+def _find_confirming_tools(source: ExecutionState, known: StepState) -> set[str]:
+    """Returns the tools by which the step only asked a person whether to go on; asking again has no effect."""
+    return {call.tool_name for call in known.calls if call.is_confirmation or _only_asked(source, call)}
+
+
+def _only_asked(source: ExecutionState, call: Call) -> bool:
+    suspension = source.suspensions.get(call.suspension_id or "")
+    if suspension is None or suspension.question.call_id != call.call_id:
+        return False
+    return suspension.question.kind == "confirmation" and (not call.attempts or call.effect == "read")
+
+
+def _take_step(
+    source: ExecutionState, known: StepState, step: PlanStep, changed: "_ChangedInputs", *, is_kept: bool
+) -> ev.TakenStep:
+    confirming = _find_confirming_tools(source, known)
+    proof = known.taken_from or source.execution_id
+    if not is_kept:
+        calls = _take_calls(source, known, step, changed, confirming)
+        items = _find_items(known)
+        return ev.TakenStep(step_id=step.step_id, execution_id=proof, calls=tuple(calls), items=items)
+    done = [call for call in known.calls if call.status == "succeeded"]
+    return ev.TakenStep(
+        step_id=step.step_id,
+        execution_id=proof,
+        calls=tuple(
+            # The places of a loop's calls say to which item they belong.
+            _take_call(
+                source,
+                call,
+                call.call_id if known.items is not None else f"{step.step_id}:{number}",
+                call.tool_name in confirming,
+            )
+            for number, call in enumerate(done, 1)
+        ),
+        is_completed=True,
+        text=known.turns[-1].content if known.turns and not done else None,
+        validation=known.validation,
+        items=known.items,
+    )
+
+
+def _find_items(known: StepState) -> tuple[JsonValue, ...] | None:
+    return known.items if known.kept is None else known.kept.items
+
+
+def _take_calls(
+    source: ExecutionState, known: StepState, step: PlanStep, changed: "_ChangedInputs", confirming: Collection[str]
+) -> Iterator[ev.TakenCall]:
+    """Yields calls of a step that did not complete: those of the plan in their places, then those of the model."""
+    number = len(step.tool_calls)
+    planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
+    if step.loop is not None and _does_same(known.step, step):
+        holds = _find_holding_calls(step, changed)
+        # Those of a loop that did not come to begin again, and of one that did.
+        kept = () if known.kept is None else known.kept.calls
+        yield from (call for call in kept if holds[_find_place(call.call_id, len(holds))])
+        made = (call for call in known.calls if call.status in ("succeeded", "outcome_unknown"))
+        lasting = (call for call in made if holds[_find_place(call.call_id, len(holds))])
+        yield from (_take_call(source, call, call.call_id, False) for call in lasting)
+    if known.step.loop is not None or step.loop is not None:
+        return
+    for call in known.calls:
+        if call.status not in ("succeeded", "outcome_unknown") or call.tool_name in confirming:
+            continue
+        if call.by_model and _does_same(known.step, step):
+            number += 1
+            yield _take_call(source, call, f"{step.step_id}:{number}", False)
+        elif not call.by_model and _is_same(planned.get(call.call_id), call, changed):
+            yield _take_call(source, call, call.call_id, False)
+
+
+def _find_holding_calls(step: PlanStep, changed: "_ChangedInputs") -> list[bool]:
+    """Return for each call of an item whether nothing that it takes from the inputs or such calls is different now."""
+    holds: list[bool] = []
+    for planned, taken in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
+        takes_changed = changed.are_taken_by(find_bindings(planned.arguments))
+        holds.append(not takes_changed and all(holds[other] for other in taken))
+    return holds
+
+
+def _find_place(call_id: str, size: int) -> int:
+    """Return the place among the calls of its item that the id of a loop's call says."""
+    return (int(call_id.rpartition(":")[2]) - 1) % size
+
+
+def _is_same(planned: PlannedCall | None, call: Call, changed: "_ChangedInputs") -> bool:
+    return (
+        planned is not None
+        and planned.tool_name == call.tool_name
+        and is_same_json(planned.arguments, call.proposed)
+        and not changed.are_taken_by(find_bindings(planned.arguments))
+    )
+
+
+def _take_call(source: ExecutionState, call: Call, call_id: str, is_confirmation: bool) -> ev.TakenCall:
+    is_unknown = call.status == "outcome_unknown"
+    return ev.TakenCall(
+        call_id=call_id,
+        tool_name=call.tool_name,
+        origin=call.origin or f"{source.execution_id}:{call.call_id}",
+        proposed=call.proposed,
+        arguments=call.arguments,
+        by_model=call.by_model,
+        effect=call.effect,
+        value=call.value,
+        artifact=call.artifact,
+        beside=call.beside,
+        is_confirmation=is_confirmation,
+        unknown=(call.error_message or "its result never arrived") if is_unknown else None,
+    )
+
+
+def _list_values(steps: Iterable[ev.TakenStep]) -> Iterator[JsonValue]:
+    for step in steps:
+        yield step.text
+        for call in step.calls:
+            yield [call.value, call.beside, call.proposed, call.arguments]
+        yield list(step.items or ())
+
+
+def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.TakenStep]) -> Iterator[ev.EarlierRun]:
+    """Yields the steps with a result that run again, unless only a confirmation does."""
+    taken = {call.origin for step in steps for call in step.calls}
+    completed = {step.step_id for step in steps if step.is_completed}
+    for step in plan.steps:
+        known = source.steps.get(step.step_id)
+        if known is None or step.step_id in completed:
+            continue
+        confirming = _find_confirming_tools(source, known)
+        repeated = [
+            call
+            for call in known.calls
+            if call.status == "succeeded"
+            and call.tool_name not in confirming
+            and (call.origin or f"{source.execution_id}:{call.call_id}") not in taken
+        ]
+        if repeated:
+            value = repeated[0].value if len(repeated) == 1 else [call.value for call in repeated]
+            text = canonical_json(value)
+            shown = text if len(text) <= RESULT_CHARS else f"{text[:RESULT_CHARS]}..."
+            proof = known.taken_from or source.execution_id
+            yield ev.EarlierRun(step_id=step.step_id, execution_id=proof, result=shown)

@@ -1,0 +1,109 @@
+"""How a step with conditions or a loop begins: it is skipped, fails, or starts with its items.
+
+A condition holds when its value is there and fits its schema; the event that skips the step says why one did not. A
+value that is too large for its schema fails the step, because nobody knows whether it fits.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import WHEN, find_bindings
+from planwarden.agent.core.binding.conditions import Matcher
+from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress, find_list_fault
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.references import AbsentValue, BindingSources, find_values, list_sources, resolve
+from planwarden.agent.core.execution.rehearsal import find_missing_result, is_unknown_in_rehearsal
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import PlanStep
+from planwarden.agent.core.plan.step_control import Condition
+
+MAX_REASON_CHARS = 500
+MAX_LOOP_CALLS = 20_000
+"""Of all items of one loop together."""
+
+
+def begin_step(
+    execution: ExecutionState, step_id: str, parts: Mapping[PartAddress, ArtifactPart]
+) -> tuple[ev.Event, ...]:
+    """Returns the events with which the step begins or is skipped.
+
+    Raises:
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    step = execution.steps[step_id].step
+    sources = replace(list_sources(execution, parts), takes_lists=True)
+    started = ev.StepStarted(step_id=step_id)
+    missing = find_missing_result(execution, execution.steps[step_id])
+    try:
+        for number, condition in enumerate(step.when):
+            if missing is not None and not _is_known(execution, condition):
+                continue
+            if (why := find_mismatch(condition, sources)) is not None:
+                which = f"when[{number}]: " if len(step.when) > 1 else ""
+                return (ev.StepSkipped(step_id=step_id, because=WHEN, reason=f"{which}{why}"[:MAX_REASON_CHARS]),)
+        if missing is not None:
+            return (ev.StepSkipped(step_id=step_id, because=missing),)
+        if step.loop is None:
+            return (started,)
+        return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step, execution, parts))))
+    except (InvalidArguments, LimitExceeded) as error:
+        return (started, ev.StepFailed(step_id=step_id, code=error.code, message=error.message))
+
+
+def _is_known(execution: ExecutionState, condition: Condition) -> bool:
+    """Whether a rehearsal has the value of the condition."""
+    [binding] = find_bindings(condition.value)
+    state = execution.steps.get(binding.reference.step_id)
+    return state is None or not is_unknown_in_rehearsal(execution, state)
+
+
+def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
+    """Return why the condition does not hold, as a sentence without its end; None if it does.
+
+    Raises:
+        InvalidArguments, LimitExceeded: it cannot be judged.
+        PartsNeeded: as `begin_step`.
+    """
+    try:
+        value = _find_bound(condition.value, sources)
+    except AbsentValue as absent:
+        return absent.message
+    return Matcher(condition.matches).find_mismatch(value)
+
+
+def _find_bound(written: dict[str, JsonValue], sources: BindingSources) -> JsonValue:
+    """Return what the binding takes, or its default. Raises as `resolve` does."""
+    [binding] = find_bindings(written)
+    values = find_values([binding], sources)
+    return values[binding.reference] if binding.reference in values else written["default"]
+
+
+def find_items(step: PlanStep, execution: ExecutionState, parts: Mapping[PartAddress, ArtifactPart]) -> list[JsonValue]:
+    """Return the items of the step's loop.
+
+    Raises:
+        InvalidArguments, LimitExceeded: they are not there, not a list, or too many.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    loop = step.loop
+    assert loop is not None
+    sources = replace(list_sources(execution, parts), takes_lists=True)
+    written = loop.items
+    items = _find_bound(written, sources) if isinstance(written, dict) else resolve({"": written}, sources)[""]
+    if not isinstance(items, list):
+        raise InvalidArguments(f"'forEach' leads to {type(items).__name__}, which is no list")
+    if len(items) > loop.max_items:
+        raise LimitExceeded(
+            f"'forEach' has {len(items)} items, the step allows {loop.max_items}; raise 'maxItems' or take fewer"
+        )
+    if len(items) * len(step.tool_calls) > MAX_LOOP_CALLS:
+        raise LimitExceeded(
+            f"'forEach' has {len(items)} items with {len(step.tool_calls)} calls each, and a loop makes at most "
+            f"{MAX_LOOP_CALLS} calls; take fewer items"
+        )
+    if (fault := find_list_fault(items)) is not None:
+        raise LimitExceeded(f"'forEach' {fault}")
+    return items

@@ -1,0 +1,273 @@
+"""The audit of a log: every question to a person, every decision, every call that a grant, a rule or a confirmation let
+through, every call that a rule denied, every run of a saved plan.
+
+The rows hold ids, digests, names of tools, and who decided through which channel. They hold no results, and of the
+arguments only the values that a rule of the operator looked at, so that an operator can keep them and pass them on
+after the executions are deleted. Each row's hash covers the
+row before it, and each row about an event has a digest of all of that event.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.errors import DuplicateEffect
+from planwarden.agent.common.struct import JsonValue, plain_value
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState
+
+Kind = Literal[
+    "asked",
+    "revised",
+    "endorsed",
+    "decided",
+    "timed_out",
+    "withdrawn",
+    "reminded",
+    "escalated",
+    "granted",
+    "covered",
+    "allowed",
+    "denied",
+    "pruned",
+    "refused",
+    "form_closed",
+    "link_answered",
+    "task_ended",
+    "policy",
+    "grant_made",
+    "grant_revoked",
+    "once_taken",
+    "once_refused",
+    "once_forgotten",
+    "code_made",
+    "code_refused",
+    "session_opened",
+    "session_ended",
+    "key_added",
+    "key_removed",
+    "signature",
+    "token_added",
+    "token_revoked",
+    "notice_failed",
+    "plan_run",
+    "guarded",
+    "schedule_added",
+    "schedule_paused",
+    "schedule_resumed",
+    "schedule_removed",
+    "schedule_run",
+]
+TASK_KINDS: frozenset[Kind] = frozenset({"form_closed", "link_answered", "task_ended"})
+"""Kinds about an execution as an MCP task; see `planwarden.server.mcp.tasks.notes`."""
+POLICY_CHARS = 8
+"""Length of the policy's digest in each row; the row of kind `policy` has the whole digest."""
+DIGEST_CHARS = 32
+"""Length of the other digests: 128 bits identify a question or a text and halve a row."""
+GENESIS = b"planwarden audit/v1"
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One row before it has a place in the chain."""
+
+    kind: Kind
+    facts: dict[str, JsonValue]
+    execution_id: str | None = None
+    suspension_id: str | None = None
+
+
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row as stored."""
+
+    sequence: int
+    """1 for the first row of the database, without gaps."""
+    at: float
+    """Unix seconds."""
+    entry: AuditEntry
+    hash: bytes
+    """SHA-256 of this row and of the hash of the row before it."""
+
+
+def build_audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str) -> list[AuditEntry]:
+    """Returns the rows that one transaction's events add, in order. `execution` is the state after the events."""
+    entries: list[AuditEntry] = []
+    for item in recorded:
+        event = item.event
+        describe = _ROWS.get(type(event))
+        found = None if describe is None else describe(event, execution)
+        if found is not None:
+            kind, suspension_id, facts = found
+            event_digest = digest(msgspec.to_builtins(event, enc_hook=plain_value))[:DIGEST_CHARS]
+            entry = AuditEntry(
+                kind=kind,
+                execution_id=execution.execution_id,
+                suspension_id=suspension_id,
+                facts={**facts, "event": event_digest, "policy": policy[:POLICY_CHARS]},
+            )
+            entries.append(entry)
+    return entries
+
+
+def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
+    """Returns the row that says which executions were deleted."""
+    return AuditEntry(kind="pruned", facts={"executions": list[JsonValue](execution_ids)})
+
+
+_Row = tuple[Kind, str | None, dict[str, JsonValue]]
+"""Kind, suspension and facts of a row."""
+
+
+def _describe_plan(event: ev.PlanAccepted, execution: ExecutionState) -> _Row | None:
+    """Return the row of a saved plan that runs; None for every other plan."""
+    saved = execution.saved_plan
+    if saved is None:
+        return None
+    facts: dict[str, JsonValue] = {"plan": saved.name, "version": saved.digest}
+    if execution.starter is not None:
+        facts |= {"principal": execution.starter.principal, "channel": execution.starter.channel}
+    return "plan_run", None, facts
+
+
+def _describe_asked(event: ev.Suspended, execution: ExecutionState) -> _Row | None:
+    question = event.question
+    if question.addressee != "human":
+        return None
+    return "asked", question.suspension_id, _describe_question(question)
+
+
+def _describe_revised(event: ev.SuspensionRevised, execution: ExecutionState) -> _Row:
+    question = event.question
+    facts: dict[str, JsonValue] = {**_describe_question(question), "reason": event.reason[:200]}
+    return "revised", question.suspension_id, {**facts, **_describe_editor(question)}
+
+
+def _describe_endorsed(event: ev.SuspensionEndorsed, execution: ExecutionState) -> _Row:
+    return "endorsed", event.suspension_id, _describe_decider(event)
+
+
+def _describe_decided(event: ev.SuspensionDecided, execution: ExecutionState) -> _Row | None:
+    if not _is_for_person(execution, event.suspension_id):
+        return None
+    facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_describe_decider(event)}
+    if event.decision.reason is not None:
+        is_claim = event.assurance == "claimed"
+        facts["claim" if is_claim else "reason"] = event.decision.reason[:200]
+    return "decided", event.suspension_id, facts
+
+
+def _describe_reminded(event: ev.SuspensionReminded, execution: ExecutionState) -> _Row:
+    facts: dict[str, JsonValue] = {"number": event.number}
+    if event.to:
+        facts["to"] = list[JsonValue](event.to)
+    return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, facts
+
+
+def _describe_timed_out(event: ev.SuspensionTimedOut, execution: ExecutionState) -> _Row | None:
+    if not _is_for_person(execution, event.suspension_id):
+        return None
+    return "timed_out", event.suspension_id, {"outcome": event.outcome}
+
+
+def _describe_withdrawn(event: ev.SuspensionWithdrawn, execution: ExecutionState) -> _Row | None:
+    if not _is_for_person(execution, event.suspension_id):
+        return None
+    return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
+
+
+def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Row | None:
+    """The row of a call that a grant, a rule, or a decision about another call, let through, or that has a business
+    key; None for every other."""
+    asked = execution.suspensions.get(event.suspension_id or "")
+    is_covered = asked is not None and asked.question.call_id != event.call_id
+    if event.grant_id is None and event.rule is None and event.once is None and not is_covered:
+        return None
+    call: dict[str, JsonValue] = {
+        "call": event.call_id,
+        "tool": execution.call(event.call_id).tool_name,
+        "arguments": digest(event.arguments)[:DIGEST_CHARS],
+    }
+    if event.once is not None:
+        call["once"] = event.once.key
+    if event.grant_id is not None:
+        return "granted", None, {"grant": event.grant_id, **call}
+    if event.rule is not None:
+        return "allowed", None, {**call, **_describe_rule(event.rule)}
+    return "covered" if is_covered else "once_taken", event.suspension_id, call
+
+
+def _describe_refused(event: ev.ToolFailed, execution: ExecutionState) -> _Row | None:
+    """The row of a call that a rule denied, or that was refused because another call has its key; None for others."""
+    facts: dict[str, JsonValue] = {"call": event.call_id, "tool": execution.call(event.call_id).tool_name}
+    if event.rule is not None:
+        return "denied", None, facts | _describe_rule(event.rule)
+    return ("once_refused", None, facts) if event.code == DuplicateEffect.code else None
+
+
+def _is_for_person(execution: ExecutionState, suspension_id: str) -> bool:
+    found = execution.suspensions.get(suspension_id)
+    return found is not None and found.question.addressee == "human"
+
+
+def _describe_question(question: ev.Question) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {"tool": question.tool_name, "digest": question.digest[:DIGEST_CHARS]}
+    if question.kind in ("reconcile", "review"):
+        facts["kind"] = question.kind
+    if question.needs is not None:
+        facts["needs"] = question.needs
+    if question.quorum > 1:
+        facts["quorum"] = question.quorum
+    if question.revision > 1:
+        facts["revision"] = question.revision
+    return facts if question.rule is None else facts | _describe_rule(question.rule)
+
+
+def _describe_rule(rule: ev.MatchedRule) -> dict[str, JsonValue]:
+    return {"rule": rule.number, "says": rule.words, "matched": list[JsonValue](rule.matched)}
+
+
+def _describe_editor(question: ev.Question) -> dict[str, JsonValue]:
+    """Who edited the arguments; empty when something else made this revision."""
+    edit = question.edits[-1] if question.edits else None
+    if edit is None or edit.revision != question.revision:
+        return {}
+    return {"assurance": edit.assurance, "channel": edit.channel, "principal": edit.principal}
+
+
+def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {
+        "assurance": event.assurance,
+        "channel": event.channel,
+        "principal": event.principal,
+        "digest": event.digest[:DIGEST_CHARS],
+    }
+    if event.rendered:
+        facts["rendered"] = event.rendered[:DIGEST_CHARS]
+    return facts
+
+
+_ROWS: Mapping[type[ev.Event], Callable[[Any, ExecutionState], _Row | None]] = {
+    ev.PlanAccepted: _describe_plan,
+    ev.Suspended: _describe_asked,
+    ev.SuspensionRevised: _describe_revised,
+    ev.SuspensionEndorsed: _describe_endorsed,
+    ev.SuspensionDecided: _describe_decided,
+    ev.SuspensionReminded: _describe_reminded,
+    ev.SuspensionTimedOut: _describe_timed_out,
+    ev.SuspensionWithdrawn: _describe_withdrawn,
+    ev.ToolCallIntended: _describe_call,
+    ev.ToolFailed: _describe_refused,
+}
+"""What the row of an event says, for those events that may add one."""
+
+
+def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry, facts: str | None = None) -> bytes:
+    """Returns the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row.
+
+    `facts` is the canonical JSON of the entry's, if the caller has it.
+    """
+    head = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id])
+    body = f"{head[:-1]},{canonical_json(entry.facts) if facts is None else facts}]"
+    return hashlib.sha256(before + b"\0" + body.encode()).digest()

@@ -1,0 +1,631 @@
+"""Events: frozen facts. An execution's log of events is the only source of truth; everything else is folded from it.
+
+Names are past tense. An event says what happened and nothing that can be derived: a step's result is the recorded
+result of its calls, an execution's summary is computed from its steps.
+
+An event is stored as a JSON list: its tag, then its fields in the order below. The first letter of a tag says what the
+event is about: Execution, its eXit, Plan, Step, Validation, Model, Tool call, Question. From the first release on a tag
+never changes its meaning, and a new field goes to the end and has a default; a golden file in the tests holds this.
+
+Options, calls and whatever else events hold stands here too, before the first event that holds it; what a question
+consists of stands in `planwarden.agent.core.execution.question`.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from planwarden.agent.common.struct import FrozenStruct, JsonValue, StoredStruct
+from planwarden.agent.core.binding.bindings import EarlierResult
+from planwarden.agent.core.execution.question import (
+    AlarmKind,
+    Assurance,
+    CoveredCall,
+    MatchedRule,
+    Needs,
+    Question,
+    RecordedDecision,
+)
+from planwarden.agent.core.execution.suspension_kinds import Purpose, SuspensionKind
+from planwarden.agent.core.plan.plan import Plan, ValidationMode
+from planwarden.agent.core.tool import Effect, OnTimeout, Risk
+
+ValidationStatus = Literal["passed", "failed", "skipped"]
+Budget = Literal["modelTokens", "toolCalls", "seconds", "modelPatience"]
+ToolMode = Literal["strict", "flexible"]
+Reviewer = Literal["person"]
+
+
+class Options(StoredStruct):
+    """How one execution runs; call over thread over server, resolved when the execution is created."""
+
+    max_iterations: int = 5
+    """Model replies per step, enforcement not counted."""
+    taef_max_retries: int = 2
+    """Enforcement prompts per step."""
+    tool_mode: ToolMode = "strict"
+    wait_seconds: float = 25.0
+    synthesize: bool = False
+    budget_model_tokens: int | None = None
+    budget_tool_calls: int | None = None
+    budget_seconds: float | None = None
+    """Seconds during which the execution was running, waiting for answers not counted."""
+    prompt_planning: str | None = None
+    prompt_execution: str | None = None
+    prompt_synthesis: str | None = None
+    given: tuple[str, ...] = ()
+    """Fields set by the call or the thread; a later execution of the thread inherits them."""
+    model_patience_s: float = 86_400.0
+    """How long a prompt waits for a provider that fails or is out of reach; 0 gives up at once."""
+    rehearse: bool = False
+    """Call only what reads, and record what every other call would have done; no later execution inherits it."""
+    review: Reviewer | None = None
+    """Who approves the plan before its first step; no later execution inherits it."""
+
+
+class ProposedCall(StoredStruct):
+    """A call as the plan or the model wrote it: references unresolved, defaults not filled in."""
+
+    tool_name: str
+    arguments: dict[str, JsonValue]
+
+
+class Starter(StoredStruct):
+    """The person whose doing an execution is, in a channel of the operator that no model can use."""
+
+    principal: str
+    channel: str
+    """As in a decision, or `schedule` for a run of a schedule that the person added."""
+
+
+class PlanVersion(StoredStruct):
+    """Which saved plan an execution runs, and which version of it."""
+
+    name: str
+    digest: str
+    """Of the content of its file when the execution was created."""
+
+
+class ThreadEffect(StoredStruct):
+    """A call that changed something in an earlier execution of the thread."""
+
+    tool_name: str
+    arguments: str
+    """The beginning of their digest."""
+    at: float
+    """When it was dispatched, Unix seconds by the store's clock."""
+    step_id: str
+    shown: str
+    """The beginning of its arguments as JSON."""
+    is_unknown: bool = False
+    """Nobody knows whether it happened."""
+    is_approved: bool = False
+    """A person was asked, and let it run."""
+
+
+class ExecutionCreated(StoredStruct, tag="EC"):
+    """A caller sent a goal or a plan; the event holds everything that the execution needs to run."""
+
+    goal: str | None = None
+    options: Options = msgspec.field(default_factory=Options)
+    plan_only: bool = False
+    """Stop at `planned` instead of running the plan."""
+    context: str | None = None
+    """What the thread's earlier executions did, for planning."""
+    client_id: str | None = None
+    """The OAuth client that asked for it; None when it came through another channel."""
+    chain: tuple[str, ...] = ()
+    """The executions of other agents that delegated it, outermost first, as the caller says."""
+    traceparent: str | None = None
+    """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
+    it."""
+    tracestate: str | None = None
+    host: str | None = None
+    """The program that asked for it, as it named itself; None when it came through another channel."""
+    saved_plan: PlanVersion | None = None
+    retry_of: str | None = None
+    """The execution of the thread that it goes on from; None for one that begins anew."""
+    starter: Starter | None = None
+    """None when a program asked for it. For a second person it counts as the owner."""
+    thread_effects: tuple[ThreadEffect, ...] = ()
+    """The newest effects of the thread's earlier executions, oldest first."""
+    is_operators: bool = False
+    """The plan is the operator's own, sent at a terminal: its words are not an agent's."""
+
+
+class PlanAccepted(StoredStruct, tag="PA"):
+    """The plan passed the check; its tools are pinned as they are now."""
+
+    plan: Plan
+    warnings: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    """Beginnings of the digests of the tools that the plan names, in the order of `pins.list_tool_names`."""
+    earlier: tuple[EarlierResult, ...] = ()
+    """What the plan takes from earlier executions of the thread, as it was when the plan was accepted."""
+    inputs: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    """What the run was given, with defaults filled in."""
+
+
+class TakenCall(StoredStruct):
+    """A call that an earlier execution made and that this one does not make again."""
+
+    call_id: str
+    """In this execution."""
+    tool_name: str
+    origin: str
+    """`EXECUTION:CALL` of the log that has its intent; the idempotency key that the tool was given."""
+    proposed: dict[str, JsonValue]
+    arguments: dict[str, JsonValue] | None = None
+    """What was dispatched."""
+    by_model: bool = False
+    effect: Effect = "effect"
+    value: JsonValue = None
+    artifact: str | None = None
+    """As in `ToolReturned`."""
+    beside: JsonValue = None
+    """As in `ToolReturned`."""
+    is_confirmation: bool = False
+    """A person was asked whether to go on, and its value is the answer."""
+    unknown: str | None = None
+    """Why nobody knows whether it happened; None for a call that has a result."""
+
+
+class TakenStep(StoredStruct):
+    """What a step of the plan takes over from the log of an earlier execution."""
+
+    step_id: str
+    execution_id: str
+    """The execution whose log proves it."""
+    calls: tuple[TakenCall, ...] = ()
+    is_completed: bool = False
+    """False for calls of a step that did not complete: it goes on after them."""
+    text: str | None = None
+    """The model's text that is the result of a completed step without calls."""
+    validation: ValidationStatus | None = None
+    items: tuple[JsonValue, ...] | None = None
+    """What its loop went through; None for a step without a loop."""
+
+
+class EarlierRun(StoredStruct):
+    """A step that runs again although it ran before, for the person who is asked about it."""
+
+    step_id: str
+    execution_id: str
+    result: str
+    """The beginning of its result as JSON."""
+
+
+class StepsTakenOver(StoredStruct, tag="ST"):
+    """The plan goes on from an earlier execution of the thread, whose log proves what is not done again."""
+
+    steps: tuple[TakenStep, ...] = ()
+    again: tuple[EarlierRun, ...] = ()
+    rejected: tuple[str, ...] = ()
+    """Steps that were rejected there; whoever is asked about them again is told."""
+
+
+class PlanRefused(StoredStruct, tag="PR"):
+    """A model's plan did not pass the check; the reason goes into the one repair prompt."""
+
+    code: str
+    message: str
+
+
+class PlanRevised(StoredStruct, tag="PC"):
+    """The plan after a model's patch or a person's edit of pending steps, and the ids of the steps that differ."""
+
+    step_id: str
+    """The step whose reply carried the patch; empty when a person edited the plan in a review."""
+    plan: Plan
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    """As in `PlanAccepted`; a tool that was pinned before keeps its first pin."""
+    earlier: tuple[EarlierResult, ...] = ()
+    """As in `PlanAccepted`, for bindings that the plan did not have before."""
+
+
+class RevisionRefused(StoredStruct, tag="PX"):
+    """A model's patch was not allowed or led to no plan; the plan stays as it was."""
+
+    step_id: str
+    message: str
+
+
+class ExecutionStarted(StoredStruct, tag="ES"):
+    """A caller started a planned execution."""
+
+    options: Options | None = None
+    client_id: str | None = None
+    """As in `ExecutionCreated`."""
+
+
+class StepStarted(StoredStruct, tag="SB"):
+    """The step began; everything that it depends on is finished."""
+
+    step_id: str
+
+
+class LoopBegan(StoredStruct, tag="SL"):
+    """The items of the step's loop are known: its calls are made once for each."""
+
+    step_id: str
+    items: tuple[JsonValue, ...]
+
+
+class ModelReplied(StoredStruct, tag="MR"):
+    """A model's answer, recorded before it is acted on, so that replay never asks again."""
+
+    purpose: Purpose
+    step_id: str | None = None
+    content: str | None = None
+    calls: tuple[ProposedCall, ...] = ()
+    plan: JsonValue = None
+    revise: JsonValue = None
+    """Patch of the steps that have not begun, as the model wrote it; see `planwarden.agent.core.plan.revision`."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    source: str | None = None
+    """The model's own name for this reply; a scripted model uses it to know which entries are spent."""
+    suspension_id: str | None = None
+    """The question it answers, when the caller is the model."""
+
+
+class ModelFailed(StoredStruct, tag="MF"):
+    """The model could not be reached, or gave no usable answer, retries included."""
+
+    purpose: Purpose
+    code: str
+    message: str
+    step_id: str | None = None
+    input_tokens: int = 0
+    """Of answers that could not be used."""
+    output_tokens: int = 0
+    retryable: bool = False
+    """The provider failed or was out of reach, so the execution waits for it; see `core.control.patience`."""
+    asked_s: float | None = None
+    """Seconds that the provider asked to wait before the next attempt; None if it did not."""
+
+
+class BudgetShare(StoredStruct):
+    """What a call takes of a rule's budget when the rule lets it pass."""
+
+    budget: str
+    """Digest that names the budget: the rule and which of its budgets."""
+    amount: float
+    """Never negative; 1 for a budget that counts calls."""
+    limit: float
+    """What all shares of the last `window_s` seconds may come to."""
+    window_s: float
+
+
+class OnceKey(StoredStruct):
+    """The business key of a call, whose effect happens at most once over all executions."""
+
+    key: str
+    """Digest of the tool's name and of the values in canonical form."""
+    values: dict[str, JsonValue]
+    """By JSON pointer into the arguments, to be shown."""
+    keep_s: float
+    """Seconds from the intent on for which no other call may have the key."""
+
+
+class ToolCallIntended(StoredStruct, tag="TI"):
+    """Committed before the call is dispatched; an intent without a result is `outcome_unknown` after a crash."""
+
+    call_id: str
+    arguments: dict[str, JsonValue] | None = None
+    """What is dispatched; None when it is exactly what the suspension stored."""
+    effect: Effect = "effect"
+    suspension_id: str | None = None
+    """The decision that this call consumes."""
+    grant_id: str | None = None
+    """The standing grant that let it through; the store counts the use in the same transaction."""
+    rule: MatchedRule | None = None
+    """The rule that let it through."""
+    shares: tuple[BudgetShare, ...] = ()
+    """What the rule's budgets have less of; the store counts them in the same transaction."""
+    once: OnceKey | None = None
+    """The key that the store keeps for this call from the same transaction on."""
+
+
+class ToolReturned(StoredStruct, tag="TR"):
+    """The call has a result."""
+
+    call_id: str
+    value: JsonValue = None
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
+    beside: JsonValue = None
+    """What a server sent besides its structured value: text, images."""
+
+
+class ToolFailed(StoredStruct, tag="TF"):
+    """The call has no result: it raised, timed out without effect, or was refused before dispatch."""
+
+    call_id: str
+    code: str
+    message: str
+    nothing_happened: bool = False
+    """By its tool's own word; the store then gives back what the intent took of budgets, and its key."""
+    rule: MatchedRule | None = None
+    """The operator's rule that denied it."""
+
+
+class CallAttemptFailed(StoredStruct, tag="TA"):
+    """The call failed by its tool's own word, and is made again after a wait."""
+
+    call_id: str
+    code: str
+    message: str
+    nothing_happened: bool = False
+    """As in `ToolFailed`; the next intent takes all of it again."""
+
+
+class CallRejected(StoredStruct, tag="TX"):
+    """A person left the call out when they approved others of its loop."""
+
+    call_id: str
+    suspension_id: str
+
+
+class ToolOutcomeUnknown(StoredStruct, tag="TU"):
+    """The call was intended and may have happened; only a person or the record of its server knows."""
+
+    call_id: str
+    message: str
+
+
+class CallReportedLate(StoredStruct, tag="TL"):
+    """The process that lost the execution reported what became of a call of its own. It settles nothing."""
+
+    call_id: str
+    message: str
+    """What it reported, as a sentence."""
+    value: JsonValue = None
+    artifact: str | None = None
+    """As of `ToolReturned`."""
+
+
+class CallRehearsed(StoredStruct, tag="TH"):
+    """A rehearsal came to a call that it does not make: what exactly it would have been, and what it would have needed.
+
+    Nothing was dispatched, and nobody was asked.
+    """
+
+    call_id: str
+    arguments: dict[str, JsonValue] | None = None
+    definition_digest: str = ""
+    effect: Effect = "effect"
+    risk: Risk | None = None
+    needs: Needs | None = None
+    """The assurance that its question would have needed; None when it would have run unasked."""
+    quorum: int = 1
+    asks: SuspensionKind | None = None
+    """The kind of question that it would have been; None when it would have run unasked."""
+    covers: tuple[CoveredCall, ...] = ()
+    """Later calls that the same answer would have decided."""
+    covered_by: str | None = None
+    """The rehearsed call whose answer would have decided this one too."""
+    grant_id: str | None = None
+    """The standing grant that would have let it through."""
+    found: tuple[str, ...] = ()
+    """As in `Question`."""
+    rule: MatchedRule | None = None
+    """The operator's rule that decided about it."""
+
+
+class Suspended(StoredStruct, tag="QA"):
+    """A question was asked."""
+
+    question: Question
+
+
+class SuspensionRevised(StoredStruct, tag="QR"):
+    """The question changed before it was answered; both forms stay in the log."""
+
+    question: Question
+    reason: str
+
+
+class SuspensionDecided(StoredStruct, tag="QD"):
+    """A person or the caller answered the question, with the assurance that the answer has."""
+
+    suspension_id: str
+    decision: RecordedDecision
+    assurance: Assurance
+    channel: str
+    principal: str
+    digest: str = ""
+    """Digest of the revision that was decided."""
+    rendered: str = ""
+    """SHA-256 of the text that the person saw, as far as the channel knows it."""
+
+
+class SuspensionEndorsed(StoredStruct, tag="QE"):
+    """One of several people who have to approve approved; the question stays open."""
+
+    suspension_id: str
+    assurance: Assurance
+    channel: str
+    principal: str
+    digest: str = ""
+    rendered: str = ""
+    content: JsonValue = None
+    """The answer that they gave; only approvals with the same answer count together."""
+
+
+class SuspensionReminded(StoredStruct, tag="QN"):
+    """An alarm of an open question fired; see `planwarden.agent.core.execution.notifications`."""
+
+    suspension_id: str
+    number: int
+    """The place of the newest alarm that was due, counted from 1; alarms up to it do not fire again."""
+    kind: AlarmKind
+    to: tuple[str, ...] = ()
+    """To whom it was escalated."""
+
+
+class SuspensionTimedOut(StoredStruct, tag="QT"):
+    """Nobody answered in time, or the time of a wait has passed."""
+
+    suspension_id: str
+    outcome: OnTimeout
+
+
+class SuspensionWithdrawn(StoredStruct, tag="QW"):
+    """The server or agent that asked needs no answer any more, for example because it was answered there."""
+
+    suspension_id: str
+    reason: str
+
+
+class ValidationFailed(StoredStruct, tag="VF"):
+    """The log does not prove the step: required tools without a recorded, successful result."""
+
+    step_id: str
+    missing: tuple[str, ...]
+    mode: ValidationMode
+    enforced: bool
+    """True when an enforcement prompt follows."""
+
+
+class StepCompleted(StoredStruct, tag="SC"):
+    """The log proves the step, or the step is advisory and completed with a warning."""
+
+    step_id: str
+    validation: ValidationStatus = "skipped"
+
+
+class StepFailed(StoredStruct, tag="SF"):
+    """The step cannot be completed any more."""
+
+    step_id: str
+    code: str
+    message: str
+
+
+class StepRejected(StoredStruct, tag="SR"):
+    """The answer to its question was no, or the time to answer passed."""
+
+    step_id: str
+    suspension_id: str
+    reason: str | None = None
+
+
+class StepSkipped(StoredStruct, tag="SK"):
+    """A step that this one depends on did not complete, or a condition of this one did not hold."""
+
+    step_id: str
+    because: str
+    """The id of that step; `when` if a condition of this one did not hold."""
+    reason: str = ""
+    """Which condition did not hold and why, in a sentence without its end; empty if another step is the reason."""
+
+
+class StepRehearsed(StoredStruct, tag="SH"):
+    """A rehearsal is through with the step; at least one of its calls was not made, so nothing is proven."""
+
+    step_id: str
+
+
+class ExecutionPlanned(StoredStruct, tag="EP"):
+    """The caller asked for a plan only; it is ready and does not run."""
+
+
+class ExecutionSuspended(StoredStruct, tag="EW"):
+    """Nothing can run before an answer; no process owns the execution from here on."""
+
+
+class CancelRequested(StoredStruct, tag="CR"):
+    """The caller wants the execution to stop."""
+
+    reason: str | None = None
+
+
+class ExecutionCompleted(StoredStruct, tag="XC"):
+    """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
+
+
+class ExecutionRehearsed(StoredStruct, tag="XH"):
+    """A rehearsal is over. It claims no success, whatever its steps did."""
+
+
+class ExecutionRejected(StoredStruct, tag="XR"):
+    """It ended, and a part of it was rejected."""
+
+
+class ExecutionFailed(StoredStruct, tag="XF"):
+    """It ended without reaching its goal."""
+
+    code: str
+    message: str
+
+
+class ExecutionExhausted(StoredStruct, tag="XB"):
+    """A budget ran out, or the patience with a provider did; the execution is `incomplete`."""
+
+    budget: Budget
+
+
+class ExecutionCancelled(StoredStruct, tag="XX"):
+    """The caller stopped it; finished calls stay done."""
+
+    reason: str | None = None
+
+
+Event: TypeAlias = (
+    ExecutionCreated
+    | PlanAccepted
+    | StepsTakenOver
+    | PlanRefused
+    | PlanRevised
+    | RevisionRefused
+    | ExecutionStarted
+    | StepStarted
+    | LoopBegan
+    | ModelReplied
+    | ModelFailed
+    | ToolCallIntended
+    | ToolReturned
+    | ToolFailed
+    | CallAttemptFailed
+    | CallRejected
+    | ToolOutcomeUnknown
+    | CallReportedLate
+    | CallRehearsed
+    | Suspended
+    | SuspensionRevised
+    | SuspensionDecided
+    | SuspensionEndorsed
+    | SuspensionReminded
+    | SuspensionTimedOut
+    | SuspensionWithdrawn
+    | ValidationFailed
+    | StepCompleted
+    | StepFailed
+    | StepRejected
+    | StepSkipped
+    | StepRehearsed
+    | ExecutionPlanned
+    | ExecutionSuspended
+    | CancelRequested
+    | ExecutionCompleted
+    | ExecutionRehearsed
+    | ExecutionRejected
+    | ExecutionFailed
+    | ExecutionExhausted
+    | ExecutionCancelled
+)
+
+
+class Recorded(FrozenStruct):
+    """An event in its place in the log."""
+
+    sequence: int
+    """1 for the first event of the execution, without gaps."""
+    at: float
+    """Unix seconds by the store's clock, the same for all events of one transaction."""
+    event: Event

@@ -1,0 +1,132 @@
+"""What events about a tool call change: its intent, its result, and what is known without one."""
+
+from bisect import bisect_left
+
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.folds.transitions import (
+    FieldChanges,
+    check_is_rehearsal,
+    check_is_reviewed,
+    next_call_status,
+    put_call,
+    replace_step,
+)
+from planwarden.agent.core.execution.state import Call, ExecutionState
+
+
+def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    check_is_reviewed(execution, event)
+    if execution.options.rehearse and event.effect != "read":
+        raise IllegalTransition(f"call {event.call_id!r} does more than read, and a rehearsal only reads")
+    arguments = event.arguments
+    if arguments is None:
+        suspension = execution.suspensions.get(event.suspension_id or "")
+        if suspension is None or suspension.question.call_id != event.call_id:
+            raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
+        arguments = suspension.question.arguments
+    intended = replace(
+        call,
+        status=next_call_status(call, event),
+        arguments=arguments,
+        effect=event.effect,
+        suspension_id=event.suspension_id or call.suspension_id,
+        consumed=call.consumed if event.suspension_id is None else (*call.consumed, event.suspension_id),
+        attempts=call.attempts + 1,
+        intended_at=at,
+        grant_id=event.grant_id,
+        rule=event.rule,
+        once=event.once or call.once,
+        shares=event.shares or call.shares,
+        late_report=None,
+        last_failure=None,
+    )
+    steps = put_call(execution, intended, event)
+    asked = execution.suspensions.get(event.suspension_id or "")
+    is_same = asked is not None and (asked.question.asker or asked.question.kind == "wait")
+    if is_same and call.status == "decided":
+        # The same call continues: its server or agent has the answer, or it looks again at what it waits for.
+        return {"steps": steps}
+    return {"steps": steps, "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
+
+
+def apply_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    status = next_call_status(call, event)
+    returned = replace(call, status=status, value=event.value, artifact=event.artifact, beside=event.beside)
+    return {"steps": put_call(execution, returned, event)}
+
+
+def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    if call.status == "outcome_unknown" and not _did_not_happen(execution, call):
+        raise IllegalTransition(f"nobody said that call {event.call_id!r} did not happen")
+    failed = replace(
+        call,
+        status=next_call_status(call, event),
+        error_code=event.code,
+        error_message=event.message,
+        rule=event.rule or call.rule,
+    )
+    return {"steps": put_call(execution, failed, event)}
+
+
+def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
+    """Whether a person said so."""
+    asked = execution.suspensions.get(call.suspension_id or "")
+    decision = asked.decision if asked is not None and asked.question.kind == "reconcile" else None
+    content = decision.content if decision is not None else None
+    return isinstance(content, dict) and content.get("happened") is False
+
+
+def apply_attempt_failed(execution: ExecutionState, event: ev.CallAttemptFailed, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    proposed = replace(call, status=next_call_status(call, event), last_failure=event.message)
+    return {"steps": put_call(execution, proposed, event)}
+
+
+def apply_rejected(execution: ExecutionState, event: ev.CallRejected, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    arguments = call.arguments if call.arguments is not None else _find_row_arguments(execution, event)
+    status = next_call_status(call, event)
+    rejected = replace(call, status=status, suspension_id=event.suspension_id, arguments=arguments)
+    return {"steps": put_call(execution, rejected, event)}
+
+
+def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
+    """What the person saw in the row that they left out. The rows stand in the order of their calls."""
+    found = execution.suspensions.get(event.suspension_id)
+    rows = found.question.covers if found is not None else ()
+    place = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))
+    row = rows[place] if place < len(rows) else None
+    return row.arguments if row is not None and row.call_id == event.call_id else None
+
+
+def _find_number(call_id: str) -> int:
+    number = call_id.rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    status = next_call_status(call, event)
+    unknown = replace(call, status=status, error_code="outcome_unknown", error_message=event.message)
+    return {"steps": put_call(execution, unknown, event)}
+
+
+def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    state = execution.steps[call.step_id]
+    calls = tuple(replace(call, late_report=event.message) if other is call else other for other in state.calls)
+    return {"steps": replace_step(execution, replace(state, calls=calls))}
+
+
+def apply_rehearsed(execution: ExecutionState, event: ev.CallRehearsed, at: float) -> FieldChanges:
+    check_is_rehearsal(execution, event, wanted=True)
+    call = execution.call(event.call_id)
+    rehearsed = replace(call, status=next_call_status(call, event), arguments=event.arguments, rehearsed=event)
+    return {"steps": put_call(execution, rehearsed, event)}

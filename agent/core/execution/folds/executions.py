@@ -1,0 +1,89 @@
+"""What events about the execution itself change: its start, its end, and what stops it."""
+
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.folds.transitions import FieldChanges, check_is_rehearsal
+from planwarden.agent.core.execution.state import ExecutionState
+
+
+def apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -> FieldChanges:
+    return {
+        "goal": event.goal,
+        "options": event.options,
+        "plan_only": event.plan_only,
+        "context": event.context,
+        "chain": event.chain,
+        "created_at": at,
+        "traceparent": event.traceparent,
+        "tracestate": event.tracestate,
+        "host": event.host,
+        "saved_plan": event.saved_plan,
+        "retry_of": event.retry_of,
+        "starter": event.starter,
+        "thread_effects": event.thread_effects,
+        "is_operators": event.is_operators,
+        **_add_client(execution, event.client_id),
+    }
+
+
+def apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: float) -> FieldChanges:
+    options = event.options or execution.options
+    has_begun = execution.status == "incomplete" or any(s.status != "pending" for s in execution.steps.values())
+    if has_begun and options.rehearse != execution.options.rehearse:
+        raise IllegalTransition(f"execution {execution.execution_id!r} stays what it began as: a rehearsal, or none")
+    changes: FieldChanges = {
+        "options": options,
+        # Who starts the planning again has not seen the plan.
+        "plan_only": execution.plan_only and execution.plan is None,
+        "exhausted": None,
+        "outage": None,
+        **_add_client(execution, event.client_id),
+    }
+    if any(state.outage is not None for state in execution.steps.values()):
+        changes["steps"] = {name: replace(state, outage=None) for name, state in execution.steps.items()}
+    return changes
+
+
+def _add_client(execution: ExecutionState, client_id: str | None) -> FieldChanges:
+    return {} if client_id is None else {"client_ids": execution.client_ids | {client_id}}
+
+
+def apply_cancel_requested(execution: ExecutionState, event: ev.CancelRequested, at: float) -> FieldChanges:
+    return {"cancel_requested": True, "cancel_reason": event.reason}
+
+
+def apply_completed(execution: ExecutionState, event: ev.ExecutionCompleted, at: float) -> FieldChanges:
+    check_is_rehearsal(execution, event, wanted=False)
+    return _withdraw_open(execution, at)
+
+
+def apply_rehearsed(execution: ExecutionState, event: ev.ExecutionRehearsed, at: float) -> FieldChanges:
+    check_is_rehearsal(execution, event, wanted=True)
+    return _withdraw_open(execution, at)
+
+
+def apply_ended(execution: ExecutionState, event: ev.Event, at: float) -> FieldChanges:
+    return _withdraw_open(execution, at)
+
+
+def apply_failed(execution: ExecutionState, event: ev.ExecutionFailed, at: float) -> FieldChanges:
+    return {"error_code": event.code, "error_message": event.message, **_withdraw_open(execution, at)}
+
+
+def apply_exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at: float) -> FieldChanges:
+    if execution.open_suspensions:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may continue")
+    return {"exhausted": event.budget}
+
+
+def _withdraw_open(execution: ExecutionState, at: float) -> FieldChanges:
+    if not execution.open_suspensions:
+        return {}
+    return {
+        "suspensions": {
+            suspension_id: replace(found, status="withdrawn", decided_at=at) if found.is_open else found
+            for suspension_id, found in execution.suspensions.items()
+        }
+    }

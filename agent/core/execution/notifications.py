@@ -1,0 +1,113 @@
+"""Notifications and alarms: messages about a question to people and programs outside, by push or webhook.
+
+The store saves a notification in the transaction of its event, so that none is lost and none reports what did not
+happen. It holds ids and names only: no arguments, no text of the agent, and nothing that lets its reader decide.
+
+An alarm reminds a person of an open question, or escalates it to others. The operator sets the schedule. Its times are
+stored with the question, so that every process sees the same ones, whatever the policy says later. An alarm fires once,
+as an event, while the suspension is open and not expired. If several are due because no process ran for a while, one
+event covers them all: the escalation if it is among them, else the newest.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.question import Alarm
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
+
+NotificationKind = Literal["asked", "reminded", "escalated", "decided", "timed_out", "test"]
+"""What happened; only a command of the operator sends `test`."""
+SUBSCRIBABLE: tuple[NotificationKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
+"""Kinds that a channel may select."""
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """One message for one channel."""
+
+    notification_id: str
+    """The same for every attempt to deliver it; letters, digits and `_` only."""
+    channel: str
+    """The name of the channel in the operator's file."""
+    kind: NotificationKind
+    execution_id: str
+    suspension_id: str
+    facts: dict[str, JsonValue]
+    created_at: float
+    """When it happened, in Unix seconds."""
+    attempts: int = 0
+    """How often a sender has claimed it for delivery; distinguishes one claim from the next."""
+
+
+def find_notifiable(
+    recorded: Sequence[ev.Recorded], execution: ExecutionState
+) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
+    """Yields the events that a notification may report, each with its suspension, which a person has to decide.
+
+    `execution` is the state after the events.
+    """
+    for entry in recorded:
+        found = _find_kind(entry.event)
+        if found is not None:
+            kind, suspension_id = found
+            suspension = execution.suspensions[suspension_id]
+            if suspension.question.addressee == "human":
+                yield entry, kind, suspension
+
+
+def _find_kind(event: ev.Event) -> tuple[NotificationKind, str] | None:
+    match event:
+        case ev.Suspended(question=question):
+            return "asked", question.suspension_id
+        case ev.SuspensionReminded(suspension_id=suspension_id, kind=kind):
+            return "reminded" if kind == "remind" else "escalated", suspension_id
+        case ev.SuspensionDecided(suspension_id=suspension_id):
+            return "decided", suspension_id
+        case ev.SuspensionTimedOut(suspension_id=suspension_id):
+            return "timed_out", suspension_id
+        case _:
+            return None
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's alarms for the questions about one tool."""
+
+    remind_after_s: tuple[float, ...] = ()
+    """Seconds after the question was asked."""
+    escalate_after_s: float | None = None
+    escalate_to: tuple[str, ...] = ()
+    """Who is notified then. This gives nobody the right to decide."""
+
+
+NO_ALARMS = Schedule()
+
+
+def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tuple[Alarm, ...]:
+    """Returns the alarms before `expires_at`, earliest first. All times are Unix seconds."""
+    found = [Alarm(kind="remind", at=asked_at + after_s) for after_s in schedule.remind_after_s]
+    if schedule.escalate_after_s is not None:
+        found.append(Alarm(kind="escalate", at=asked_at + schedule.escalate_after_s, to=schedule.escalate_to))
+    in_time = (alarm for alarm in found if expires_at is None or alarm.at < expires_at)
+    return tuple(sorted(in_time, key=lambda alarm: alarm.at))
+
+
+def find_next_alarm_at(suspension: SuspensionState) -> float | None:
+    """Returns when the next alarm is due, in Unix seconds, or None when no alarm remains."""
+    remaining = suspension.question.alarms[suspension.alarmed :]
+    return remaining[0].at if remaining and suspension.is_open else None
+
+
+def find_due_alarm(suspension: SuspensionState, now: float) -> ev.SuspensionReminded | None:
+    """Returns one event for all alarms that are due; None when there is none or the suspension is over."""
+    question = suspension.question
+    if not suspension.is_open or (question.expires_at is not None and question.expires_at <= now):
+        return None
+    number = sum(alarm.at <= now for alarm in question.alarms)
+    due = question.alarms[suspension.alarmed : number]
+    if not due:
+        return None
+    fired = next((alarm for alarm in due if alarm.kind == "escalate"), due[-1])
+    return ev.SuspensionReminded(suspension_id=question.suspension_id, number=number, kind=fired.kind, to=fired.to)

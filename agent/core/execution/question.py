@@ -1,0 +1,153 @@
+"""Questions: what somebody is asked, by which rules the answer counts, and the answer.
+
+A question is stored in the events that ask it, as a list of its fields in the order below. From the first release on a
+new field goes to the end and has a default.
+"""
+
+from typing import Literal
+
+from planwarden.agent.common.struct import JsonValue, StoredStruct
+from planwarden.agent.core.execution.suspension_kinds import KINDS, Addressee, Kind, SuspensionKind
+from planwarden.agent.core.tool import OnTimeout, RemoteCall, Risk
+
+Needs = Literal["client", "human", "signed", "second"]
+"""The assurance that an approval has to have."""
+Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
+"""What an answer is worth."""
+AlarmKind = Literal["remind", "escalate"]
+
+
+class MatchedRule(StoredStruct):
+    """A rule of the operator that decided about a call."""
+
+    number: int
+    """Its place in the operator's file, from 1."""
+    words: str
+    """What it says, in one line."""
+    matched: tuple[str, ...] = ()
+    """The values that matched, such as `amount = 80`; or why it could not be evaluated, so that a person is asked."""
+
+
+class CoveredCall(StoredStruct):
+    """A later call that a confirmation decides together with itself, exactly these arguments."""
+
+    step_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+    definition_digest: str
+    call_id: str = ""
+    """The call, in the one question about many calls of a loop."""
+
+    def is_about(self, step_id: str, tool_name: str, call_id: str) -> bool:
+        """Return True when it is this call, or when it names no call and this is one of its step and its tool."""
+        return (self.step_id, self.tool_name) == (step_id, tool_name) and self.call_id in ("", call_id)
+
+
+class ArgumentEdit(StoredStruct):
+    """Arguments of a question that somebody changed after it was asked, who that was, and what it was worth."""
+
+    revision: int
+    """The revision that it made."""
+    principal: str
+    channel: str
+    assurance: Assurance
+    arguments: tuple[str, ...]
+    """Their names; an argument that is edited again is named in the later edit only."""
+
+
+class Alarm(StoredStruct):
+    """A moment at which people are reminded of a question that is still open."""
+
+    kind: AlarmKind
+    at: float
+    """Unix seconds by the store's clock."""
+    to: tuple[str, ...] = ()
+    """To whom it is escalated."""
+
+
+class Question(StoredStruct):
+    """One revision of what somebody is asked."""
+
+    suspension_id: str
+    kind: SuspensionKind
+    message: str
+    """Only the words of whoever asks: the agent, a tool, or `asker`. What planwarden says stands in `found`."""
+    step_id: str | None = None
+    call_id: str | None = None
+    tool_name: str | None = None
+    arguments: dict[str, JsonValue] | None = None
+    """Exactly what runs after approval, with references resolved and defaults filled in."""
+    definition_digest: str = ""
+    risk: Risk | None = None
+    needs: Needs | None = None
+    digest: str = ""
+    """Approval digest over everything that was shown; changes with every revision."""
+    revision: int = 1
+    expires_at: float | None = None
+    """Unix seconds by the store's clock."""
+    on_timeout: OnTimeout = "reject"
+    form: dict[str, JsonValue] | None = None
+    """JSON Schema that the decision's `content` must satisfy."""
+    prompt: str | None = None
+    """For the caller: what to think about."""
+    offered: tuple[str, ...] = ()
+    """For the caller: tools whose full schemas go with the prompt."""
+    resume_payload: JsonValue = None
+    covers: tuple[CoveredCall, ...] = ()
+    policy: str = ""
+    """The first digits of the digest of the operator's policy when it was asked, to detect a changed policy."""
+    quorum: int = 1
+    """How many different people have to approve."""
+    alarms: tuple[Alarm, ...] = ()
+    """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
+    asker: str = ""
+    """The server or agent that really asks, if it is not planwarden. It receives every decision, rejections too."""
+    edits: tuple[ArgumentEdit, ...] = ()
+    """Oldest first; empty while the arguments are those that were first asked about."""
+    releases: tuple[RemoteCall, ...] = ()
+    """As in `Suspend`."""
+    undecidable: str = ""
+    """As in `Suspend`."""
+    found: tuple[str, ...] = ()
+    """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
+    instructions: str = ""
+    """For the caller: how it answers such a question; most questions of a kind have the same."""
+    rule: MatchedRule | None = None
+    """The operator's rule that decided that a person is asked, or how much an answer must be worth."""
+
+    @property
+    def traits(self) -> Kind:
+        """What is true of all questions of its kind."""
+        return KINDS[self.kind]
+
+    @property
+    def addressee(self) -> Addressee:
+        """Whose answer the execution waits for."""
+        return self.traits.addressee
+
+    @property
+    def public_kind(self) -> SuspensionKind:
+        """The name of its kind that callers see."""
+        return self.traits.public_name or self.kind
+
+    @property
+    def rows(self) -> tuple[CoveredCall, ...]:
+        """The rows of the one question about many calls of a loop; empty for every other question."""
+        return self.covers if self.kind == "batch" else ()
+
+    def choose_rows(self, content: JsonValue) -> list[int]:
+        """Return the places of the rows that the content of an approval names, from 0; all of them without content."""
+        if content is None:
+            return list(range(len(self.rows)))
+        items = content.get("items") if isinstance(content, dict) else None
+        named = items if isinstance(items, list) else []
+        return [place for place in named if type(place) is int and 0 <= place < len(self.rows)]
+
+
+class RecordedDecision(StoredStruct):
+    """An answer, as it was accepted."""
+
+    approved: bool
+    reason: str | None = None
+    modified_args: dict[str, JsonValue] | None = None
+    content: JsonValue = None

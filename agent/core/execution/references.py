@@ -1,0 +1,264 @@
+"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments by what it takes from a result.
+
+Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
+If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
+can read the store calls it again with those parts. What comes from an earlier execution stands in the log already.
+
+With `parse`, the first text that the pointer meets is read as JSON, and the pointer goes on in there.
+
+A few bytes can name a large value many times, so the bytes are counted before anything is put together.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+
+import msgspec
+from msgspec.structs import replace
+
+from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import (
+    INPUTS,
+    ITEM,
+    ITEM_INDEX,
+    Binding,
+    Earlier,
+    EarlierResult,
+    Reference,
+    find_bindings,
+    read_reference,
+)
+from planwarden.agent.core.binding.pointers import (
+    MAX_ARGUMENT_BYTES,
+    ArtifactPart,
+    LeadsNowhere,
+    ParsedTexts,
+    PartAddress,
+    follow,
+)
+from planwarden.agent.core.binding.templates import fill_template, read_with
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+
+MAX_REFERENCES = 1_000
+"""Of the arguments of one call."""
+
+
+class PartsNeeded(Exception):
+    """Not an error: the caller has to read these parts before the references can be resolved."""
+
+    def __init__(self, wanted: frozenset[PartAddress]) -> None:
+        super().__init__(f"{len(wanted)} part(s) of artifacts")
+        self.wanted = wanted
+
+
+class AbsentValue(InvalidArguments):
+    """Nothing is where a binding points, or the step that it names was skipped; its default stands for it."""
+
+
+class BindingSources(msgspec.Struct, frozen=True):
+    """Where bindings take their values from."""
+
+    steps: Mapping[str, StepState]
+    earlier: Earlier
+    own: Mapping[str, JsonValue]
+    """The values of `inputs`, `item` and `itemIndex`, where there are any."""
+    parts: Mapping[PartAddress, ArtifactPart]
+    """What was read of artifacts so far."""
+    item_calls: Sequence[Call] = ()
+    """The calls that are made for the `item`."""
+    takes_lists: bool = False
+    """A value may be a list for a loop, within larger limits than arguments have."""
+
+    def find_step(self, taken: Reference) -> StepState | None:
+        """Return the step whose result the reference takes; a call of the item as a step that made no other."""
+        if taken.call is None:
+            return None if taken.step_id in self.own else self.steps.get(taken.step_id)
+        call = self.item_calls[taken.call] if 0 <= taken.call < len(self.item_calls) else None
+        if call is None or call.status != "succeeded":
+            return None
+        return replace(self.steps[call.step_id], calls=(call,), turns=(), items=None, status="completed")
+
+
+def list_sources(
+    execution: ExecutionState,
+    parts: Mapping[PartAddress, ArtifactPart] | None = None,
+    item: tuple[JsonValue, int] | None = None,
+    item_calls: Sequence[Call] = (),
+) -> BindingSources:
+    """Returns what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
+    own: dict[str, JsonValue] = {}
+    plan = execution.plan
+    if plan is not None and plan.inputs is not None:
+        own[INPUTS] = dict(execution.inputs)
+    if item is not None:
+        own[ITEM], own[ITEM_INDEX] = item
+    return BindingSources(execution.steps, execution.earlier, own, parts or {}, item_calls)
+
+
+def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[str, JsonValue]:
+    """Returns the arguments with every binding and template replaced; the same object if there is none.
+
+    Raises:
+        InvalidArguments: a step is unknown or unfinished, its result has nothing usable at the pointer, or the
+            arguments would have more than `MAX_ARGUMENT_BYTES`.
+        AbsentValue: nothing is there, and the binding has no default.
+        PartsNeeded: a binding leads into an artifact, and the sources do not have its value.
+    """
+    found = tuple(islice(find_bindings(arguments), MAX_REFERENCES + 1))
+    if not found:
+        return arguments
+    if len(found) > MAX_REFERENCES:
+        raise InvalidArguments(f"the arguments have more than {MAX_REFERENCES} '$from' references")
+    values = find_values(found, sources)
+    _check_size(found, values)
+    return {key: _replace_bindings(value, values) for key, value in arguments.items()}
+
+
+def find_values(
+    found: Iterable[Binding], sources: BindingSources, texts: ParsedTexts | None = None
+) -> dict[Reference, JsonValue]:
+    """Returns what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
+    taken = {binding.reference: binding for binding in sorted(found, key=lambda binding: not binding.has_default)}
+    steps = ((reference, sources.find_step(reference)) for reference in taken)
+    wanted = (
+        find_address(state, reference, takes_lists=sources.takes_lists)
+        for reference, state in steps
+        if state is not None
+    )
+    if missing := frozenset(part for part in wanted if part is not None and part not in sources.parts):
+        raise PartsNeeded(missing)
+    texts = texts or ParsedTexts()
+    values: dict[Reference, JsonValue] = {}
+    for reference, binding in taken.items():
+        try:
+            values[reference] = _find_value(reference, sources, texts)
+        except AbsentValue:
+            if not binding.has_default:
+                raise
+    return values
+
+
+def find_result(
+    state: StepState,
+    taken: Reference,
+    parts: Mapping[PartAddress, ArtifactPart],
+    texts: ParsedTexts,
+    *,
+    takes_lists: bool = False,
+) -> JsonValue:
+    """Returns what the reference takes from the result of a completed step.
+
+    `parts` has the part at its `find_address` with the same `takes_lists`.
+
+    Raises:
+        InvalidArguments: there is nothing usable at the pointer.
+    """
+    address = find_address(state, taken, takes_lists=takes_lists)
+    pointer = taken.pointer
+    source = f"step {state.step.step_id!r}" if taken.call is None else f"call {taken.call} of the same item"
+    if address is None and (too_large := _find_stand_ins(state, pointer)):
+        sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
+        raise InvalidArguments(
+            f"the whole result of {source} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
+            f"bytes ({sizes}); add a 'pointer' to the part that is needed"
+        )
+    try:
+        part = ArtifactPart(follow(state.result, taken, texts)) if address is None else parts[address]
+    except LeadsNowhere as reason:
+        part = ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
+    if part.fault is not None:
+        kind = AbsentValue if part.is_absent else InvalidArguments
+        raise kind(f"the pointer {pointer[:200]!r} into the result of {source} {part.fault}")
+    return part.value
+
+
+def _check_size(found: Collection[Binding], values: Mapping[Reference, JsonValue]) -> None:
+    """Raises `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
+    times = Counter(binding.reference for binding in found)
+    total = sum(
+        measure_at_least(binding.written.get("default"), MAX_ARGUMENT_BYTES)
+        for binding in found
+        if binding.reference not in values
+    )
+    if total > MAX_ARGUMENT_BYTES:
+        raise InvalidArguments(f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes by their defaults")
+    for taken, value in values.items():
+        size = measure_at_least(value, MAX_ARGUMENT_BYTES)
+        total += size * times[taken]
+        if total > MAX_ARGUMENT_BYTES:
+            often = f"{times[taken]} times " if times[taken] > 1 else ""
+            raise InvalidArguments(
+                f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {taken.pointer[:200]!r} "
+                f"of {taken.step_id[:64]!r}, at least {size} bytes, {often}through '$from'; point to the parts that "
+                "are needed"
+            )
+
+
+def _replace_bindings(value: JsonValue, values: Mapping[Reference, JsonValue]) -> JsonValue:
+    if isinstance(value, list):
+        return [_replace_bindings(child, values) for child in value]
+    if not isinstance(value, dict):
+        return value
+    if "$from" in value:
+        taken = read_reference(value)
+        return values[taken] if taken in values else value["default"]
+    if "$text" in value:
+        return fill_template(value, {name: _replace_bindings(part, values) for name, part in read_with(value).items()})
+    return {key: _replace_bindings(child, values) for key, child in value.items()}
+
+
+def _find_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
+    if taken.call is None and taken.step_id in sources.own:
+        try:
+            return follow(sources.own[taken.step_id], taken, texts)
+        except LeadsNowhere as reason:
+            kind = AbsentValue if reason.is_absent else InvalidArguments
+            raise kind(f"the pointer {taken.pointer[:200]!r} into {taken.step_id!r} {reason}") from None
+    state = sources.find_step(taken)
+    if state is not None and state.status == "completed":
+        return find_result(state, taken, sources.parts, texts, takes_lists=sources.takes_lists)
+    if state is not None:
+        kind = AbsentValue if state.status == "skipped" else InvalidArguments
+        raise kind(f"'$from' names step {taken.step_id!r}, which has no result: it is {state.status}")
+    if taken.call is not None:
+        raise InvalidArguments(f"call {taken.call} of the same item has no result")
+    known = sources.earlier.get(taken)
+    if not isinstance(known, EarlierResult):
+        raise InvalidArguments(f"'$from' names step {taken.step_id[:64]!r}, which is not in the plan")
+    return known.value
+
+
+def find_address(state: StepState, taken: Reference, *, takes_lists: bool = False) -> PartAddress | None:
+    """Returns the part of an artifact that the pointer leads to, or None if the log itself holds the value.
+
+    With `takes_lists` the part may also be a whole result: a list for a loop.
+    """
+    calls, pointer = _list_returned(state), taken.pointer
+    if state.status != "completed" or all(call.artifact is None for call in calls):
+        return None
+    if len(calls) == 1:
+        needed = pointer or taken.parse or takes_lists
+        return PartAddress(calls[0].artifact or "", pointer, taken.parse, takes_lists) if needed else None
+    # The result of several calls is the list of their results.
+    first, _, rest = pointer.removeprefix("/").partition("/")
+    call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
+    if call is None or call.artifact is None or not (rest or taken.parse or takes_lists):
+        return None
+    return PartAddress(call.artifact, f"/{rest}" if rest else "", taken.parse, takes_lists)
+
+
+def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:
+    """Returns the calls whose stand-ins the pointer would copy instead of their results."""
+    calls = _list_returned(state)
+    taken = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
+    return [call for call in taken if call.artifact is not None]
+
+
+def _list_returned(state: StepState) -> list[Call]:
+    return [call for call in state.calls if call.status == "succeeded"]
+
+
+def _read_size(call: Call) -> JsonValue:
+    return call.value.get("sizeBytes") if isinstance(call.value, dict) else None

@@ -1,0 +1,626 @@
+"""The state of an execution: the tables of legal transitions, and the values that a log folds into.
+
+Rules:
+* The three tables below say which event may follow in which status of an execution, a step and a call. A terminal
+  status has an empty row. Nothing else changes a status.
+* `fold.apply` is total over the tables: a legal event returns a new `ExecutionState`, any other
+  raises `IllegalTransition` and changes nothing. No clock, no ids, no I/O: the time comes with the event.
+
+    execution   running <-> suspended        step   pending -> in_progress <-> suspended
+                running  -> planned -> running       |            |-> completed | failed | rejected
+                running <-> incomplete               '-> skipped     |-> rehearsed
+                running  -> completed | rejected
+                            | failed | cancelled    proposed -> running -> succeeded | failed | outcome_unknown
+                            | rehearsed             proposed -> suspended -> decided -> running | succeeded
+                                                    proposed -> rehearsed
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import FrozenStruct, JsonValue
+from planwarden.agent.core.binding.bindings import EarlierResult, Reference
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.plan.item_calls import ItemOrder
+from planwarden.agent.core.plan.plan import Plan, PlanStep
+
+ExecutionStatus = Literal[
+    "new", "running", "planned", "suspended", "completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"
+]
+StepStatus = Literal["pending", "in_progress", "suspended", "completed", "rejected", "failed", "skipped", "rehearsed"]
+CallStatus = Literal[
+    "proposed", "running", "suspended", "decided", "succeeded", "failed", "rejected", "outcome_unknown", "rehearsed"
+]
+
+_WORK: tuple[type[ev.Event], ...] = (
+    ev.PlanAccepted,
+    ev.StepsTakenOver,
+    ev.PlanRefused,
+    ev.PlanRevised,
+    ev.RevisionRefused,
+    ev.StepStarted,
+    ev.LoopBegan,
+    ev.ModelReplied,
+    ev.ModelFailed,
+    ev.ToolCallIntended,
+    ev.ToolReturned,
+    ev.ToolFailed,
+    ev.CallAttemptFailed,
+    ev.CallRejected,
+    ev.ToolOutcomeUnknown,
+    ev.CallReportedLate,
+    ev.CallRehearsed,
+    ev.Suspended,
+    ev.SuspensionRevised,
+    ev.SuspensionDecided,
+    ev.SuspensionEndorsed,
+    ev.SuspensionReminded,
+    ev.SuspensionTimedOut,
+    ev.SuspensionWithdrawn,
+    ev.ValidationFailed,
+    ev.StepCompleted,
+    ev.StepFailed,
+    ev.StepRejected,
+    ev.StepSkipped,
+    ev.StepRehearsed,
+    ev.CancelRequested,
+)
+
+TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
+    "new": {ev.ExecutionCreated: "running"},
+    "running": {
+        **{work: "running" for work in _WORK},
+        ev.ExecutionPlanned: "planned",
+        ev.ExecutionSuspended: "suspended",
+        ev.ExecutionCompleted: "completed",
+        ev.ExecutionRehearsed: "rehearsed",
+        ev.ExecutionRejected: "rejected",
+        ev.ExecutionFailed: "failed",
+        ev.ExecutionExhausted: "incomplete",
+        ev.ExecutionCancelled: "cancelled",
+    },
+    "planned": {ev.ExecutionStarted: "running", ev.CancelRequested: "running"},
+    "suspended": {
+        ev.PlanRevised: "suspended",
+        ev.SuspensionDecided: "running",
+        ev.SuspensionTimedOut: "running",
+        ev.SuspensionWithdrawn: "running",
+        ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
+        ev.CallReportedLate: "suspended",
+        ev.CancelRequested: "running",
+    },
+    "completed": {},
+    "rejected": {},
+    "failed": {},
+    "incomplete": {ev.ExecutionStarted: "running"},
+    "cancelled": {},
+    "rehearsed": {},
+}
+
+STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
+    "pending": {ev.StepStarted: "in_progress", ev.StepSkipped: "skipped"},
+    "in_progress": {
+        ev.LoopBegan: "in_progress",
+        ev.ModelReplied: "in_progress",
+        ev.ModelFailed: "in_progress",
+        ev.ToolCallIntended: "in_progress",
+        ev.ToolReturned: "in_progress",
+        ev.ToolFailed: "in_progress",
+        ev.CallAttemptFailed: "in_progress",
+        ev.CallRejected: "in_progress",
+        ev.ToolOutcomeUnknown: "in_progress",
+        ev.CallRehearsed: "in_progress",
+        ev.ValidationFailed: "in_progress",
+        ev.Suspended: "suspended",
+        # The answer to one of several questions about calls of a loop leaves the others open.
+        ev.SuspensionDecided: "in_progress",
+        ev.SuspensionTimedOut: "in_progress",
+        ev.SuspensionWithdrawn: "in_progress",
+        ev.SuspensionRevised: "in_progress",
+        ev.SuspensionEndorsed: "in_progress",
+        ev.SuspensionReminded: "in_progress",
+        ev.StepCompleted: "completed",
+        ev.StepFailed: "failed",
+        ev.StepRejected: "rejected",
+        ev.StepRehearsed: "rehearsed",
+    },
+    "suspended": {
+        ev.SuspensionDecided: "in_progress",
+        ev.SuspensionTimedOut: "in_progress",
+        ev.SuspensionWithdrawn: "in_progress",
+        ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
+        # Calls of a loop run beside those that are asked about, or that wait for their next attempt.
+        ev.Suspended: "suspended",
+        ev.ToolCallIntended: "suspended",
+        ev.ToolReturned: "suspended",
+        ev.ToolFailed: "suspended",
+        ev.CallAttemptFailed: "suspended",
+        ev.CallRejected: "suspended",
+        ev.ToolOutcomeUnknown: "suspended",
+    },
+    "completed": {},
+    "rejected": {},
+    "failed": {},
+    "skipped": {},
+    "rehearsed": {},
+}
+
+CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
+    "proposed": {
+        ev.ToolCallIntended: "running",
+        ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
+        ev.CallRejected: "rejected",
+        # A row of the one question about many calls of a loop, all of which were rejected.
+        ev.StepRejected: "rejected",
+        ev.Suspended: "suspended",
+        ev.CallRehearsed: "rehearsed",
+    },
+    "running": {
+        ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
+        ev.ToolOutcomeUnknown: "outcome_unknown",
+        ev.CallAttemptFailed: "proposed",
+        ev.Suspended: "suspended",
+        ev.CallRehearsed: "rehearsed",
+    },
+    "suspended": {
+        ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
+        ev.SuspensionDecided: "decided",
+        ev.SuspensionTimedOut: "decided",
+        ev.SuspensionWithdrawn: "decided",
+    },
+    "decided": {
+        ev.ToolCallIntended: "running",
+        ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
+        ev.Suspended: "suspended",
+        ev.StepRejected: "rejected",
+    },
+    "outcome_unknown": {
+        ev.Suspended: "outcome_unknown",
+        ev.SuspensionRevised: "outcome_unknown",
+        ev.SuspensionEndorsed: "outcome_unknown",
+        ev.SuspensionReminded: "outcome_unknown",
+        ev.SuspensionDecided: "outcome_unknown",
+        ev.SuspensionTimedOut: "outcome_unknown",
+        ev.ToolCallIntended: "running",
+        ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
+        ev.CallRehearsed: "rehearsed",
+    },
+    "succeeded": {},
+    "failed": {},
+    "rejected": {},
+    "rehearsed": {},
+}
+
+FINISHED: frozenset[ExecutionStatus] = frozenset(
+    {"completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"}
+)
+"""Nothing runs and nobody is asked. Only `incomplete` can be continued."""
+STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_TRANSITIONS.items() if not row)
+CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
+
+
+class Call(FrozenStruct):
+    """One tool call of a step, from proposal to result."""
+
+    call_id: str
+    """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
+    step_id: str
+    tool_name: str
+    proposed: dict[str, JsonValue]
+    by_model: bool
+    status: CallStatus = "proposed"
+    arguments: dict[str, JsonValue] | None = None
+    """What was shown or dispatched; None before that."""
+    value: JsonValue = None
+    error_code: str | None = None
+    error_message: str | None = None
+    suspension_id: str | None = None
+    """The latest question about this call."""
+    consumed: tuple[str, ...] = ()
+    """Suspensions whose answers released a dispatch; each releases one."""
+    effect: ev.Effect = "effect"
+    """What may be repeated, as pinned when it was dispatched."""
+    attempts: int = 0
+    """Times that it was dispatched."""
+    intended_at: float | None = None
+    """When it was last dispatched, Unix seconds by the store's clock."""
+    grant_id: str | None = None
+    """The standing grant that let it through."""
+    rule: ev.MatchedRule | None = None
+    """The operator's rule that let it through, or denied it."""
+    once: ev.OnceKey | None = None
+    """The business key that the store keeps for it."""
+    shares: tuple[ev.BudgetShare, ...] = ()
+    """What it took of budgets."""
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
+    beside: JsonValue = None
+    """As in `ToolReturned`."""
+    last_failure: str | None = None
+    """Why the last attempt failed, while the call waits for the next one."""
+    origin: str = ""
+    """`EXECUTION:CALL` of the earlier execution that made it, and so its idempotency key; empty for an own call."""
+    is_confirmation: bool = False
+    """It was taken over, and is the answer of a person who was asked whether to go on."""
+    late_report: str | None = None
+    """What a process that had lost the execution reported about this call since it was last dispatched."""
+    rehearsed: ev.CallRehearsed | None = None
+    """What it would have been, when a rehearsal did not make it."""
+
+    @property
+    def place(self) -> int:
+        """Where it stands among the calls of its step, from 0."""
+        return int(self.call_id.rpartition(":")[2]) - 1
+
+
+class ModelTurn(FrozenStruct):
+    """One model reply within a step."""
+
+    content: str | None
+    call_ids: tuple[str, ...]
+    enforced: bool
+    """True when the reply answered an enforcement prompt."""
+
+
+class ModelOutage(FrozenStruct):
+    """A prompt that its provider did not answer, from the first failure until there is an answer."""
+
+    attempts: int
+    """How many failed."""
+    since: float
+    """When the first one failed, Unix seconds."""
+    failed_at: float
+    """When the last one failed."""
+    message: str
+    """Why the last one failed."""
+    asked_s: float | None = None
+    """As in `ModelFailed`, of the last one."""
+    suspension_id: str | None = None
+    """The wait after the last failure; None before it begins."""
+
+
+class StepState(FrozenStruct):
+    step: PlanStep
+    status: StepStatus = "pending"
+    calls: Sequence[Call] = ()
+    """A tuple, or a `LongTuple`."""
+    turns: tuple[ModelTurn, ...] = ()
+    retries: int = 0
+    """Enforcement prompts spent."""
+    enforcing: bool = False
+    """The next prompt is an enforcement prompt."""
+    notes: tuple[str, ...] = ()
+    """What the next prompt tells the model besides its step: refused revisions of the plan."""
+    warned: bool = False
+    """An advisory step's missing tools were recorded."""
+    validation: ev.ValidationStatus | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    """Why it failed, was rejected, or was skipped for a condition of its own."""
+    rejected_by: str | None = None
+    """The suspension whose answer rejected the step."""
+    outage: ModelOutage | None = None
+    skipped_by: str | None = None
+    """Why the step was skipped: what `StepSkipped.because` says."""
+    is_passed_over: bool = False
+    """It was skipped because its condition did not hold, or for want of such a step: others may go on without it."""
+    items: tuple[JsonValue, ...] | None = None
+    """What the step's loop goes through, once that is known; `calls` has those of each item in turn."""
+    item_order: ItemOrder = ItemOrder()
+    """In which order the loop makes the calls of its items."""
+    wave: int = 0
+    """How many waves of `item_order` are over."""
+    items_over: int = 0
+    """Items at the beginning for which no call of this wave follows."""
+    failed_items: int = 0
+    taken_from: str | None = None
+    """The execution whose log proves it, when it was taken over as completed."""
+    waits_for: tuple[str, ...] = ()
+    """Steps that are not over and that steps before this one, which were taken over, depended on: a confirmation that
+    is asked again holds up everything that it stood before."""
+    kept: ev.TakenStep | None = None
+    """What a loop takes over of its items, until it begins."""
+
+    def list_item_calls(self, index: int) -> tuple[Call, ...]:
+        """The calls of one item, in order."""
+        size = len(self.step.tool_calls)
+        return tuple(self.calls[index * size : (index + 1) * size])
+
+    def find_next_call(self, index: int) -> Call | None:
+        """Return the call of the item that this wave still has to make or to settle; None if there is none.
+
+        No call follows a failed or rejected one. None takes a result that only a real run would have.
+        """
+        order, calls = self.item_order, self.list_item_calls(index)
+        following: Call | None = None
+        for number, call in enumerate(calls):
+            if call.status in ("failed", "rejected"):
+                return None
+            if following is None and call.status not in CALL_SETTLED:
+                if number >= order.ends[self.wave]:
+                    continue
+                if any(calls[taken].status != "succeeded" for taken in order.takes[number]):
+                    return None
+                following = call
+        return following
+
+    def has_begun_item(self, calls: Sequence[Call]) -> bool:
+        """Return whether a call of this wave was made for the item that has these calls."""
+        order = self.item_order
+        start = order.ends[self.wave - 1] if self.wave else 0
+        return any(call.status != "proposed" for call in calls[start : order.ends[self.wave]])
+
+    def list_known_calls(self) -> Sequence[Call]:
+        """Without those of a step that was taken over which have no result; only the earlier log says why."""
+        return self.calls if self.taken_from is None else tuple(call for call in self.calls if call.origin)
+
+    def find_item(self, call: Call) -> tuple[JsonValue, int] | None:
+        """The item that the call is made for, and its index; None outside of a loop."""
+        if self.items is None:
+            return None
+        index = call.place // len(self.step.tool_calls)
+        return self.items[index], index
+
+    def list_open_calls(self) -> Iterable[Call]:
+        """Every call that may be on its way or asked about, and perhaps others; in a long loop not those of all items.
+
+        Items begin in their order, so nothing is on its way beyond the first one that has not begun.
+        """
+        if self.items is None:
+            return self.calls
+        return self._list_begun_calls()
+
+    def _list_begun_calls(self) -> Iterator[Call]:
+        for index in range(self.items_over, len(self.items or ())):
+            calls = self.list_item_calls(index)
+            yield from calls
+            if not self.has_begun_item(calls) and self.find_next_call(index) is not None:
+                return
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Every step that must be over first."""
+        return (*self.step.dependencies, *self.waits_for) if self.waits_for else self.step.dependencies
+
+    @property
+    def is_done(self) -> bool:
+        """It is completed, was only rehearsed, or is not needed because its condition did not hold."""
+        return self.status in ("completed", "rehearsed") or (self.status == "skipped" and self.is_passed_over)
+
+    @property
+    def has_begun(self) -> bool:
+        """Calls that were taken over count: nothing may make the plan forget them."""
+        return self.status != "pending" or self.kept is not None or any(call.origin for call in self.calls)
+
+    @property
+    def iterations(self) -> int:
+        return sum(1 for turn in self.turns if not turn.enforced)
+
+    @property
+    def result(self) -> JsonValue:
+        """What other steps can bind to: the value of the one call, the list of several, or the model's text.
+
+        For a loop the list of its items' results, with null for items that failed or were rejected.
+        """
+        if self.items is not None:
+            return [self._build_item_result(index) for index in range(len(self.items))]
+        values = [call.value for call in self.calls if call.status == "succeeded"]
+        if values:
+            return values[0] if len(values) == 1 else values
+        return self.turns[-1].content if self.turns else None
+
+    def _build_item_result(self, index: int) -> JsonValue:
+        calls = self.list_item_calls(index)
+        if any(call.status != "succeeded" for call in calls):
+            return None
+        return calls[0].value if len(calls) == 1 else [call.value for call in calls]
+
+
+class EndorsementState(FrozenStruct):
+    """One approval of several."""
+
+    principal: str
+    assurance: ev.Assurance
+    channel: str
+    at: float
+    content: JsonValue = None
+    """The answer that it gives, where the question asks for one."""
+
+
+class SuspensionState(FrozenStruct):
+    question: ev.Question
+    created_at: float
+    status: Literal["pending", "decided", "timed_out", "withdrawn"] = "pending"
+    decision: ev.RecordedDecision | None = None
+    assurance: ev.Assurance | None = None
+    channel: str | None = None
+    principal: str | None = None
+    decided_at: float | None = None
+    decided_digest: str = ""
+    """Digest of the revision that the decision was about."""
+    first: ev.Question | None = None
+    """The revision that was asked first; None while it is the only one."""
+    endorsements: tuple[EndorsementState, ...] = ()
+    """Approvals of this revision so far, one for each person."""
+    alarmed: int = 0
+    """How many alarms are over: fired, or missed while no process ran."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.status == "pending"
+
+    def releases(self, call: Call) -> bool:
+        """Return whether the answer lets the call run: an approval of it or of what covers it, or any answer for the
+        one who asked through it."""
+        if self.question.call_id == call.call_id:
+            return self.decision is not None and (self.decision.approved or bool(self.question.asker))
+        return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)
+
+    @property
+    def covered(self) -> tuple[ev.CoveredCall, ...]:
+        """The calls that its approval lets through besides its own: later ones, the chosen rows, and of a plan none
+        unless the answer says so."""
+        if self.decision is None or not self.decision.approved:
+            return ()
+        question, content = self.question, self.decision.content
+        if question.rows:
+            return tuple(question.rows[place] for place in question.choose_rows(content))
+        is_meant = isinstance(content, dict) and content.get("cover") is True
+        return question.covers if question.kind != "review" or is_meant else ()
+
+
+class TokenUsage(FrozenStruct):
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    tool_calls: int = 0
+    """Calls that were dispatched."""
+
+
+class PlanOrder(FrozenStruct):
+    """What a plan says about the order of its steps."""
+
+    places: Mapping[str, int] = {}
+    followers: Mapping[str, tuple[str, ...]] = {}
+    """For each step on which others depend, those, in plan order."""
+
+
+NO_ORDER = PlanOrder()
+
+
+class ExecutionState(FrozenStruct):
+    """The fold of a log; immutable."""
+
+    execution_id: str
+    thread_id: str
+    principal: str
+    """Whose execution it is; everything that is asked and decided about it is bound to this name."""
+    status: ExecutionStatus = "new"
+    version: int = 0
+    """Number of events folded."""
+    goal: str | None = None
+    options: ev.Options = msgspec.field(default_factory=ev.Options)
+    plan_only: bool = False
+    context: str | None = None
+    plan: Plan | None = None
+    warnings: tuple[str, ...] = ()
+    pins: Mapping[str, str] = {}
+    """For each tool that the plan names or named, the beginning of its digest then; empty text if it had none."""
+    earlier: Mapping[Reference, EarlierResult] = {}
+    """What the plan takes from earlier executions of the thread."""
+    inputs: Mapping[str, JsonValue] = {}
+    """What the run was given."""
+    refusals: tuple[str, ...] = ()
+    """Why plans of the model were refused, oldest first."""
+    steps: Mapping[str, StepState] = {}
+    """In plan order."""
+    steps_over: int = 0
+    """How many have ended, in whatever way."""
+    steps_done: int = 0
+    """How many are `is_done`."""
+    order: PlanOrder = NO_ORDER
+    frontier: tuple[str, ...] = ()
+    """Steps for which something can follow next, in plan order; see `folds.transitions`."""
+    stopped_by: str | None = None
+    """The step whose rejection ends the plan: nothing that has not begun will."""
+    suspensions: Mapping[str, SuspensionState] = {}
+    """In the order in which they were opened."""
+    revisions: tuple[tuple[str, JsonValue], ...] = ()
+    """Patches of the plan that are still to be judged, with the step whose reply carried each."""
+    is_reviewed: bool = False
+    """A person approved the plan as it is now, before it started."""
+    synthesis: str | None = None
+    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
+    sources: frozenset[str] = frozenset()
+    """Names of the model replies already used."""
+    cancel_requested: bool = False
+    cancel_reason: str | None = None
+    exhausted: str | None = None
+    """The budget that ran out; `modelPatience` is the time to wait for a provider."""
+    error_code: str | None = None
+    error_message: str | None = None
+    model_error: tuple[str, str] | None = None
+    """Code and message of a failed plan or synthesis prompt."""
+    outage: ModelOutage | None = None
+    """Of the plan or synthesis prompt."""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    active_s: float = 0.0
+    """Seconds spent in status `running`, as far as the log shows."""
+    chain: tuple[str, ...] = ()
+    """Executions of other agents that delegated it, the first one first."""
+    client_ids: frozenset[str] = frozenset()
+    """OAuth clients that created or started it; none of them can vouch for a person who decides."""
+    traceparent: str | None = None
+    """As in `ExecutionCreated`; None when the process that created it was not observed."""
+    tracestate: str | None = None
+    host: str | None = None
+    """As in `ExecutionCreated`."""
+    saved_plan: ev.PlanVersion | None = None
+    retry_of: str | None = None
+    """As in `ExecutionCreated`."""
+    again: tuple[ev.EarlierRun, ...] = ()
+    """Steps that run again although an earlier execution ran them."""
+    thread_effects: tuple[ev.ThreadEffect, ...] = ()
+    """As in `ExecutionCreated`."""
+    rejected_before: frozenset[str] = frozenset()
+    """Steps that were rejected in the execution that it goes on from."""
+    is_revised: bool = False
+    """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` says."""
+    starter: ev.Starter | None = None
+    """As in `ExecutionCreated`."""
+    is_operators: bool = False
+    """As in `ExecutionCreated`."""
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status in FINISHED
+
+    @property
+    def is_as_saved(self) -> bool:
+        """It runs a saved plan from the beginning, and nobody changed the plan or the arguments of a call of it."""
+        return (
+            self.saved_plan is not None
+            and self.plan is not None
+            and self.retry_of is None
+            and not self.is_revised
+            and not any(found.question.edits for found in self.suspensions.values())
+        )
+
+    def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:
+        """Return those of one kind, oldest first."""
+        return [found for found in self.suspensions.values() if found.question.kind == kind]
+
+    @property
+    def open_suspensions(self) -> tuple[SuspensionState, ...]:
+        return tuple(found for found in self.suspensions.values() if found.is_open)
+
+    def call(self, call_id: str) -> Call:
+        """The call with that id; raises `IllegalTransition` when there is none."""
+        step_id, _, number = call_id.rpartition(":")
+        try:
+            # Calls are numbered in their order, from 1.
+            call = self.steps[step_id].calls[int(number) - 1]
+        except (KeyError, ValueError, IndexError):
+            call = None
+        if call is None or call.call_id != call_id:
+            raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
+        return call
+
+
+def new_execution(execution_id: str, thread_id: str, principal: str) -> ExecutionState:
+    """The state before the first event."""
+    return ExecutionState(execution_id=execution_id, thread_id=thread_id, principal=principal)

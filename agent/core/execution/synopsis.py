@@ -1,0 +1,129 @@
+"""The synopsis of an execution: what a list shows of it and finds it by, so that no list reads its log.
+
+The texts are those of whoever wrote the goal or the plan: cut, and not escaped. NUL and halves of characters,
+for which a database has no text, are replaced.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from planwarden.agent.common.struct import FrozenStruct
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.pins import list_tool_names
+
+TITLE_CHARS = 300
+NAME_CHARS = 200
+"""Of a host or a saved plan."""
+FAULT_CHARS = 300
+SEARCH_CHARS = 1_000
+"""Of the goal, and of the descriptions of the steps where there is none; more of them is not searched."""
+MAX_TOOLS = 100
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+MAX_WORDS = 5
+MAX_WORD_CHARS = 200
+_BUDGETS = {
+    "modelTokens": "the budget of model tokens is used up",
+    "toolCalls": "the budget of tool calls is used up",
+    "seconds": "the budget of time is used up",
+    "modelPatience": "the model's provider gave no answer for too long",
+}
+
+
+class Synopsis(FrozenStruct):
+    title: str
+    """The goal; where there is none the saved plan's name, or else what the steps say of themselves."""
+    is_goal: bool
+    """The title is the goal, so somebody's words."""
+    host: str
+    """The program that asked for it, as it named itself; empty when it came through another channel."""
+    saved_plan: str
+    """Its name; empty when it runs none."""
+    tools: tuple[str, ...]
+    """Those that the plan names, and those that a model called beside them; sorted."""
+    search: str
+    """Folded text in which `fold_words` of a search are found."""
+
+
+class StepProgress(FrozenStruct):
+    """How far an execution is."""
+
+    step_count: int = 0
+    steps_done: int = 0
+    """Those that are completed, were only rehearsed, or are not needed because their condition did not hold."""
+
+
+def build_synopsis(execution: ExecutionState) -> Synopsis:
+    """Returns the synopsis of the execution as it is now."""
+    goal = execution.goal or ""
+    saved_plan = clean_text(execution.saved_plan.name if execution.saved_plan else "", NAME_CHARS)
+    steps = "" if goal else _join(state.step.description or state.step.step_id for state in execution.steps.values())
+    searched = (
+        execution.execution_id,
+        execution.thread_id,
+        saved_plan,
+        goal[:SEARCH_CHARS] or steps,
+    )
+    return Synopsis(
+        title=clean_text(goal or saved_plan or steps, TITLE_CHARS),
+        is_goal=bool(goal.strip()),
+        host=clean_text(execution.host or "", NAME_CHARS),
+        saved_plan=saved_plan,
+        tools=_list_tools(execution),
+        search="\n".join(map(_fold, searched)),
+    )
+
+
+def count_progress(execution: ExecutionState) -> StepProgress:
+    """Returns how many steps there are, and how many are done."""
+    return StepProgress(step_count=len(execution.steps), steps_done=execution.steps_done)
+
+
+def describe_fault(execution: ExecutionState) -> str:
+    """Returns why a finished execution did not reach its goal, as somebody or planwarden wrote it; often empty."""
+    match execution.status:
+        case "failed":
+            fault = execution.error_message or ""
+        case "incomplete":
+            fault = _BUDGETS.get(execution.exhausted or "", "")
+        case "cancelled":
+            fault = execution.cancel_reason or ""
+        case "rejected":
+            decisions = [found.decision for found in execution.suspensions.values() if found.decision is not None]
+            fault = next((made.reason for made in reversed(decisions) if not made.approved and made.reason), "")
+        case _:
+            fault = ""
+    return clean_text(fault, FAULT_CHARS)
+
+
+def fold_words(search: str) -> tuple[str, ...]:
+    """Returns what to look for, at most `MAX_WORDS` texts; the last one holds everything that is left."""
+    return tuple(_fold(search[:MAX_WORD_CHARS]).split(None, MAX_WORDS - 1))
+
+
+def clean_text(text: str, limit: int = NAME_CHARS) -> str:
+    """Returns the text as a synopsis has it."""
+    cut = text[:limit]
+    return cut if cut.isascii() and "\0" not in cut else _UNSTORABLE.sub("\ufffd", cut)
+
+
+def _list_tools(execution: ExecutionState) -> tuple[str, ...]:
+    named = set(list_tool_names(execution.plan)) if execution.plan is not None else set[str]()
+    named |= {call.tool_name for state in execution.steps.values() for call in state.calls if call.by_model}
+    return tuple(sorted(clean_text(name) for name in named if "\n" not in name)[:MAX_TOOLS])
+
+
+def _join(descriptions: Iterable[str]) -> str:
+    text = ""
+    for description in descriptions:
+        text += f"; {description}" if text else description
+        if len(text) >= SEARCH_CHARS:
+            break
+    return text[:SEARCH_CHARS]
+
+
+def _fold(text: str) -> str:
+    """The text as it is compared: no difference of case, of width or of white space."""
+    cut = clean_text(text, SEARCH_CHARS)
+    folded = cut.lower() if cut.isascii() else unicodedata.normalize("NFKC", cut).casefold()
+    return " ".join(folded.split())[: 2 * SEARCH_CHARS]

@@ -1,0 +1,109 @@
+"""Effects that ran in a thread: what a person is told first who is asked about the same call again.
+
+Every execution of a thread begins with the newest effects of all executions before it, so that neither retries nor
+cancelled or new plans in between make anybody forget one. Calls are the same if tool and arguments are.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from heapq import nlargest
+from operator import itemgetter
+
+from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.question import Question
+from planwarden.agent.core.execution.state import Call, ExecutionState
+from planwarden.agent.core.tool import is_of_host
+
+MAX_EFFECTS = 100
+"""That an execution knows of its thread, the newest that a person let run before all others."""
+MAX_SHOWN_CHARS = 80
+"""Of the arguments of one of them."""
+MAX_TOLD = 5
+DIGEST_CHARS = 32
+REPEAT = "The same call"
+"""How a sentence about an effect in a question begins."""
+
+
+def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...]:
+    """Return the newest effects of the thread after the execution, which is over; oldest first.
+
+    Those that a person let run are kept before all others, so that a model cannot push them out.
+    """
+    calls = (
+        (_was_approved(execution, call), call.intended_at or 0.0, call)
+        for state in execution.steps.values()
+        for call in state.calls
+        if _had_effect(call)
+    )
+    newest = sorted(nlargest(MAX_EFFECTS, calls, key=itemgetter(0, 1)), key=itemgetter(1))
+    effects = [*execution.thread_effects, *(_remember(call, is_approved=approved) for approved, _, call in newest)]
+    kept = nlargest(MAX_EFFECTS, range(len(effects)), key=lambda place: (effects[place].is_approved, place))
+    return tuple(effects[place] for place in sorted(kept))
+
+
+def _was_approved(execution: ExecutionState, call: Call) -> bool:
+    asked = (execution.suspensions[name] for name in call.consumed if name in execution.suspensions)
+    # One that timed out was let run by silence.
+    return any(found.status == "decided" and found.question.addressee == "human" for found in asked)
+
+
+def _had_effect(call: Call) -> bool:
+    """Whether the call had an effect in this execution, or may have had one."""
+    is_own = call.intended_at is not None and not call.origin and not is_of_host(call.tool_name)
+    return is_own and call.effect == "effect" and call.status in ("succeeded", "outcome_unknown")
+
+
+def _remember(call: Call, *, is_approved: bool) -> ev.ThreadEffect:
+    text = canonical_json(call.arguments)
+    return ev.ThreadEffect(
+        tool_name=call.tool_name,
+        arguments=_compute_key(call.arguments),
+        at=call.intended_at or 0.0,
+        step_id=call.step_id,
+        shown=text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}...",
+        is_unknown=call.status == "outcome_unknown",
+        is_approved=is_approved,
+    )
+
+
+def _compute_key(arguments: JsonValue) -> str:
+    return digest(arguments)[:DIGEST_CHARS]
+
+
+def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[str]:
+    """Yield what a person should know first: which calls that the question releases ran in the thread before."""
+    if not execution.thread_effects:
+        return
+    known = {(effect.tool_name, effect.arguments): effect for effect in execution.thread_effects}
+    repeats = [
+        (name, effect)
+        for name, tool_name, arguments in _list_released(question)
+        if (effect := known.get((tool_name, _compute_key(arguments)))) is not None
+    ]
+    for name, effect in repeats[:MAX_TOLD]:
+        yield f"{REPEAT}{name} {describe_effect(effect)}."
+    if len(repeats) > MAX_TOLD:
+        yield f"{REPEAT}s as {len(repeats) - MAX_TOLD} more of them ran in this thread before."
+
+
+def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
+    """Yield each call that the answer lets run: how a sentence names it, its tool and its arguments."""
+    if question.traits.releases == "call":
+        yield "", question.tool_name or "", question.arguments
+    for place, row in enumerate(question.covers):
+        name = f" as row {place + 1}" if question.rows else f" as that of {row.tool_name} in step {row.step_id!r}"
+        yield name, row.tool_name, row.arguments
+
+
+def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
+    """Return a line for each of the newest effects, as a prompt shows them."""
+    return "\n".join(f"{effect.tool_name} {effect.shown} {describe_effect(effect)}" for effect in effects[-limit:])
+
+
+def describe_effect(effect: ev.ThreadEffect) -> str:
+    """Return when and where the effect ran, as the end of a sentence."""
+    moment = datetime.fromtimestamp(effect.at, UTC).strftime("%Y-%m-%d at %H:%M UTC")
+    where = f"in this thread on {moment}, in step {effect.step_id!r} of an earlier plan"
+    return f"may have run {where}; nobody knows whether it did" if effect.is_unknown else f"ran {where}"

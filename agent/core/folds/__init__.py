@@ -1,5 +1,0 @@
-"""What each event changes in the state, one module a subject; `planwarden.agent.core.fold` calls them by its table.
-
-A function takes the execution, the event and when it happened, and returns the fields that change. Where the event
-cannot follow it raises `IllegalTransition`. What several subjects need stands in `moves` and `planned_calls`.
-"""

@@ -1,0 +1,138 @@
+"""Whether the bindings of a plan can lead to a value, and what was written as a binding but is none.
+
+A binding is a fault here only where no run could resolve it. What only the run can know is left to the run.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+
+from pydantic import JsonValue
+
+from planwarden.agent.core.binding.bindings import ITEM, ITEM_INDEX, Binding, Reference, find_bindings, to_pointer
+from planwarden.agent.core.binding.conditions import find_type_faults, list_types
+from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_TOLD
+from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts, list_own_names
+from planwarden.agent.core.plan.shapes import Shapes
+
+MAX_QUOTED = 100
+MAX_TEXT_CHARS = 200
+_MARKED = ("$item", "$itemIndex", "$index", "$input", "$inputs", "$step", "$result", "$output", "$var", "$get", "$path")
+"""Keys with which other languages take a value."""
+_SOURCES = ("from", "step", "stepId", "fromStep", "$step", "$ref", "ref")
+_POINTERS = ("pointer", "path", "jsonPointer", "field", "parse", "default")
+_EXPRESSION = re.compile(r"\{\{([^{}]+)\}\}|\$\{([^{}]+)\}|<<([^<>]+)>>|\$(?=[A-Za-z])(\S+)")
+"""Text that is nothing but an expression of another language."""
+_PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
+_RESULTS = ("result", "results", "output", "outputs")
+"""How other languages name the result itself, for which a binding needs no name."""
+
+
+def find_unresolvable(plan: Plan, steps: Iterable[PlanStep], tools: Mapping[str, ToolFacts]) -> list[str]:
+    """Return why bindings and conditions of the steps come to nothing in any run, at most `MAX_LISTED` sentences."""
+    shapes = Shapes(plan, tools)
+    found = (f"step {step.step_id!r}: {fault}" for step in steps for fault in _find_step_faults(step, shapes))
+    return list(islice(found, MAX_LISTED))
+
+
+def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
+    before = [condition.value for condition in step.when]
+    if step.loop is not None and isinstance(step.loop.items, dict):
+        before.append(step.loop.items)
+        kinds = list_types(shapes.find(_read_one(step.loop.items).reference, step).schema or {})
+        if kinds and "array" not in kinds:
+            yield f"'forEach' needs a list, and {_quote(step.loop.items)} is of type {' or '.join(kinds)}"
+    own = {ITEM, ITEM_INDEX} if step.loop is not None else set[str]()
+    for binding in find_bindings(list[JsonValue](before)):
+        if binding.reference.step_id in own:
+            yield f"{_quote(binding.written)} is known in 'toolCalls' only; 'when' and 'forEach' come before the items"
+    # Many calls may take the same.
+    different = {(binding.reference, binding.has_default): binding for binding in step.list_bindings()}
+    for binding in different.values():
+        fault = shapes.find(binding.reference, step).fault
+        if fault is not None and not (binding.has_default and fault.startswith("leads to nothing")):
+            yield f"the pointer of {_quote(binding.written)} {fault}"
+    for number, condition in enumerate(step.when):
+        binding = _read_one(condition.value)
+        # A default may match that stands for a step that was skipped.
+        schema = None if binding.has_default else shapes.find(binding.reference, step).schema
+        for fault in find_type_faults(condition.matches, schema) if schema is not None else ():
+            yield f"when[{number}] never matches: {fault}"
+
+
+def _read_one(value: dict[str, JsonValue]) -> Binding:
+    [binding] = find_bindings(value)
+    return binding
+
+
+def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> dict[str, str]:
+    """Return which values take a result in another language, and the binding for it, by the ids of steps."""
+    ids = {step.step_id for step in plan.steps}
+    faults: dict[str, str] = {}
+    for step in steps:
+        values = [value for call in step.tool_calls for value in call.arguments.values()]
+        values.extend([] if step.loop is None else [step.loop.items])
+        found = islice(_find_foreign_values(values, ids | list_own_names(plan, step)), MAX_TOLD)
+        if said := dict.fromkeys(f"{written} takes nothing; write {right}" for written, right in found):
+            faults[step.step_id] = f"step {step.step_id!r}: {', and '.join(said)}"
+    return faults
+
+
+def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield each value that names something in another language, with the binding that was probably meant."""
+    if isinstance(value, list):
+        for child in value:
+            yield from _find_foreign_values(child, names)
+    elif isinstance(value, str):
+        found = _EXPRESSION.fullmatch(value.strip()) if len(value) <= MAX_TEXT_CHARS else None
+        inner = next((part for part in found.groups() if part), None) if found is not None else None
+        if inner is not None and (right := suggest_binding(inner, names)) is not None:
+            yield _quote(value), right
+    elif isinstance(value, dict):
+        if (right := _read_foreign(value, names)) is not None:
+            yield _quote(value), right
+            return
+        if "$from" in value:
+            return
+        for child in value.values():
+            yield from _find_foreign_values(child, names)
+
+
+def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | None:
+    """Return the binding that an object of another language was probably meant as."""
+    for key in _MARKED:
+        if key in value and len(value) == 1:
+            given = str(value[key])
+            path = f"{key[1:]}.{given}" if key[1:] in names else f"item.{given}" if "item" in key else given
+            return suggest_binding(path.removesuffix("."), names)
+    keys = [key for key in _SOURCES if key in value]
+    if len(keys) != 1 or not isinstance(name := value[keys[0]], str):
+        return None
+    rest = [key for key in value if key != keys[0]]
+    if not all(key in _POINTERS for key in rest) or not (rest or "$" in keys[0]):
+        # Somebody's data may have such a key.
+        return None
+    pointer = next((str(value[key]) for key in ("pointer", "path", "jsonPointer", "field") if key in value), "")
+    return suggest_binding(name, names, pointer)
+
+
+def suggest_binding(text: str, names: Collection[str], pointer: str = "") -> str | None:
+    """Return the binding for a path such as `steps.find.result.id`; None if it begins with no name in `names`."""
+    text = text.strip()[:MAX_TEXT_CHARS]
+    bare = text[prefix.end() :] if (prefix := _PREFIX.match(text)) is not None else text
+    for start in dict.fromkeys((text.lstrip("#/$@."), bare)):
+        name = max((name for name in names if start.startswith(name)), key=len, default=None)
+        rest = None if name is None else start[len(name) :].lstrip("'\"")
+        if name is None or rest is None or (rest and rest[0] not in "./[]"):
+            continue
+        inner = to_pointer(rest)
+        head, _, tail = inner.removeprefix("/").partition("/")
+        inner = (f"/{tail}" if tail else "") if head in _RESULTS else inner
+        return json.dumps(Reference(name, inner + to_pointer(pointer)).to_json())
+    return None
+
+
+def _quote(value: JsonValue) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."

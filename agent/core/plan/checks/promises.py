@@ -1,0 +1,104 @@
+"""What a plan seems to promise and does not: confirmations that cover nothing, steps that speak of what no tool does.
+
+Such a plan is accepted, because it may be meant as it is. Its writer gets a sentence for each.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from planwarden.agent.core.plan.plan import PlanStep, ToolFacts, list_step_tools
+
+EFFECTS: Mapping[str, tuple[str, str]] = {
+    "book": ("booking", "booked"),
+    "buy": ("buying", "bought"),
+    "cancel": ("cancelling", "cancelled"),
+    "charge": ("charging", "charged"),
+    "delete": ("deleting", "deleted"),
+    "deploy": ("deploying", "deployed"),
+    "e-mail": ("e-mailing", "e-mailed"),
+    "email": ("e-mailing", "e-mailed"),
+    "invite": ("inviting", "invited"),
+    "mail": ("mailing", "mailed"),
+    "notify": ("notifying", "notified"),
+    "pay": ("paying", "paid"),
+    "post": ("posting", "posted"),
+    "publish": ("publishing", "published"),
+    "purchase": ("purchasing", "purchased"),
+    "refund": ("refunding", "refunded"),
+    "remind": ("reminding", "reminded"),
+    "send": ("sending", "sent"),
+    "submit": ("submitting", "submitted"),
+    "transfer": ("transferring", "transferred"),
+    "upload": ("uploading", "uploaded"),
+}
+"""What changes something outside, as a plan tells a step to do it; how a sentence speaks of it, and of its end."""
+_CLAUSE = r"(?:^|[.,:;!?\n]\s*|\b(?:and|then|or|also|please|now|first|next|finally)\s+)"
+_NOUNS = r"(?:amount|cost|count|date|detail|draft|fee|list|number|policy|rate|status|text|total|value)s?\b"
+"""After these words, a word of the table is part of a name: `Refund amount: compute it`."""
+_EFFECT = re.compile(rf"{_CLAUSE}({'|'.join(EFFECTS)})\b(?!-)(?!\s+{_NOUNS})", re.IGNORECASE)
+_INTENTION = re.compile(r"\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+)*", re.IGNORECASE)
+"""`Decide whether to send it`: the step only thinks about it."""
+_TOOL = re.compile(
+    rf"(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=([a-z0-9][\w./-]*))", re.IGNORECASE
+)
+_NAME = re.compile(r"[_./-]|[a-z][A-Z]")
+"""Only such a name is told from a common word."""
+MAX_WARNINGS = 10
+
+
+def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
+    """Yield a warning for each step without tools whose description says that something is done outside."""
+    for step in steps:
+        if step.required_tools or step.tool_calls:
+            continue
+        description = _INTENTION.sub("", step.description)
+        effect = _EFFECT.search(description)
+        if effect is not None:
+            doing, done = EFFECTS[effect[1].lower()]
+            yield f"step {step.step_id!r} speaks of {doing}, but promises no tool; nothing will be {done}"
+            continue
+        named = (found[1].rstrip(".") for found in _TOOL.finditer(description))
+        tool = next((name for name in named if name in tools and _NAME.search(name)), None)
+        if tool is not None:
+            yield f"step {step.step_id!r} speaks of {tool}, but promises no tool; it will not be called"
+
+
+def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
+    """Yield a warning for each step that a confirmation names although its calls are not known when it asks."""
+    by_id = {step.step_id: step for step in steps}
+    for step in steps:
+        before = _find_steps_before(by_id, step) if step.confirms else set[str]()
+        for covered in (by_id[name] for name in step.confirms):
+            asking = any(name in tools and tools[name].may_ask for name in list_step_tools(covered))
+            advice = _advise(by_id, step, covered, before) if asking else None
+            if advice is not None:
+                yield (
+                    f"step {step.step_id!r} confirms step {covered.step_id!r}, whose calls are not known when it asks: "
+                    f"each call that needs a person will still be asked about; to ask once, {advice}"
+                )
+
+
+def _find_steps_before(by_id: Mapping[str, PlanStep], step: PlanStep) -> set[str]:
+    """Return the steps that are over when the step begins."""
+    before, waiting = set[str](), [*step.dependencies]
+    while waiting:
+        name = waiting.pop()
+        if name not in before:
+            before.add(name)
+            waiting.extend(by_id[name].dependencies)
+    return before
+
+
+def _advise(by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str]) -> str | None:
+    """Return how to ask once about the calls of the covered step; None when the confirmation does."""
+    made = {call.tool_name for call in covered.tool_calls}
+    references = [binding.reference for binding in covered.list_bindings()]
+    late = [taken.step_id for taken in references if taken.step_id in by_id and taken.step_id not in before]
+    takes_calls = any(taken.call is not None for taken in references)
+    if not late and not takes_calls and made >= {*covered.required_tools}:
+        return None
+    if covered.loop is not None:
+        return "leave the confirmation out: the loop asks once, with a row for each call"
+    if late and late[0] != step.step_id:
+        return f"let step {step.step_id!r} come after step {late[0]!r}, from which its calls take values"
+    return f"give step {covered.step_id!r} its toolCalls, with arguments that are known before step {step.step_id!r}"

@@ -1,0 +1,81 @@
+"""Inputs: what a run of a plan is given, checked by the plan's own schema before anything happens."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from planwarden.agent.common.canonical import check_depth, is_larger
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
+
+MAX_SCHEMA_BYTES = 64 * 1024
+_KEYWORDS = frozenset(
+    ("type", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "description")
+) | frozenset(("allOf", "anyOf", "oneOf", "not", "if", "const", "enum", "$schema", "$defs", "$ref", "title", "default"))
+"""Keywords of a schema of objects; one without any of them was not meant as one."""
+
+
+def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
+    """Yields what is wrong with the `inputs` of a plan, one sentence each."""
+    if is_larger(schema, MAX_SCHEMA_BYTES):
+        yield f"inputs is larger than {MAX_SCHEMA_BYTES} bytes"
+        return
+    if schema and not _KEYWORDS & schema.keys():
+        named = {name[:64]: {"type": "string"} for name in list(schema)[:3]}
+        example = json.dumps({"type": "object", "properties": named})
+        yield f"inputs must be the JSON Schema of an object, such as {example}"
+        return
+    if schema.get("type", "object") != "object":
+        yield 'inputs must be the JSON Schema of an object: its "type" is "object"'
+    try:
+        Schema(schema)
+    except ValueError as error:
+        yield f"inputs is not a usable JSON Schema: {error}"
+
+
+def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+    """Returns what the run is given, with the schema's defaults; empty for a plan without inputs.
+
+    `schema` was checked by `parse_plan`. Properties that it does not declare are refused unless it allows them with
+    `additionalProperties`.
+
+    Raises:
+        InvalidArguments: with every fault.
+        LimitExceeded: nested too deeply.
+    """
+    values = dict(given or {})
+    if schema is None:
+        if values:
+            names = ", ".join(repr(name[:64]) for name in list(values)[:10])
+            raise InvalidArguments(f"the plan takes no inputs, but was given {names}; leave them out")
+        return {}
+    check_depth(values)
+    if is_larger(values, MAX_ARGUMENT_BYTES):
+        raise InvalidArguments(f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes")
+    _fill_defaults(schema, values)
+    faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema), checks_dates=True).find_faults(values)]
+    if faults:
+        properties = _read_properties(schema)
+        known = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
+        raise InvalidArguments(
+            f"{'; '.join(faults[:10])}{known}",
+            details={"problems": list[JsonValue](faults), "inputs": dict(schema)},
+        )
+    return values
+
+
+def _fill_defaults(schema: Mapping[str, JsonValue], values: dict[str, JsonValue]) -> None:
+    for name, entry in _read_properties(schema).items():
+        if name not in values and isinstance(entry, dict) and "default" in entry:
+            values[name] = entry["default"]
+
+
+def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    declared = schema.get("properties")
+    return declared if isinstance(declared, dict) else {}
+
+
+def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Returns the schema without properties that it does not declare, unless it allows them."""
+    return {"type": "object", "additionalProperties": False, **schema}

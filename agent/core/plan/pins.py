@@ -1,0 +1,120 @@
+"""Pins: the tool definitions that a plan was accepted with, and the difference between two definitions in words.
+
+When a tool changes after somebody relied on it, planwarden asks again and shows the difference. A pin is the beginning
+of a digest, without the tool's name; this takes a tenth of the space of names and digests.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.plan.plan import Plan, ToolFacts
+from planwarden.agent.core.tool import ToolDefinition
+
+PIN_CHARS = 32
+"""128 bits of a digest."""
+DIFFERENCE_CHARS = 360
+_EXCERPT_CHARS = 60
+_BEFORE_CHARS = 15
+_NAMES = 5
+
+
+def list_tool_names(plan: Plan) -> tuple[str, ...]:
+    """Returns the tools that the plan requires or calls, each once, sorted."""
+    required = {name for step in plan.steps for name in step.required_tools}
+    return tuple(sorted(required.union([call.tool_name for step in plan.steps for call in step.tool_calls])))
+
+
+def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
+    """Returns a pin for each tool of `list_tool_names`; empty text for a tool that does not exist."""
+    return tuple(tools[name].digest[:PIN_CHARS] if name in tools else "" for name in list_tool_names(plan))
+
+
+def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
+    """Pins by the name of their tool, for every tool that the plan names; empty text where there is no pin."""
+    return dict(zip(list_tool_names(plan), chain(pins, repeat("")), strict=False))
+
+
+def describe_difference(before: ToolDefinition | None, after: ToolDefinition) -> str:
+    """Returns what changed, on one line of at most `DIFFERENCE_CHARS` characters, with the tool's texts quoted."""
+    if before is None:
+        return "the earlier definition is no longer known here"
+    found = "; ".join(_list_changes(before, after)) or "it is a different tool with the same description"
+    return found if len(found) <= DIFFERENCE_CHARS else f"{found[: DIFFERENCE_CHARS - 3]}..."
+
+
+def _list_changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str]:
+    for word, old, new in (
+        ("risk", before.risk, after.risk),
+        ("effect", before.effect, after.effect),
+        ("mode", before.execution_mode, after.execution_mode),
+        ("source", before.source, after.source),
+    ):
+        if old != new:
+            yield f"{word} {old} is now {new}"
+    yield from _list_schema_changes("argument", before.input_schema, after.input_schema)
+    if before.output_schema != after.output_schema:
+        yield from _list_schema_changes("result field", before.output_schema or {}, after.output_schema or {})
+    if before.description != after.description:
+        yield f"description {_quote_difference(before.description, after.description)}"
+    if before.annotations != after.annotations:
+        names = sorted(
+            name
+            for name in before.annotations.keys() | after.annotations.keys()
+            if before.annotations.get(name) != after.annotations.get(name)
+        )
+        yield f"annotations changed: {_join_names(names)}"
+    if before.capabilities != after.capabilities:
+        yield "capabilities changed"
+
+
+def _list_schema_changes(word: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> Iterator[str]:
+    if before == after:
+        return
+    old, new = _read_properties(before), _read_properties(after)
+    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    needed = sorted(_read_required(after) - _read_required(before))
+    free = sorted(_read_required(before) - _read_required(after))
+    for text, names in (
+        ("added", sorted(new.keys() - old.keys())),
+        ("removed", sorted(old.keys() - new.keys())),
+        ("changed", changed),
+        ("now required", needed),
+        ("no longer required", free),
+    ):
+        if names:
+            yield f"{word}s {text}: {_join_names(names)}"
+    if old == new and _read_required(before) == _read_required(after):
+        yield f"schema of the {word}s changed"
+
+
+def _read_properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _read_required(schema: Mapping[str, JsonValue]) -> set[str]:
+    found = schema.get("required")
+    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+
+
+def _join_names(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(_quote(name[:40]) for name in names[:_NAMES]) + more
+
+
+def _quote_difference(before: str, after: str) -> str:
+    """Returns both texts around the first place where they differ, quoted."""
+    place = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    start = max(0, (min(len(before), len(after)) if place is None else place) - _BEFORE_CHARS)
+    return f"{_quote(_cut_excerpt(before, start))} is now {_quote(_cut_excerpt(after, start))}"
+
+
+def _cut_excerpt(text: str, start: int) -> str:
+    head, tail = ("..." if start else ""), ("..." if len(text) > start + _EXCERPT_CHARS else "")
+    return f"{head}{text[start : start + _EXCERPT_CHARS]}{tail}"
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text)

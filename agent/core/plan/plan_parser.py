@@ -1,0 +1,298 @@
+"""From JSON to a checked plan: a bad one is refused before anything happens.
+
+`parse_plan` turns JSON in the form of `plan_input` into a `Plan` with every default filled in and
+every dependency explicit, or raises `InvalidPlan` with each fault and what is available instead. It does no I/O and
+receives the facts about tools.
+
+`PlanParsing` parses a small plan at once. For a large one it raises `ParsingNeeded`: the caller parses the plan in a
+thread and judges again with the same `PlanParsing`, which then has the plan or its faults.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+from pydantic import JsonValue, ValidationError
+
+from planwarden.agent.common.canonical import check_depth, digest, exceeds, has_json_form, is_same_json
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
+from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
+from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.plan.checks.arguments import WrittenCall, list_placeholders
+from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
+from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_TOLD, find_id_faults, join_faults, list_look_alikes
+from planwarden.agent.core.plan.checks.graph import find_graph_faults, find_reserved_names
+from planwarden.agent.core.plan.checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
+from planwarden.agent.core.plan.checks.tools import check_tools
+from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_told
+from planwarden.agent.core.plan.inputs import find_inputs_faults
+from planwarden.agent.core.plan.plan import (
+    Author,
+    Plan,
+    PlannedCall,
+    PlanStep,
+    ToolFacts,
+    list_earlier_results,
+    list_foreign_references,
+    list_own_names,
+)
+from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
+from planwarden.agent.core.plan.plan_words import MAX_NAME_CHARS, MAX_STEPS
+from planwarden.agent.core.plan.step_control import find_control_faults, read_control
+
+MAX_NAMED = 100_000
+"""Steps of an unchecked plan whose tools are looked for."""
+MAX_VALUES, MAX_CHARS = 1_000, 100_000
+"""Of a plan that is parsed at once, in about 10 ms."""
+
+Parsed = tuple[Plan, tuple[str, ...]]
+
+
+def parse_plan(
+    document: JsonValue,
+    *,
+    author: Author,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int = MAX_STEPS,
+    earlier: Earlier | None = None,
+    known: Plan | None = None,
+) -> tuple[Plan, tuple[str, ...]]:
+    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
+
+    What a run is given is checked by `core.plan.inputs`. `earlier` has what bindings to other executions of
+    the thread lead to; None if there are none. The arguments of steps of the `known` plan are not checked again.
+
+    Raises:
+        LimitExceeded: more than `max_steps` steps, or nested too deeply.
+        InvalidPlan: anything else; `details.problems` lists every fault, `details.unknownTools` and
+            `details.availableTools` are set when a name is wrong.
+        EarlierNeeded: bindings that `earlier` does not have.
+    """
+    check_depth(document)
+    document = sent_plan().tidy(document)
+    entries = _read_steps(document, max_steps)
+    if not has_json_form(document):
+        raise InvalidPlan(
+            "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
+        )
+    problems, warnings = check_keys(document, entries, author)
+    inputs = document.get("inputs") if isinstance(document, dict) else None
+    if isinstance(inputs, dict):
+        problems.extend(find_inputs_faults(inputs))
+    parsed: list[StepInput] = []
+    try:
+        form = PlanInput.model_validate({"todoList": entries, "inputs": inputs})
+        parsed = form.todoList
+    except ValidationError as error:
+        problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
+    problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
+    problems.extend(
+        f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
+        for entry in parsed
+        if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
+    )
+    if problems:
+        absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
+        problems.extend(f"there is no tool {name[:MAX_NAME_CHARS]!r}{did_you_mean(name, tools)}" for name in absent)
+        raise InvalidPlan(
+            f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
+            details={"problems": list[JsonValue](problems[:MAX_LISTED])},
+        )
+    steps = _fill_in(parsed)
+    plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
+    begun = {} if known is None else {step.step_id: step for step in known.steps}
+    fresh = [step for step in steps if not is_same_json(begun.get(step.step_id), step)]
+    written = _list_calls(fresh)
+    names = {step.step_id for step in steps} | list_own_names(plan)
+    misspelt = find_foreign_bindings(plan, fresh)
+    problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
+    problems += find_graph_faults(steps, list_foreign_references(plan), earlier, names)
+    problems = problems or find_unresolvable(plan, fresh, tools)
+    placeholders = list_placeholders([*written, *_list_lists(fresh)])
+    if author == "caller":
+        # A person may mean it: a test does run against example.org.
+        warnings.extend(f"{found}; it is used as it stands" for found in placeholders[:MAX_TOLD])
+        placeholders = []
+    # What stands in the place of a binding has another type than its value.
+    literal = [call for call in written if call.step_id not in misspelt]
+    check_tools(steps, literal, tools, [*problems, *placeholders])
+    warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
+    for find_warnings in (find_open_confirmations, find_unkept_promises):
+        warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
+    return plan, tuple(warnings)
+
+
+def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
+    if not isinstance(document, dict):
+        raise InvalidPlan(f"the plan is not an object, but {describe(document)}; send {EXAMPLES['plan']}")
+    found = document.get("todoList", document.get("steps"))
+    if "todoList" in document and "steps" in document:
+        raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
+    if not isinstance(found, list):
+        raise InvalidPlan(f"{_explain_no_list(document, found)}; send {EXAMPLES['plan']}")
+    if not found:
+        raise InvalidPlan(f"the plan has no steps: 'todoList' is empty; send {EXAMPLES['plan']}")
+    if len(found) > max_steps:
+        raise LimitExceeded(
+            f"the plan has {len(found)} steps, the limit is {max_steps}; split the goal or raise [execution] maxSteps",
+            details={"steps": len(found), "maxSteps": max_steps},
+        )
+    return found
+
+
+def _explain_no_list(document: dict[str, JsonValue], found: JsonValue) -> str:
+    if isinstance(found, dict):
+        return "'todoList' is an object, not a list: each step is an entry, and its name is its 'id'"
+    unknown = document.keys() - {*PLAN_KEYS}
+    return describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
+
+
+def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
+    """Returns the steps with every default and dependency explicit."""
+    confirmed_by: dict[str, list[str]] = {}
+    for entry in parsed:
+        for covered in entry.confirms:
+            confirmed_by.setdefault(covered, []).append(entry.id)
+    steps: list[PlanStep] = []
+    ids = {entry.id for entry in parsed}
+    for index, entry in enumerate(parsed):
+        calls = tuple([PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls])
+        required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
+        if entry.dependencies is not None:
+            declared = entry.dependencies
+        else:
+            declared = [parsed[index - 1].id] if index else []
+        step = PlanStep(
+            step_id=entry.id,
+            description=entry.description,
+            step_type="tool" if required else entry.stepType or "reasoning",
+            required_tools=required,
+            expected_outcome=entry.expectedOutcome,
+            tool_validation_mode=entry.toolValidationMode or "strict",
+            tool_calls=calls,
+            confirms=tuple(dict.fromkeys(entry.confirms)),
+            on_reject=entry.onReject or "skip",
+            control=read_control(entry),
+        )
+        taken = [step_id for binding in step.list_bindings() if (step_id := binding.reference.step_id) in ids]
+        needed = dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, ())])
+        steps.append(replace(step, dependencies=tuple(needed)))
+    return tuple(steps)
+
+
+def _list_lists(steps: Iterable[PlanStep]) -> list[WrittenCall]:
+    """Return the literal lists of loops in the form of calls, whose texts can be placeholders too."""
+    loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
+    return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
+
+
+def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:
+    return [WrittenCall(step.step_id, call.tool_name, call.arguments) for step in steps for call in step.tool_calls]
+
+
+def read_tool_names(document: JsonValue) -> frozenset[str]:
+    """Returns the names of tools in an unchecked plan; ignores everything else that is wrong with it."""
+    steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
+    found: list[JsonValue] = []
+    for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():
+        if isinstance(step, dict):
+            required, calls = step.get("requiredTools"), step.get("toolCalls")
+            if isinstance(required, list):
+                found += required
+            if isinstance(calls, list):
+                found += [call.get("toolName") for call in calls if isinstance(call, dict)]
+    return frozenset([name for name in found if isinstance(name, str)])
+
+
+class ParsingNeeded(Exception):
+    """Not an error: the plan is large, so `parse` has to be called in a thread before the judgement is repeated."""
+
+    def __init__(self, parse: Callable[[], None]) -> None:
+        super().__init__()
+        self.parse = parse
+
+
+class _Request(NamedTuple):
+    """All that the outcome of parsing depends on."""
+
+    document_digest: str
+    author: Author
+    tools: Mapping[str, str]
+    """Digests of their definitions."""
+    max_steps: int
+    earlier: Mapping[Reference, EarlierResult | str] | None
+    known: Plan | None
+
+
+class PlanParsing:
+    """Parses the plans of one judgement; remembers the last large one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[_Request, Parsed | InvalidPlan | LimitExceeded | EarlierNeeded] | None = None
+
+    def parse(
+        self,
+        document: JsonValue,
+        *,
+        author: Author,
+        tools: Mapping[str, ToolFacts],
+        max_steps: int,
+        earlier: Earlier | None = None,
+        known: Plan | None = None,
+    ) -> Parsed:
+        """Return and raise what `parse_plan` does.
+
+        Raises:
+            ParsingNeeded: the plan is large and was not parsed yet.
+        """
+        parse = partial(
+            parse_plan, document, author=author, tools=tools, max_steps=max_steps, earlier=earlier, known=known
+        )
+        if not exceeds(document, MAX_VALUES, MAX_CHARS):
+            return parse()
+        try:
+            document_digest = digest(document, context="plan")
+        except (InvalidArguments, RecursionError):
+            # It is not JSON, or nested too deeply, so it is refused before anything long begins.
+            return parse()
+        digests = {name: facts.digest for name, facts in tools.items()}
+        # The caller may add to what it found earlier.
+        found = None if earlier is None else dict(earlier)
+        request = _Request(document_digest, author, digests, max_steps, found, known)
+        if self._last is None or self._last[0] != request:
+            raise ParsingNeeded(partial(self._remember, request, parse))
+        outcome = self._last[1]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _remember(self, request: _Request, parse: Callable[[], Parsed]) -> None:
+        try:
+            self._last = (request, parse())
+        except (InvalidPlan, LimitExceeded, EarlierNeeded) as error:
+            self._last = (request, error)
+
+
+class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads the plans that an answer or a reply has: what they are checked against, and who parses them."""
+
+    tools: Mapping[str, ToolFacts]
+    max_steps: int
+    parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
+    earlier: Earlier | None = None
+    """Results of earlier executions, as far as they were looked up."""
+
+    def read(self, document: JsonValue, *, author: Author, known: Plan | None = None) -> Parsed:
+        """Return and raise what `PlanParsing.parse` does."""
+        return self.parsing.parse(
+            document, author=author, tools=self.tools, max_steps=self.max_steps, earlier=self.earlier, known=known
+        )
+
+    def list_results(self, plan: Plan, known: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
+        """Return what a plan that was read takes from earlier executions and is not known yet."""
+        return tuple(found for found in list_earlier_results(plan, self.earlier) if found.reference not in known)

@@ -1,0 +1,197 @@
+"""Revises a plan while it runs: a patch changes steps that have not begun, and the result is checked like any plan.
+
+A model may add, change, remove and move pending steps. It cannot touch a step that has begun, nor a confirmation step
+(one that asks a person or confirms others), nor remove a step's dependency on a confirmation step, nor touch what a
+person was asked about once a confirmation has begun: the steps that it covers and those that these rest on.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
+from planwarden.agent.core.plan.plan_parser import PlanIntake
+
+MAX_OPERATIONS = 50
+_KEYS: dict[str, frozenset[str]] = {
+    "add": frozenset({"op", "step", "after"}),
+    "change": frozenset({"op", "id", "set"}),
+    "remove": frozenset({"op", "id"}),
+    "move": frozenset({"op", "id", "after"}),
+}
+OPERATION_SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["op"],
+    "properties": {
+        "op": {"type": "string", "enum": [*_KEYS]},
+        "id": {"type": "string", "description": "of the step to change, remove or move"},
+        "step": {"type": "object", "description": "the step to add, as in the plan"},
+        "set": {"type": "object", "description": "keys to change"},
+        "after": {"type": "string", "description": "id; without it at the end"},
+    },
+}
+"""One operation, as models with tool calling see it."""
+
+
+class Revision(NamedTuple):
+    """What a patch makes of a plan."""
+
+    plan: Plan
+    difference: "Difference"
+
+
+class Difference(msgspec.Struct, kw_only=True):
+    """Ids of steps, in the order of the operations."""
+
+    added: list[str] = msgspec.field(default_factory=list[str])
+    changed: list[str] = msgspec.field(default_factory=list[str])
+    removed: list[str] = msgspec.field(default_factory=list[str])
+    moved: list[str] = msgspec.field(default_factory=list[str])
+
+
+def revise(
+    plan: Plan,
+    patch: JsonValue,
+    *,
+    pending: Collection[str],
+    plans: PlanIntake,
+    taken: Collection[str] = (),
+) -> Revision:
+    """Returns the plan after the patch, and the difference.
+
+    The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
+    `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
+    Without `after` a step goes to the end. `taken` are steps of earlier executions from which the plan takes values:
+    a new step of that name would change what is taken.
+
+    Raises:
+        InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
+        EarlierNeeded, ParsingNeeded: as `plans.read`.
+    """
+    if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
+        raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
+    confirmations = _find_confirmation_steps(plan, plans.tools)
+    draft = _Draft(plan, frozenset(pending), confirmations, _find_confirmed_steps(plan, pending))
+    for operation in patch:
+        draft.apply(operation)
+    if hidden := sorted({*taken}.intersection(draft.difference.added)):
+        raise InvalidPlan(
+            f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
+            "execution"
+        )
+    revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", known=plan)
+    _check_dependencies_on(confirmations, plan, revised)
+    return Revision(revised, draft.difference)
+
+
+class _Draft:
+    """The steps as JSON between operations."""
+
+    def __init__(
+        self, plan: Plan, pending: frozenset[str], confirmations: frozenset[str], confirmed: Mapping[str, str]
+    ) -> None:
+        listed = plan_to_json(plan)["todoList"]
+        assert isinstance(listed, list)
+        self.steps: list[dict[str, JsonValue]] = [step for step in listed if isinstance(step, dict)]
+        self.difference = Difference()
+        self._pending = pending
+        self._confirmations = confirmations
+        self._confirmed = confirmed
+
+    def apply(self, operation: JsonValue) -> None:
+        name = operation.get("op") if isinstance(operation, dict) else None
+        if not isinstance(operation, dict) or not isinstance(name, str) or name not in _KEYS:
+            raise InvalidPlan("an operation is not an object whose 'op' is add, change, remove or move")
+        operation = {key: str(part) if type(part) is int else part for key, part in operation.items()}
+        unknown = operation.keys() - _KEYS[name]
+        if unknown:
+            raise InvalidPlan(f"operation {name!r} has unknown key(s) {', '.join(map(repr, sorted(unknown)))}")
+        if name == "add":
+            self._add(operation.get("step"), operation.get("after"))
+            return
+        step = self._find_step(operation.get("id"), name)
+        step_id = str(step["id"])
+        if name == "change":
+            self._change(step, operation.get("set"))
+            return
+        self.steps.remove(step)
+        if name == "remove":
+            self.difference.removed.append(step_id)
+        else:
+            self.steps.insert(self._find_place(operation.get("after")), step)
+            self.difference.moved.append(step_id)
+
+    def _add(self, step: JsonValue, after: JsonValue) -> None:
+        if not isinstance(step, dict):
+            raise InvalidPlan("operation 'add' has no object 'step'")
+        self.steps.insert(self._find_place(after), step)
+        self.difference.added.append(str(step.get("id"))[:64])
+
+    def _change(self, step: dict[str, JsonValue], fields: JsonValue) -> None:
+        if not isinstance(fields, dict) or "id" in fields:
+            raise InvalidPlan(f"'set' of step {step['id']!r} is not an object of fields other than its id")
+        if "requiredTools" in fields and "toolCalls" not in fields:
+            # Calls that were written for other tools would contradict what the step promises now.
+            step.pop("toolCalls", None)
+        step.update(fields)
+        self.difference.changed.append(str(step["id"]))
+
+    def _find_step(self, step_id: JsonValue, name: str) -> dict[str, JsonValue]:
+        step = next((step for step in self.steps if step["id"] == step_id), None)
+        if step is None:
+            raise InvalidPlan(f"operation {name!r} names unknown step {str(step_id)[:64]!r}")
+        if step_id in self._confirmations:
+            raise InvalidPlan(f"step {step_id!r} asks a person or confirms others and cannot be revised")
+        if step_id not in self._pending:
+            raise InvalidPlan(f"step {step_id!r} has begun and cannot be revised")
+        if (covered := self._confirmed.get(str(step["id"]))) is not None:
+            raise InvalidPlan(
+                f"step {step_id!r} cannot be revised: a person was asked about step {covered!r}, with what it rests on"
+            )
+        return step
+
+    def _find_place(self, after: JsonValue) -> int:
+        if after is None:
+            return len(self.steps)
+        for index, step in enumerate(self.steps):
+            if step["id"] == after:
+                return index + 1
+        raise InvalidPlan(f"'after' names unknown step {str(after)[:64]!r}")
+
+
+def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
+    return frozenset(
+        step.step_id
+        for step in plan.steps
+        if step.confirms or any(name in tools and tools[name].is_blocking for name in list_step_tools(step))
+    )
+
+
+def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str]:
+    """Return the steps that a confirmation which has begun covers, and those they rest on, each with the covered one.
+
+    Conditions, loops and what comes before them are part of what the person said yes to.
+    """
+    by_id = {step.step_id: step for step in plan.steps}
+    asked = [step for step in plan.steps if step.confirms and step.step_id not in pending]
+    left = [(name, name) for step in asked for name in step.confirms]
+    confirmed: dict[str, str] = {}
+    while left:
+        step_id, covered = left.pop()
+        if step_id in by_id and step_id not in confirmed:
+            confirmed[step_id] = covered
+            left.extend((name, covered) for name in by_id[step_id].dependencies)
+    return confirmed
+
+
+def _check_dependencies_on(confirmations: frozenset[str], before: Plan, after: Plan) -> None:
+    """Raises `InvalidPlan` when a step no longer waits for a confirmation step that it waited for."""
+    revised = {step.step_id: step for step in after.steps}
+    for step in before.steps:
+        now = revised.get(step.step_id)
+        lost = [name for name in step.dependencies if name in confirmations and now and name not in now.dependencies]
+        if lost:
+            raise InvalidPlan(f"step {step.step_id!r} must still wait for {', '.join(map(repr, lost))}")

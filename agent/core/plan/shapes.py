@@ -1,0 +1,107 @@
+"""Shapes: what is known of a value before the run, as the JSON Schema that it will fit.
+
+A tool's own output schema tells it of a call, the plan's `inputs` of what a run is given, and a literal list of its
+entries. What a model writes, and what a tool without an output schema returns, is not known.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference
+from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types, read_properties
+from planwarden.agent.core.plan.inputs import close_schema
+from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts
+
+MAX_QUOTED = 64
+MAX_LITERALS = 1_000
+"""Entries of a literal list that are looked at."""
+_ELSEWHERE = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", "not"})
+"""Keywords with which a schema says its types elsewhere."""
+
+
+class Shape(NamedTuple):
+    """What is known of the value that a binding takes."""
+
+    schema: JsonSchema | None = None
+    fault: str | None = None
+    """Why there can be no value, as the end of a sentence about the pointer."""
+
+
+class Shapes:
+    """What is known of the values in a plan."""
+
+    def __init__(self, plan: Plan, tools: Mapping[str, ToolFacts]) -> None:
+        self._plan = plan
+        self._steps = {step.step_id: step for step in plan.steps}
+        self._tools = tools
+
+    def find(self, reference: Reference, step: PlanStep) -> Shape:
+        """Return what is known of the value that a binding of the step takes."""
+        if reference.call is not None:
+            called = step.tool_calls[reference.call].tool_name if 0 <= reference.call < len(step.tool_calls) else ""
+            return _follow(self._find_returned(called), reference)
+        return _follow(self._find_source(reference.step_id, step), reference)
+
+    def _find_source(self, name: str, step: PlanStep) -> JsonSchema | None:
+        if step.loop is not None and name == ITEM_INDEX:
+            return {"type": "integer"}
+        if step.loop is not None and name == ITEM:
+            return self._find_item(step.loop.items, step)
+        if name == INPUTS and self._plan.inputs is not None:
+            return close_schema(self._plan.inputs)
+        return self._find_result(self._steps[name]) if name in self._steps else None
+
+    def _find_item(self, items: JsonValue, step: PlanStep) -> JsonSchema | None:
+        if isinstance(items, list):
+            return _describe_entries(items)
+        if not isinstance(items, dict) or items.get("$from") in (ITEM, ITEM_INDEX):
+            return None
+        reference = Reference(str(items["$from"]), str(items.get("pointer", "")), str(items.get("parse", "")))
+        listed = self.find(reference, step).schema
+        entry = None if listed is None else listed.get("items")
+        return entry if isinstance(entry, dict) else None
+
+    def _find_result(self, step: PlanStep) -> JsonSchema | None:
+        """Return the shape of the step's result: one call's value, or a list of several, or of a loop's items."""
+        made = [self._find_returned(call.tool_name) for call in step.tool_calls]
+        if not made or not {*step.required_tools} <= {call.tool_name for call in step.tool_calls}:
+            return None
+        # Items of a loop that failed or were rejected leave null, so no more is known of its entries.
+        if step.loop is not None or len(made) > 1:
+            return {"type": "array"}
+        return made[0] if step.tool_validation_mode == "strict" else None
+
+    def _find_returned(self, tool_name: str) -> JsonSchema | None:
+        facts = self._tools.get(tool_name)
+        return None if facts is None else facts.returns
+
+
+def _follow(schema: JsonSchema | None, taken: Reference) -> Shape:
+    """Return the shape of the part at the pointer."""
+    for token in taken.pointer.split("/")[1:]:
+        if schema is None or _ELSEWHERE & schema.keys():
+            return Shape()
+        kinds, token = list_types(schema), token.replace("~1", "/").replace("~0", "~")
+        if kinds == ("array",) and not token.isdecimal():
+            return Shape(fault=f"leads into a list by the name {token[:MAX_QUOTED]!r}; write a place, such as /0")
+        if kinds == ("string",) and taken.parse:
+            return Shape()
+        if kinds and not {*kinds} & {"object", "array"}:
+            return Shape(fault=f"leads into {' or '.join(kinds)}, which has no parts")
+        if is_closed(schema) and token not in read_properties(schema):
+            names = ", ".join(repr(name[:MAX_QUOTED]) for name in list(read_properties(schema))[:10]) or "nothing"
+            return Shape(fault=f"leads to nothing: there is no {token[:MAX_QUOTED]!r}, only {names}")
+        part = read_properties(schema).get(token) if "object" in kinds else schema.get("items")
+        schema = part if isinstance(part, dict) else None
+    is_known = schema is not None and not taken.parse and not _ELSEWHERE & schema.keys()
+    return Shape(schema if is_known else None)
+
+
+def _describe_entries(entries: list[JsonValue]) -> JsonSchema | None:
+    """Return what all entries of a literal list have in common."""
+    if 0 < len(entries) <= MAX_LITERALS and all(isinstance(entry, dict) for entry in entries):
+        names = {name for entry in entries if isinstance(entry, dict) for name in entry}
+        return {"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False}
+    kinds = {"string" if isinstance(entry, str) else "" for entry in entries}
+    return {"type": "string"} if kinds == {"string"} else None

@@ -1,0 +1,1 @@
+"""Prompts for models, and how their replies are read."""

@@ -1,0 +1,293 @@
+"""Prompts as pure functions of the state: planning, step, enforcement, synthesis.
+
+The system part holds instructions only. Goals, tool results and other text from outside are data: they go into the user
+part between markers, cut to a limit, and are never instructions. A planning prompt shows one line for each tool; a
+step's prompt goes with the full schemas of its own tools.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+import msgspec
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.edits import describe_edits
+from planwarden.agent.core.execution.state import ExecutionState, StepState
+from planwarden.agent.core.execution.thread_effects import list_effects
+from planwarden.agent.core.execution.verify import find_missing_tools
+from planwarden.agent.core.plan.plan_input import call_schema, plan_schema
+from planwarden.agent.core.prompt.prompt_results import (
+    cut,
+    fence,
+    join,
+    list_needed_steps,
+    write_conversation,
+    write_results,
+)
+from planwarden.agent.core.prompt.prompt_texts import (
+    FOR_CALLERS,
+    NO_TOOLS,
+    PLANNING,
+    REASONING_STEP,
+    REVISION,
+    SYNTHESIS,
+    TOOL_STEP,
+)
+from planwarden.agent.core.tool import ToolDefinition
+
+MAX_TOOLS_CHARS = 7_000
+"""Of the lines of tools in a planning prompt."""
+MAX_GOAL_LINE_CHARS = 300
+MAX_COVERED = 20
+"""Calls that the prompt of a confirmation step lists."""
+MAX_PLANS = 2
+"""Plans that a model may hand in: one, and one that corrects it."""
+DELEGATE = "delegate_to_agent"
+
+TEXT_SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["content"],
+    "properties": {"content": {"type": "string"}},
+}
+
+
+@cache
+def step_answer_schema() -> dict[str, JsonValue]:
+    """Return the JSON Schema of the answer to a step's prompt: calls or text, and perhaps a revision of the plan."""
+    return {
+        "type": "object",
+        "anyOf": [{"required": ["toolCalls"]}, {"required": ["content"]}],
+        "properties": {
+            "toolCalls": {"type": "array", "items": call_schema()},
+            "content": {"type": "string"},
+            "revise": {"type": "array", "items": {"type": "object", "required": ["op"]}},
+        },
+    }
+
+
+@cache
+def answer_form(purpose: ev.Purpose) -> dict[str, JsonValue]:
+    """Return the JSON Schema of an answer in text or calls, as a reader takes it: a call may leave out arguments."""
+    text: dict[str, JsonValue] = {"content": {"type": "string"}}
+    if purpose != "step":
+        return {"type": "object", "properties": text}
+    calls: JsonValue = {"type": "array", "items": {**call_schema(), "required": ["toolName"]}}
+    return {"type": "object", "properties": {"toolCalls": calls, **text, "revise": {}}}
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt, for any model."""
+
+    purpose: ev.Purpose
+    step_id: str | None = None
+    system: str
+    """Instructions; contains no text from outside."""
+    goal: str = ""
+    """The whole goal; data."""
+    results: str = ""
+    """Results of earlier steps, between markers."""
+    task: str
+    """What to do."""
+    form: str = ""
+    """How to write the answer as text; a model with tool calling does not need it."""
+    offered: tuple[str, ...] = ()
+    """Names of the tools whose full schemas go with the prompt."""
+    optional: tuple[str, ...] = ()
+    """Names of further tools that the model may call; `text` shows their lines only."""
+    required: tuple[str, ...] = ()
+    """Names of offered tools; the model has to call at least one of them."""
+    answer_schema: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    revision: str = ""
+    """How to revise steps that have not begun, in text; empty if there is none, or if a call is due first."""
+    used_sources: frozenset[str] = frozenset()
+    """Sources of the replies that this execution already used."""
+    is_enforcement: bool = False
+
+    @property
+    def text(self) -> str:
+        """The goal, the data and what to do."""
+        return join(fence("goal", self.goal) if self.goal else "", self.results, self.task)
+
+    @property
+    def question(self) -> str:
+        """What a caller is asked, which has seen the goal: that in one line, and what to do."""
+        line = " ".join(self.goal.split())
+        return join(
+            f"Goal: {json.dumps(cut(line, MAX_GOAL_LINE_CHARS), ensure_ascii=False)}" if line else "", self.task
+        )
+
+    @property
+    def instructions(self) -> str:
+        """What the questions of one kind to a caller have in common; it need not be told again."""
+        return join(self.system, FOR_CALLERS if self.purpose == "plan" else "", self.revision, self.form)
+
+
+def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinition], total_tools: int) -> Prompt:
+    """Return the prompt for a plan; after a refusal it says precisely why the last plan was refused.
+
+    `tools` are those to list, best matches first, as far as there is space for them.
+    """
+    parts: list[str] = []
+    if execution.context:
+        parts.append(fence("done before in this thread", execution.context))
+        parts.append('Do not repeat what is completed there: {"$from": STEP_ID} takes the result of such a step too.')
+    lines = list(_write_tool_lines(tools))
+    chosen = f"the {len(lines)} best matches of {total_tools} tools" if total_tools > len(lines) else "tools"
+    listed = "\n".join(lines) or "(none)"
+    parts.append(fence(f"{chosen}: name(arguments, optional?): purpose [risk, ...]", listed))
+    if execution.refusals:
+        left = MAX_PLANS - len(execution.refusals)
+        last = "This is your last attempt." if left == 1 else f"You have {left} attempts left."
+        parts.append(f"Your last plan was refused, and nothing has run: {execution.refusals[-1]}")
+        parts.append(f"Send the whole plan again, corrected. {last}")
+    return Prompt(
+        purpose="plan",
+        system=execution.options.prompt_planning or PLANNING,
+        goal=execution.goal or "",
+        task=join(*parts),
+        form='Answer with {"todoList": [...]}. You can correct a refused plan once.',
+        answer_schema=plan_schema(),
+        used_sources=execution.sources,
+        is_enforcement=bool(execution.refusals),
+    )
+
+
+def may_revise(execution: ExecutionState, state: StepState) -> bool:
+    """Return whether the prompt of the step offers to revise the plan: steps are left, and no call is due first."""
+    has_more = any(other.status == "pending" for other in execution.steps.values())
+    return has_more and not find_missing_tools(state)
+
+
+def build_step_prompt(execution: ExecutionState, state: StepState, others: Iterable[ToolDefinition] = ()) -> Prompt:
+    """Return the prompt for a step's calls or text; an enforcement prompt if the last answer was prose without calls.
+
+    `others` are tools that the model may call in addition to the required ones, shown as lines.
+    """
+    step, optional = state.step, tuple(others)
+    missing = find_missing_tools(state)
+    number = list(execution.steps).index(step.step_id) + 1
+    parts = [f"Step {number} of {len(execution.steps)}, {step.step_id}: {step.description}"]
+    if step.expected_outcome:
+        parts.append(f"Expected outcome: {step.expected_outcome}")
+    if step.confirms:
+        parts.append(_write_covered(execution, step.confirms))
+    parts.extend(write_conversation(state))
+    if optional:
+        parts.append(fence("tools that you may also call", "\n".join(_write_tool_lines(optional))))
+    elif step.step_type == "reasoning":
+        parts.append(NO_TOOLS)
+    parts.extend(f"Your revision of the plan was refused: {note}" for note in state.notes[-1:])
+    if missing:
+        parts.append(f"REQUIRED TOOLS that still have to answer: {', '.join(missing)}.")
+    parts.extend(_write_attempts(execution, state, missing))
+    if missing:
+        form = 'Answer with {"toolCalls": [{"toolName": NAME, "arguments": {...}}]}.'
+    elif optional or step.step_type == "tool":
+        form = 'Answer with {"content": "..."} or {"toolCalls": [{"toolName": NAME, "arguments": {...}}]}.'
+    else:
+        form = 'Answer with {"content": "..."}.'
+    return Prompt(
+        purpose="step",
+        step_id=step.step_id,
+        system=execution.options.prompt_execution or (TOOL_STEP if step.step_type == "tool" else REASONING_STEP),
+        goal=execution.goal or "",
+        results=write_results(execution, state),
+        task=join(*parts),
+        form=form,
+        offered=tuple(dict.fromkeys(step.required_tools)),
+        optional=tuple(definition.name for definition in optional),
+        required=missing,
+        answer_schema=step_answer_schema(),
+        revision=REVISION if may_revise(execution, state) else "",
+        used_sources=execution.sources,
+        is_enforcement=state.enforcing,
+    )
+
+
+def build_synthesis_prompt(execution: ExecutionState) -> Prompt:
+    """Return the prompt for the final text about what the log proves."""
+    effects = list_effects(execution.thread_effects, MAX_COVERED)
+    return Prompt(
+        purpose="synthesize",
+        system=execution.options.prompt_synthesis or SYNTHESIS,
+        goal=execution.goal or "",
+        task=join(
+            fence("record", join(summarize(execution), describe_edits(execution))),
+            fence("done by earlier plans of this thread", effects) if effects else "",
+        ),
+        results=write_results(execution, None),
+        form='Answer with {"content": "..."}.',
+        answer_schema=TEXT_SCHEMA,
+        used_sources=execution.sources,
+    )
+
+
+def summarize(execution: ExecutionState) -> str:
+    """Return the engine's own account of what the log proves, one line for each step."""
+    lines: list[str] = []
+    for state in execution.steps.values():
+        calls = [
+            f"{call.tool_name} {call.status}" for call in state.calls if call.status not in ("proposed", "decided")
+        ]
+        proof = f" ({', '.join(calls)})" if calls else ""
+        why = f": {state.error_message}" if state.error_message and state.status != "completed" else ""
+        unproven = " without the required calls" if state.status == "completed" and state.validation == "failed" else ""
+        lines.append(f"{state.step.step_id} {state.status}{unproven}{proof}{why} - {cut(state.step.description, 120)}")
+    return "\n".join(lines)
+
+
+def find_final_text(execution: ExecutionState) -> str | None:
+    """Return the text of the last step if it answers the goal: every other step is done, and it rests on all of them.
+
+    None for a step that calls tools, and where a step was rejected, failed or left out for want of another one.
+    """
+    *_, last = execution.steps.values() or (None,)
+    is_answer = last is not None and last.step.step_type == "reasoning" and last.status == "completed"
+    if last is None or not is_answer or execution.steps_done != len(execution.steps):
+        return None
+    rests_on_all = len(list_needed_steps(execution, last)) == len(execution.steps) - 1
+    return last.result if rests_on_all and isinstance(last.result, str) and last.result.strip() else None
+
+
+def _write_tool_lines(tools: Iterable[ToolDefinition]) -> Iterator[str]:
+    left = MAX_TOOLS_CHARS
+    for definition in tools:
+        line = definition.manifest
+        left -= len(line) + 1
+        if left < 0:
+            return
+        yield line
+
+
+def _write_covered(execution: ExecutionState, confirms: Sequence[str]) -> str:
+    """Return which steps and calls a person's answer in this step will cover."""
+    lines: list[str] = []
+    for step_id in confirms:
+        step = execution.steps[step_id].step
+        calls, each = step.tool_calls, "" if step.loop is None else " for each item"
+        lines.extend(
+            f"{step_id}: {call.tool_name}({cut(json.dumps(call.arguments, ensure_ascii=False), 300)}){each}"
+            for call in calls
+        )
+        if not calls:
+            lines.append(f"{step_id}: its calls are not known yet, so a person is asked about each of them again")
+    more = [f"and {len(lines) - MAX_COVERED} more"] if len(lines) > MAX_COVERED else []
+    return fence("what the person's answer covers", "\n".join([*lines[:MAX_COVERED], *more]))
+
+
+def _write_attempts(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Iterator[str]:
+    """Yield why the last answer did not count, and how many attempts are left; nothing at the first prompt."""
+    if state.enforcing:
+        names, have = " and ".join(missing), "has" if len(missing) == 1 else "have"
+        yield (
+            f"Your last answer did not count: it contained no tool call. Step {state.step.step_id} is done only when "
+            f"{names} {have} been called and {have} answered. Call {names} now."
+        )
+        left = execution.options.taef_max_retries - state.retries + 1
+    elif state.turns:
+        left = execution.options.max_iterations - state.iterations
+    else:
+        return
+    yield "This is your last attempt; after it the step fails." if left <= 1 else f"You have {left} attempts left."

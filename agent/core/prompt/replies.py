@@ -1,0 +1,141 @@
+"""Turns a reply into events, whichever model wrote it.
+
+Structured fields win. Without them, `find_json` searches the text: between the markers, in a fence, or bare. Everything
+has a limit, and nothing that a model writes can set a status.
+"""
+
+import json
+
+import msgspec
+
+from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.form import EXAMPLES
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.pins import build_pins
+from planwarden.agent.core.plan.plan_parser import PlanIntake
+from planwarden.agent.core.plan.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, STEPS_KEYS
+
+MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
+MAX_CONTENT_CHARS = 100_000
+CALLS_KEY, REVISE_KEY = "toolCalls", "revise"
+NO_PLAN = f"your answer contained no plan; telling what you will do is not sending a plan; send {EXAMPLES['plan']}"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A model's answer before it is in the log."""
+
+    content: str | None = None
+    calls: tuple[ev.ProposedCall, ...] = ()
+    plan: JsonValue = None
+    revise: JsonValue = None
+    """Patch of pending steps, in a reply to the prompt of a step."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    source: str | None = None
+
+
+def build_reply_events(
+    reply: Reply,
+    *,
+    purpose: ev.Purpose,
+    step_id: str | None,
+    plans: PlanIntake,
+    suspension_id: str | None = None,
+) -> tuple[ev.Event, ...]:
+    """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.
+
+    Raises:
+        EarlierNeeded, ParsingNeeded: as `plans.read`.
+    """
+    content = None if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
+    plan, calls, patch = reply.plan, reply.calls, reply.revise
+    if purpose == "plan" and plan is None and content:
+        plan = find_json(content, *STEPS_KEYS)
+    if purpose == "step" and not calls and content:
+        calls = find_calls(content)
+    if purpose == "step" and patch is None and content and REVISE_KEY in content:
+        patch = (find_json(content, REVISE_KEY) or {}).get(REVISE_KEY)
+    proposed = tuple(
+        ev.ProposedCall(tool_name=call.tool_name[:MAX_NAME_CHARS], arguments=call.arguments)
+        for call in calls[:MAX_CALLS_PER_STEP]
+    )
+    replied = ev.ModelReplied(
+        purpose=purpose,
+        step_id=step_id,
+        content=content,
+        calls=proposed if purpose == "step" else (),
+        revise=patch if purpose == "step" else None,
+        input_tokens=reply.input_tokens,
+        output_tokens=reply.output_tokens,
+        source=reply.source,
+        suspension_id=suspension_id,
+    )
+    if purpose != "plan":
+        return (replied,)
+    try:
+        if plan is None:
+            raise InvalidPlan(NO_PLAN)
+        accepted, warnings = plans.read(plan, author="model")
+        # Nobody gives a run of a model's plan anything: its inputs are their defaults.
+        inputs = fill_inputs(accepted.inputs, None)
+    except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
+        return (replied, ev.PlanRefused(code=error.code, message=error.message))
+    pins, taken = build_pins(accepted, plans.tools), plans.list_results(accepted)
+    return (
+        replied,
+        ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken, inputs=inputs),
+    )
+
+
+def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
+    """Returns the first JSON object in the text that has one of the keys, else the first object, else None."""
+    start = text.find(MARKER_START)
+    if start >= 0:
+        end = text.find(MARKER_END, start)
+        text = text[start + len(MARKER_START) : end if end >= 0 else len(text)]
+    decoder = json.JSONDecoder(parse_constant=refuse_constant, parse_float=parse_finite_float)
+    position, attempts = text.find("{"), 0
+    first: dict[str, JsonValue] | None = None
+    while position >= 0 and attempts < 50:
+        attempts += 1
+        end = position + 1
+        try:
+            found, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            found = None
+        if found is not None and _is_shallow(found):
+            if not keys or any(key in found for key in keys):
+                return found
+            first = found if first is None else first
+        position = text.find("{", end)
+    return first
+
+
+def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
+    """Returns the calls that a model wrote into its text."""
+    found = find_json(content, CALLS_KEY)
+    listed = found.get(CALLS_KEY) if found is not None else None
+    return read_calls(listed) if isinstance(listed, list) else ()
+
+
+def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
+    """Returns the well-formed entries of a `toolCalls` list; drops the others, which therefore prove nothing."""
+    calls: list[ev.ProposedCall] = []
+    for entry in listed[:MAX_CALLS_PER_STEP]:
+        if not isinstance(entry, dict):
+            continue
+        name, arguments = entry.get("toolName"), entry.get("arguments", {})
+        if isinstance(name, str) and isinstance(arguments, dict):
+            calls.append(ev.ProposedCall(tool_name=name[:MAX_NAME_CHARS], arguments=arguments))
+    return tuple(calls)
+
+
+def _is_shallow(value: JsonValue) -> bool:
+    try:
+        check_depth(value)
+    except PlanwardenError:
+        return False
+    return True
