@@ -1,6 +1,6 @@
 """From start to exit: `list`, `show` and `approve` as a person runs them, on a home with a hundred open questions.
 
-`approve` gets a terminal of its own, on which `y` is typed as soon as the question stands there; it runs the two
+`approve` gets a terminal of its own, on which `y` is typed as soon as the question appears; it runs the two
 remaining steps.
 Run as `python -m benchmarks.commands HOME`, it only makes the home, and prints its questions.
 """

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def repeat(times: int, run: Callable[[int], None]) -> list[float]:
-    """Returns the seconds of each run, the first of which is left out, because it finds nothing warm."""
+    """Returns the seconds of each run, without the first one, which finds nothing warm."""
     seconds: list[float] = []
     for number in range(times + 1):
         start = time.perf_counter()

@@ -202,7 +202,7 @@ the log has been moved into it. **Memory** is the whole process, Python and impo
 remaining steps, closing. The database holds 2,000 finished and 10,000 suspended executions; files are in the cache.
 
 **Commands** are whole processes too, on a home with a hundred open questions; `approve` has a terminal, on which `y` is
-typed as soon as the question stands there, and runs the two remaining steps.
+typed as soon as the question appears, and runs the two remaining steps.
 
 **First answer** is from the start of the process to the answer to `initialize` (2025-06-18) or `server/discover`
 (2026-07-28) over standard input and output, beside an `MCPServer` of the same SDK without any tools. **Idle** is the

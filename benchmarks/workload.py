@@ -1,4 +1,4 @@
-"""The job that every side does: five planned tool calls, the third of which waits for a person's approval.
+"""The job that every side does: five planned tool calls; the third waits for a person's approval.
 
 The calls are fixed and only the order's number changes, so no model takes part anywhere. The four tools are
 asynchronous, check their arguments against a schema, count as effects that must not happen twice, and do next to

@@ -67,7 +67,7 @@ def _link(mark: str, label: str, target: str, source: Path, place: str) -> str:
     inside = file.relative_to(ROOT).as_posix()
     where = inside.removeprefix("docs/") if inside.startswith("docs/") else BESIDE.get(inside)
     if where is None:
-        # A file of the repository that is no page of the site: keep its name, drop the link.
+        # A file of the repository that is not a page of the site: keep its name, drop the link.
         return label
     return f"{mark}[{label}]({_from(place, where)}{hash_sign}{anchor})"
 

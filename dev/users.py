@@ -181,7 +181,7 @@ async def walk_as_desktop_user(folder: Path) -> None:
         expect(asked.get("status") == "suspended" and not ledger.exists(), "an effect waits for a person", asked)
         browser = await open_browser(user)
         waiting = await browser.open("/inbox")
-        expect("mail_send" in waiting.words, "the question stands on the page", waiting.words)
+        expect("mail_send" in waiting.words, "the question is on the page", waiting.words)
         page = await browser.decide(asked["suspensions"][0]["suspensionId"], "approve")
         user.say("the person opens the inbox, and presses Approve", f"page {page.status}")
         done = await user.call(client, "get_execution", threadId=asked["threadId"])

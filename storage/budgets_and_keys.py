@@ -14,7 +14,7 @@ from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
 from planwarden.agent.ports.store import Append
 
 LOCKS = 1024
-"""Budgets and keys share so many locks, because a database has room for a limited number."""
+"""Budgets and keys share so many locks, because a database can hold a limited number."""
 
 
 class TakenShare(msgspec.Struct, frozen=True):

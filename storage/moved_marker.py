@@ -1,4 +1,4 @@
-"""What stands in a store that `planwarden move` left, or has not finished filling: nobody may use it.
+"""The mark of a store that `planwarden move` left, or has not finished filling: it must not be used.
 
 The version of a marked store's schema is higher than any real one, so that every planwarden refuses to open it.
 """

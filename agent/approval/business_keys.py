@@ -70,7 +70,7 @@ def _read_value(pointer: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _normalize(value: JsonValue) -> JsonValue:
-    """1.0 as 1, wherever it stands."""
+    """1.0 as 1, wherever it is."""
     if isinstance(value, float) and isfinite(value) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -109,7 +109,7 @@ def find_key(context: ApprovalContext, tool_name: str, arguments: Mapping[str, J
 
 
 def look_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None:
-    """Raises `OnceNeeded` for those of which nobody knows yet who has them."""
+    """Raise `OnceNeeded` for those whose holder is not known yet."""
     unknown = frozenset(once.key for once in keys if once is not None and once.key not in context.once)
     if unknown:
         raise OnceNeeded(unknown)

@@ -1,8 +1,8 @@
 """Conditions of rules: what one value in the arguments of a call must be like.
 
-A condition is a JSON Schema, part of which may be written in short forms: `min max in prefix domain under matches
-length only`. Each of them implies a type: text is no number, and a value that is not there fits nothing. `domain` and
-`under` are no JSON Schema; see `planwarden.agent.approval.path_and_host_rules`.
+A condition is a JSON Schema that may partly be written in short forms: `min max in prefix domain under matches
+length only`. Each of them implies a type: text is not a number, and a value that is not there fits nothing. `domain`
+and `under` are not JSON Schema; see `planwarden.agent.approval.path_and_host_rules`.
 """
 
 import os.path
@@ -179,7 +179,7 @@ def _check_keywords(schema: object, depth: int, *, can_be_short: bool = False) -
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
-        raise RuleFault(f"must be a JSON Schema where {_show(schema)} stands")
+        raise RuleFault(f"must be a JSON Schema instead of {_show(schema)}")
     for key, value in cast("dict[str, object]", schema).items():
         if key not in KEYWORDS:
             raise RuleFault(f"has the unknown key {key[:64]!r}{_hint_at(key, value, can_be_short=can_be_short)}")
@@ -237,7 +237,7 @@ def _read_values(value: object) -> dict[str, JsonValue]:
 
 
 def _read_texts(key: str, value: object) -> tuple[str, ...]:
-    """One text, or a list of texts of which one has to fit."""
+    """Return one text, or a list of texts one of which has to fit."""
     texts: list[object] = list(cast("list[object]", value)) if isinstance(value, list) else [value]
     if not texts or len(texts) > MAX_VALUES:
         raise RuleFault(f"has {len(texts)} texts in {key!r}; use 1 to {MAX_VALUES}")
@@ -311,7 +311,7 @@ def _read_domains(short: Mapping[str, object]) -> tuple[str, ...]:
         host = normalise_host(text)
         if host is None:
             raise RuleFault(
-                f"has domain = {_show(text)}, which is no name of a host in ASCII such as 'example.com'; it covers "
+                f"has domain = {_show(text)}, which is not a host name in ASCII such as 'example.com'; it covers "
                 "the hosts below it too, without '*.', and takes no scheme, port or path"
             )
         found.append(host)

@@ -51,13 +51,13 @@ class BudgetRoom(msgspec.Struct):
 
 def _describe_spent(share: ev.BudgetShare, refusal: BudgetSpent) -> str:
     text = (
-        f"The operator's rule lets such calls pass for {_write(share.limit)} in {_write(share.window_s / 3600)} hours, "
-        f"of which {_write(refusal.left)} is left; this call takes {_write(share.amount)}."
+        f"The operator's rule lets such calls pass for {_write(share.limit)} in {_write(share.window_s / 3600)} hours; "
+        f"{_write(refusal.left)} is left, and this call takes {_write(share.amount)}."
     )
     if refusal.room_at is None:
         return text
     at = datetime.fromtimestamp(refusal.room_at, UTC).isoformat(timespec="minutes").replace("+00:00", "Z")
-    return f"{text} There is room again at {at}."
+    return f"{text} The budget has room again at {at}."
 
 
 def _write(number: float) -> str:
@@ -72,7 +72,7 @@ class DecidedBatch(msgspec.Struct, frozen=True):
     """By the ids of their calls."""
     approved: frozenset[str]
     is_intact: bool
-    """What is stored is what was asked and decided, under the policy of today."""
+    """What is stored is what was asked and decided, under the policy as it is now."""
 
 
 class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):

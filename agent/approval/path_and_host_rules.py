@@ -1,6 +1,6 @@
 """Where a value of an argument leads: to which host an address, into which folder a path.
 
-Whoever uses the value later may read it in another way than this module does. So only what everybody reads in the same
+A tool may later read the value in another way than this module does. So only what everybody reads in the same
 way is read here; for everything else the answer is None, nobody knows.
 """
 
@@ -57,7 +57,7 @@ def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, 
     """Whether the path lies below one of the folders; None when nobody knows.
 
     Links and letters of another case may say both yes and no. A rule that `loosens` then does not match, and one that
-    is strict does; None stands for a rule that may be either, of which nobody knows it. Only for strict rules a folder
+    is strict does; None is for a rule that may be either. Only for strict rules a folder
     lies in itself.
 
     Raises:
@@ -83,7 +83,7 @@ def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, 
 
 def normalise_path(path: str) -> str:
     """An absolute path without `.`, `..` and doubled separators, as it is written: no link is followed."""
-    # POSIX lets two separators at the start mean something else, which no system of today does.
+    # POSIX lets two separators at the start mean something else, which no current system does.
     return os.path.normpath(os.path.sep + path.lstrip(os.path.sep) if path.startswith(os.path.sep) else path)
 
 

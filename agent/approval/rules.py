@@ -37,7 +37,7 @@ class RuleBudget(msgspec.Struct, frozen=True, kw_only=True):
     budget: str
     """Digest that names it, the same as long as the rule says the same."""
     condition: RuleCondition | None = None
-    """Where the amount of a call stands; None counts calls."""
+    """Where in the arguments the amount is; None counts calls."""
     limit: float
     window_s: float
 
@@ -170,7 +170,7 @@ def _ask_instead(rule: ArgumentRule, why: str, doubts: Iterable[str]) -> Judgeme
 
 
 def _compile_glob(glob: str) -> re.Pattern[str]:
-    """`*` stands for any characters and `?` for one."""
+    """`*` matches any characters and `?` matches one."""
     # Stars beside each other mean the same as one, and would make the search slow.
     chars = re.sub(r"\*+", "*", glob)
     pattern = "".join(".*" if char == "*" else "." if char == "?" else re.escape(char) for char in chars)

@@ -15,7 +15,7 @@ from planwarden.agent.common.suggestions import did_you_mean
 HOST_SEPARATOR = "/"
 """Stands in the name of a tool of the host itself, such as `claude-code/Bash`, and in no name of the catalogue."""
 MAX_WAIT_S = 366 * 24 * 3600.0
-"""The longest limit of time; None is no limit."""
+"""The longest limit of time; None for no limit."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
 """Of the line that a prompt shows of a tool."""
 
@@ -167,7 +167,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     undecidable: str = ""
     """Why it cannot be approved here, and where it can; empty when it can."""
     found: tuple[str, ...] = ()
-    """Sentences of the tool itself about the question; never words of whoever asks."""
+    """Sentences of the tool itself about the question; never words of the asking agent."""
 
     def __post_init__(self) -> None:
         """Raise `ToolError` for a word that is not among those of its field, and for a limit such as infinity."""

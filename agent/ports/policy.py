@@ -22,7 +22,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     rule: ev.MatchedRule | None = None
     """The operator's rule that decided it."""
     denied: str | None = None
-    """Why no call like it may run, whoever approves; None when one may."""
+    """Why no call like it may run, even if somebody approves it; None when one may."""
     shares: tuple[ev.BudgetShare, ...] = ()
     """What it takes of the budgets of the rule, if it runs because of the rule."""
     found: str | None = None
@@ -47,7 +47,7 @@ RealPaths = Mapping[str, str | None]
 
 
 class PathsNeeded(Exception):
-    """Not an error: whoever asked has to find out where these paths lead before a rule can be evaluated."""
+    """Not an error: the caller has to find out where these paths lead before a rule can be evaluated."""
 
     def __init__(self, wanted: frozenset[str]) -> None:
         super().__init__(f"{len(wanted)} path(s)")

@@ -209,9 +209,7 @@ class Lookups(Protocol):
         """Newest first."""
         ...
 
-    async def list_executions(
-        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
-    ) -> ListedPage:
+    async def list_executions(self, only: ExecutionFilter, *, limit: int = 25, cursor: str | None = None) -> ListedPage:
         """Executions with what a list shows of them, the one with the newest activity first; no log is read.
 
         Raises `InvalidArguments` for a foreign cursor.

@@ -157,7 +157,7 @@ class Adoption:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
         if execution_id in self._cache.runs:
-            # A command came for it meanwhile; the next look takes it.
+            # A command for it has come since; the next look takes it.
             await self._store.release(lease)
             return
         is_mine = False

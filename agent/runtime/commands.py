@@ -22,7 +22,7 @@ from planwarden.agent.runtime.transaction import BuildEvents, EventBatch, JobOut
 logger = logging.getLogger(__name__)
 
 REPORT_CHARS = 200
-"""Of a late result that stands in the question itself; the log has all of it."""
+"""Of a late result that the question itself quotes; the log has all of it."""
 
 
 def create(*events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()) -> BuildEvents:

@@ -79,9 +79,9 @@ class LookupReader:
             case EarlierNeeded(wanted=wanted):
                 lookups.earlier = {**lookups.earlier, **await self.find_thread_results(execution, wanted)}
 
-    async def find_thread_results(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+    async def find_thread_results(self, execution: ExecutionState, references: frozenset[Reference]) -> Earlier:
         """Return what the other executions of its owner's thread have for references of the execution's plan."""
-        return await find_thread_results(self._store, self._load, execution, wanted)
+        return await find_thread_results(self._store, self._load, execution, references)
 
     async def parse_large(self, needed: ParsingNeeded) -> None:
         """Parse a large plan in a thread, one at a time, so that other requests are answered."""

@@ -26,11 +26,11 @@ async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
 
     What does not exist leads to where it would be made.
     """
-    wanted = sorted(paths)
-    real_paths: dict[str, str | None] = dict.fromkeys(wanted)
+    ordered = sorted(paths)
+    real_paths: dict[str, str | None] = dict.fromkeys(ordered)
     with anyio.move_on_after(LIMIT_S):
         real_paths |= await anyio.to_thread.run_sync(
-            follow_links, wanted[:MAX_PATHS], abandon_on_cancel=True, limiter=_get_limiter()
+            follow_links, ordered[:MAX_PATHS], abandon_on_cancel=True, limiter=_get_limiter()
         )
     return real_paths
 

@@ -589,9 +589,9 @@ class Run:
         """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
         lease = self.lease
         self._leave_to_others()
-        left, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, []
         self._refuse_commands(
-            left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error")
+            waiting, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error")
         )
         self._context.on_commit(self)
         if lease is not None:
@@ -607,7 +607,7 @@ class Run:
 
 
 async def _follow_commands(transaction: Transaction) -> None:
-    """What the committed commands bring about besides, before anything that they released is performed."""
+    """Do what else the committed commands ask for, before anything that they released is performed."""
     for command in transaction.commands:
         if command.then is not None and command.error is None:
             await command.then()

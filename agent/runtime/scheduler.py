@@ -85,7 +85,7 @@ class Scheduler:
             await self._rest(0 if has_more else TICK_S)
 
     async def _rest(self, rest_s: float) -> None:
-        """Until the next turn; what other processes commit meanwhile is looked at once the store is told of it."""
+        """Until the next turn; a hint about another process's commit brings an earlier look."""
         until = anyio.current_time() + rest_s
         while (left_s := until - anyio.current_time()) > 0:
             try:
@@ -211,10 +211,10 @@ async def _for_each(care: Callable[[Row], Awaitable[None]], rows: Sequence[Row],
 
     An error with one row does not stop the others; the next turn tries that row again.
     """
-    left = iter(rows)
+    remaining = iter(rows)
 
     async def work() -> None:
-        for row in left:
+        for row in remaining:
             try:
                 await care(row)
             except PlanwardenError as error:

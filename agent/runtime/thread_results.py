@@ -1,6 +1,6 @@
 """Looking up what a plan takes from earlier executions of its thread.
 
-The newest completed step with the id counts. What is found stands in the event that accepts the plan, so nothing that
+The newest completed step with the id counts. What is found goes into the event that accepts the plan, so nothing that
 happens to the earlier execution afterwards changes it.
 """
 
@@ -54,15 +54,15 @@ async def find_thread_results(
 async def _find_sources(load: Load, headers: list[Header], step_ids: set[str]) -> Mapping[str, ExecutionState]:
     """Returns the newest execution in which each step is completed, else the newest one that has it at all."""
     sources: dict[str, ExecutionState] = {}
-    left = set(step_ids)
+    remaining = set(step_ids)
     for header in reversed(headers[-MAX_EXECUTIONS:]):
-        if not left:
+        if not remaining:
             break
         execution = await load(header.execution_id)
-        for step_id in left & execution.steps.keys():
+        for step_id in remaining & execution.steps.keys():
             if execution.steps[step_id].status == "completed":
                 sources[step_id] = execution
-                left.discard(step_id)
+                remaining.discard(step_id)
             else:
                 sources.setdefault(step_id, execution)
     return sources

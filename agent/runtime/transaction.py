@@ -325,7 +325,7 @@ class Transaction:
                 patch,
                 pending=pending,
                 plans=plans,
-                taken={taken.step_id for taken in execution.earlier},
+                reused_ids={reused.step_id for reused in execution.earlier},
             )
         except (InvalidPlan, LimitExceeded) as error:
             return ev.RevisionRefused(step_id=step_id, message=error.message)

@@ -40,7 +40,7 @@ class UnresponsiveOwners:
 
     def retain(self, execution_ids: Collection[str]) -> None:
         """Forget all but these, whose leases are late."""
-        self._seen = {name: seen for name, seen in self._seen.items() if name in execution_ids}
+        self._seen = {name: grace for name, grace in self._seen.items() if name in execution_ids}
 
     def next_look(self, looked_at: float) -> float:
         """Steady seconds at which the first of those may be replaced that could not be at a look that began at

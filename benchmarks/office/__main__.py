@@ -148,7 +148,7 @@ class Desk:
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 return "Noted."
             case _:
-                return "no goal has begun, or that is no command"
+                return "no goal has begun, or that is not a command"
 
 
 async def keep_open(place: Path) -> None:

@@ -152,7 +152,7 @@ def measure_rate(children: Sequence[Child], folder: Path) -> dict[str, float]:
 def measure_decisions(first: Child, decider: Child) -> list[float]:
     """From a decision in one process to its effect in another one, when nothing else happens.
 
-    The executions begin in `first`; both, and whoever has the effect, report to the effects of `first`.
+    The executions begin in `first`; both, and the process that has the effect, report to the effects of `first`.
     """
     waiting = {name: first.call("wait", name=name)["waiting"] for name in (uuid4().hex for _ in range(DECISIONS))}
     taken: list[float] = []

@@ -17,7 +17,7 @@ from planwarden.storage.postgres.store import PostgresStore
 
 
 async def keep_busy(name: str) -> dict[str, JsonValue]:
-    """Takes long, so that the execution belongs to its process meanwhile."""
+    """Takes long, so that the execution belongs to its process for that time."""
     await asyncio.sleep(HOLD_S)
     return {"name": name}
 

@@ -25,9 +25,9 @@ def started() -> Generator[Server]:
 
 @contextmanager
 def slow_disk(server: Server) -> Generator[None]:
-    """Each flush of the log takes `SLOWER_MS` longer meanwhile.
+    """Make each flush of the log take `SLOWER_MS` longer during the block.
 
-    `commit_delay` sleeps where a flush is about to begin, with the lock of the log held, whoever else commits: as a
+    `commit_delay` sleeps where a flush is about to begin, with the lock of the log held, even if others commit: as a
     slower disk does, except that commits which come during the sleep still join the flush.
     """
     _set(server, commit_delay=str(SLOWER_MS * 1_000), commit_siblings="0")
@@ -62,7 +62,7 @@ def read_cpu(folder: Path) -> float:
                 fields = (process / "stat").read_text().rpartition(")")[2].split()
                 ticks += int(fields[11]) + int(fields[12])
         except OSError:
-            # It ended meanwhile.
+            # It has ended.
             continue
     return ticks / os.sysconf("SC_CLK_TCK")
 

@@ -36,7 +36,7 @@ class ScaleSide(Protocol):
         ...
 
     async def hold(self, name: str) -> None:
-        """Begins an execution of which a call, reported under the name when it starts, takes long.
+        """Begin an execution with a call that takes long and is reported under the name when it starts.
 
         Another process reports the call again when it has taken the execution over.
         """

@@ -1,7 +1,7 @@
 """Takes the pictures of the guard: `python -m dev.pictures.guard [FOLDER]`, or `make pictures`.
 
 The model of Claude Code, a double on this machine, wants to delete a folder; the host says that it was not run, and the
-question stands in the inbox.
+question is in the inbox.
 """
 
 import json
@@ -30,7 +30,7 @@ from dev.pictures.inbox import FOLDER, MARGIN, SIZES
 from dev.pictures.png import save
 
 HOST = HOSTS[0]
-PROMPT = "Make room: delete everything that was built."
+PROMPT = "Free some space: delete everything that was built."
 SAID = "I did not delete anything: a person has to approve it in the inbox first."
 COMMAND = "rm -rf build"
 LINES = 22

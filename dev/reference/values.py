@@ -42,7 +42,7 @@ from planwarden.server.views.tools import (
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",
-    "denied": "A [rule](../rules.md) of the operator refuses the call, whoever approves it; the message says why",
+    "denied": "A [rule](../rules.md) of the operator refuses the call, even an approved one; the message says why",
     "digest_mismatch": "The stored question is not the one that was approved; somebody edited the database",
     "invalid_arguments": "The call's arguments do not fit its tool, or hold placeholders",
     "iterations_exhausted": "The step was not done after `maxIterations` replies of the model",

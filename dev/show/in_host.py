@@ -109,7 +109,7 @@ def find_prompt(screen: Screen) -> str:
 
 
 def find_below_rule(screen: Screen) -> str:
-    """What stands below the last line that is drawn from side to side."""
+    """Return what is below the last line that is drawn from side to side."""
     lines = screen.text.rstrip().splitlines()
     last = max(number for number, line in enumerate(lines) if RULE in line)
     return "\n".join(lines[last + 1 :])

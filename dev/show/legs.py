@@ -67,7 +67,7 @@ def run_and_be_killed(shown: Transcript) -> None:
 
 
 def retry(shown: Transcript) -> None:
-    """Goes on: only the call of which nobody knows is asked about, and made again."""
+    """Go on: only the call with the unknown outcome is asked about, and made again."""
     thread = read_newest_thread(shown)
     shown.run("refused", "retry", thread[:6], code=2)
     shown.run("retry", "cancel", thread[:6])

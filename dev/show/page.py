@@ -12,7 +12,7 @@ from dev.show.transcript import Transcript
 
 PAGE = DOCS / "saved-plans.md"
 BLOCK = re.compile(r"^:(\w+) (\w+):$", re.MULTILINE)
-"""A line that stands for a fenced block: its language, and its name."""
+"""A line that is replaced by a fenced block: its language, and its name."""
 TEXT = """# Saved plans
 
 A plan in a file runs by its name: from an assistant, the command line, Python, a schedule or a

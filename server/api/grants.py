@@ -1,6 +1,6 @@
 """Makes, lists and revokes standing grants; `planwarden.agent.approval.grants` says what a grant allows.
 
-Only a person or an embedding program makes a grant: no MCP tool leads here. Whoever can see a grant may revoke it.
+Only a person or an embedding program makes a grant: no MCP tool leads here. A person who can see a grant may revoke it.
 """
 
 from collections.abc import Mapping

@@ -80,7 +80,7 @@ def check_limit(limit: int, most: int = MAX_PAGE) -> None:
 
 
 def parse_offset(cursor: str | None, total: int) -> int:
-    """Returns the position that a cursor of `search_tools` stands for."""
+    """Return the position that a cursor of `search_tools` means."""
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or int(cursor[:9]) > total:

@@ -68,14 +68,24 @@ class PlanChecker:
                 earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
 
     async def parse(
-        self, document: JsonValue, *, tools: Mapping[str, ToolFacts], earlier: Earlier | None, known: Plan | None = None
+        self,
+        document: JsonValue,
+        *,
+        tools: Mapping[str, ToolFacts],
+        earlier: Earlier | None,
+        earlier_plan: Plan | None = None,
     ) -> tuple[Plan, tuple[str, ...]]:
         """As `parse_plan`; a large plan is parsed in a thread."""
         parsing, tools = PlanParsing(), dict(tools)
         while True:
             try:
                 return parsing.parse(
-                    document, author="caller", tools=tools, max_steps=self._max_steps, earlier=earlier, known=known
+                    document,
+                    author="caller",
+                    tools=tools,
+                    max_steps=self._max_steps,
+                    earlier=earlier,
+                    earlier_plan=earlier_plan,
                 )
             except ParsingNeeded as needed:
                 await self._engine.lookups.parse_large(needed)

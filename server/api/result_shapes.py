@@ -81,7 +81,7 @@ def _describe(value: JsonValue, depth: int) -> JsonValue:
         case list():
             return [_describe(value[0], depth - 1)] if value and depth else []
         case dict() if is_stand_in(value):
-            return "a large result, of which only a part is known"
+            return "a large result; only a part of it is known"
         case dict():
             keys = islice(value, MAX_KEYS if depth else 0)
             return {key[:MAX_KEY_CHARS]: _describe(value[key], depth - 1) for key in keys}

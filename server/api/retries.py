@@ -138,7 +138,7 @@ class RetryStarter:
                     document,
                     tools={**unneeded, **self._engine.tool_facts()},
                     earlier=earlier,
-                    known=Plan(steps=completed),
+                    earlier_plan=Plan(steps=completed),
                 )
                 return ParsedPlan(plan, warnings, list_earlier_results(plan, earlier))
             except EarlierNeeded as needed:

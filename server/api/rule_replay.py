@@ -1,7 +1,7 @@
-"""What the operator's rules of today would have done with the calls of the log.
+"""What the operator's current rules would have done with the calls of the log.
 
 Every call whose arguments are in the log is judged once, in the order in which the calls were made, so that budgets
-fill up as they would have. Nothing is changed. The risk of a tool is that of today's catalogue.
+fill up as they would have. Nothing is changed. The risk of a tool is that of the current catalogue.
 """
 
 from collections import deque

@@ -109,7 +109,7 @@ def list_open_ends(rule: ArgumentRule) -> Iterator[str]:
 
 
 def _is_shadowed(rule: ArgumentRule, before: ArgumentRule) -> bool:
-    # A glob stands for itself here: what fits the narrower one fits the wider one.
+    # A glob is compared as text here: what fits the narrower one fits the wider one.
     return not before.conditions and fnmatchcase(rule.tool, before.tool)
 
 

@@ -1,8 +1,8 @@
-"""Notices when the event loop stands still: while one piece of code runs, no lease is renewed and nobody is answered.
+"""Notices when the event loop is blocked: while one piece of code runs, no lease is renewed and nobody is answered.
 
 A task asks to be woken at short intervals and measures how late it is. What it sees goes to the log and to a bounded
 file in the home, which `doctor` reads. A process that was stopped, or that had no processor, is late too; the time that
-the process computed meanwhile tells them apart.
+the process computed in that time tells them apart.
 """
 
 import json
@@ -118,7 +118,7 @@ def describe(stalls: Stalls) -> str:
         why = "the process was stopped, or the machine was busy or slept"
     return (
         f"the event loop stood still {stalls.count} time(s), at most {stalls.longest_s:.2f} s, "
-        f"of which the process computed {stalls.computed_s:.2f} s: {why}"
+        f"and the process computed for {stalls.computed_s:.2f} s of it: {why}"
     )
 
 

@@ -32,7 +32,7 @@ def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]
     drained = [process for process in runners if process.policy != newest.policy]
     lacking = [needed - process.tools.items() for process in runners if process.policy == newest.policy]
     if not all(lacking):
-        return "It waits for a process that has room for it."
+        return "It waits for a process that can take it."
     if any(needed <= process.tools.items() for process in drained):
         tools = f", and has {_join(needed)}" if lacking else ""
         return f"It waits for a process that runs under the policy of {_name(newest)}, which started last{tools}."

@@ -68,8 +68,8 @@ class IssuerKeys:
                 except _KeysUnavailable as error:
                     logger.warning("cannot get the keys of %s: %s", self._issuer, error)
             is_usable = self._fetched_at is not None and now - self._fetched_at <= STALE_S
-            chosen = self._choose(key_id, algorithm) if is_usable else None
-        return None if chosen is None else PyJWK(dict(chosen), algorithm)
+            key = self._choose(key_id, algorithm) if is_usable else None
+        return None if key is None else PyJWK(dict(key), algorithm)
 
     def _choose(self, key_id: str | None, algorithm: str) -> Mapping[str, JsonValue] | None:
         fitting = [
@@ -77,8 +77,8 @@ class IssuerKeys:
             for key in self._keys
             if key.get("kty") == KEY_TYPES[algorithm[:2]] and key.get("alg", algorithm) == algorithm
         ]
-        named = fitting if key_id is None else [key for key in fitting if key.get("kid") == key_id]
-        return named[0] if len(named) == 1 else None
+        matching = fitting if key_id is None else [key for key in fitting if key.get("kid") == key_id]
+        return matching[0] if len(matching) == 1 else None
 
     def _may_fetch(self, now: float) -> bool:
         return self._tried_at is None or now - self._tried_at >= COOL_DOWN_S
@@ -107,13 +107,13 @@ class IssuerKeys:
         reasons: list[str] = []
         for place in places:
             try:
-                found = await self._get(place)
+                metadata = await self._get(place)
             except _KeysUnavailable as error:
                 reasons.append(str(error))
                 continue
-            if found.get("issuer") != self._issuer:
+            if metadata.get("issuer") != self._issuer:
                 raise _KeysUnavailable(f"{place} names another issuer")
-            address = found.get("jwks_uri")
+            address = metadata.get("jwks_uri")
             if not isinstance(address, str) or not _is_secure(address):
                 raise _KeysUnavailable(f"{place} has no https jwks_uri")
             return address
@@ -192,8 +192,8 @@ class IssuerCheck(TokenVerifier):
 
 def _read_scopes(claims: Mapping[str, JsonValue]) -> tuple[str, ...]:
     """Returns `scope`, one string (RFC 8693), or `scp`, which some issuers send as a list."""
-    found = claims.get("scope", claims.get("scp", ""))
-    listed = found.split(" ") if isinstance(found, str) else found
+    scopes = claims.get("scope", claims.get("scp", ""))
+    listed = scopes.split(" ") if isinstance(scopes, str) else scopes
     if not isinstance(listed, list):
         return ()
     return tuple(entry for entry in listed if isinstance(entry, str) and entry)

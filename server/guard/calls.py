@@ -58,8 +58,8 @@ class GuardedCall:
 
     def compute_digest(self, principal: str) -> str:
         """Returns what makes two calls the identical one."""
-        found: JsonValue = [principal, self.name, self.folder, self.given]
-        return digest(found, context="guard/v1")
+        facts: JsonValue = [principal, self.name, self.folder, self.given]
+        return digest(facts, context="guard/v1")
 
 
 def read_event(host_name: str, text: bytes) -> GuardedCall:
@@ -89,7 +89,7 @@ def build_call(
         names = ", ".join(GUARDED_HOSTS)
         raise InvalidArguments(f"there is no guarded host {str(host_name)[:64]!r}; they are {names}")
     if not isinstance(tool, str) or not _TOOL.fullmatch(tool):
-        raise InvalidArguments(f"the host named a tool {str(tool)[:64]!r}, which is no usable name")
+        raise InvalidArguments(f"the host named a tool {str(tool)[:64]!r}, which is not a usable name")
     if isinstance(arguments, str):
         if len(arguments) > MAX_EVENT_BYTES:
             raise LimitExceeded("the arguments of the call are too large")
@@ -98,17 +98,19 @@ def build_call(
         raise InvalidArguments("the host sent no arguments for the call")
     if not isinstance(folder, str) or "\0" in folder or len(folder) > MAX_FOLDER_CHARS or not os.path.isabs(folder):
         raise InvalidArguments("the host did not say in which folder the call runs")
-    given = cast("dict[str, JsonValue]", arguments)
-    _check_values(given)
+    json_arguments = cast("dict[str, JsonValue]", arguments)
+    _check_values(json_arguments)
     _check_text(folder)
     host = GUARDED_HOSTS[cast("HostName", host_name)]
-    return GuardedCall(host, tool, given, folder, session if isinstance(session, str) and _is_text(session) else "")
+    return GuardedCall(
+        host, tool, json_arguments, folder, session if isinstance(session, str) and _is_text(session) else ""
+    )
 
 
-def _find_place(shell: ShellTool, given: Mapping[str, JsonValue], folder: str) -> str:
+def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: str) -> str:
     """Returns where a command line runs."""
-    for name in sorted(shell.places & given.keys()):
-        place = given[name]
+    for name in sorted(shell.places & arguments.keys()):
+        place = arguments[name]
         if isinstance(place, str) and place:
             joined = os.path.join(folder, place)
             # With `..` behind a link, the folder is another than its name says.

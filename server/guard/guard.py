@@ -201,6 +201,6 @@ def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
 
 
 def _explain_end(execution: ExecutionState) -> str:
-    made = find_made_call(execution)
-    reason = None if made is None else made.error_message
+    call = find_made_call(execution)
+    reason = None if call is None else call.error_message
     return reason or f"planwarden's execution {execution.execution_id} ended as {execution.status}"

@@ -71,7 +71,7 @@ _ANYWHERE = tuple(
 def is_code_of_host(path: str) -> bool:
     """Whether the path is called like what runs in a host, or like something in it."""
     folded = path.replace(os.sep, "/").casefold()
-    return any(folded.endswith(wanted) or f"{wanted}/" in folded for wanted in _ANYWHERE)
+    return any(folded.endswith(ending) or f"{ending}/" in folded for ending in _ANYWHERE)
 
 
 def is_host_folder(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Answers hooks that are commands, in a server that runs anyway: see `planwarden.server.guard.quick`.
 
-The socket stands in a folder of the home that only its owner may enter. Who can connect to it gets what `guard_call`
-gives: an answer, which only a host acts on.
+The socket is in a folder of the home that only its owner may enter. A program that can connect to it gets what
+`guard_call` gives: an answer, which only a host acts on.
 """
 
 import json
@@ -34,7 +34,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
     """Answers hooks of the home while the block runs; where that is not possible, they judge by themselves."""
     folder = settings.home / FOLDER
     path = folder / f"{os.getpid()}.sock"
-    known = digest_settings(str(settings.home))
+    settings_digest = digest_settings(str(settings.home))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -51,7 +51,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
             try:
                 with anyio.fail_after(READ_S):
                     head, event = await _read(stream)
-                await stream.send(await _answer(settings, service, known, head, event))
+                await stream.send(await _answer(settings, service, settings_digest, head, event))
             # A hook that went away, or something else that connected.
             except (TimeoutError, anyio.BrokenResourceError, anyio.EndOfStream, ValueError):
                 return
@@ -80,11 +80,11 @@ async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
     return head, event
 
 
-async def _answer(settings: Settings, service: Service, known: str, head: bytes, event: bytes) -> bytes:
-    said = json.loads(head)
-    if not isinstance(said, dict) or said.get("settings") != known:  # pyright: ignore[reportUnknownMemberType]  # hostile
+async def _answer(settings: Settings, service: Service, settings_digest: str, head: bytes, event: bytes) -> bytes:
+    request = json.loads(head)
+    if not isinstance(request, dict) or request.get("settings") != settings_digest:  # pyright: ignore[reportUnknownMemberType]  # hostile
         return DECLINED
-    host = str(said.get("host"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # hostile
+    host = str(request.get("host"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # hostile
     try:
         verdict = await build_guard(settings, service).decide(read_event(host, event), LOCAL)
     except PlanwardenError as error:

@@ -43,7 +43,7 @@ def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
 
 def find_made_call(execution: ExecutionState) -> Call | None:
     """Returns the one call of an execution of the guard."""
-    calls = [made for state in execution.steps.values() for made in state.calls]
+    calls = [call for state in execution.steps.values() for call in state.calls]
     return calls[0] if len(calls) == 1 else None
 
 
@@ -58,13 +58,17 @@ def is_released(
         return False
     if required.denied is not None:
         return False
-    asked = execution.suspensions.get(made.suspension_id or "")
-    if asked is None:
+    suspension = execution.suspensions.get(made.suspension_id or "")
+    if suspension is None:
         # A grant, or a rule whose budget the store counted.
         is_let = required.needs is None or (made.grant_id is not None and required.needs == "human")
         return is_let and made.intended_at is not None and abs(now - made.intended_at) <= PASS_S
-    if asked.decision is None or not asked.decision.approved or asked.assurance not in RELEASING:
+    if suspension.decision is None or not suspension.decision.approved or suspension.assurance not in RELEASING:
         return False
-    if asked.question.quorum < required.quorum or asked.decided_at is None or abs(now - asked.decided_at) > PASS_S:
+    if (
+        suspension.question.quorum < required.quorum
+        or suspension.decided_at is None
+        or abs(now - suspension.decided_at) > PASS_S
+    ):
         return False
-    return can_decide(policy, execution, required.needs, asked.principal or "", asked.assurance) is not None
+    return can_decide(policy, execution, required.needs, suspension.principal or "", suspension.assurance) is not None

@@ -1,7 +1,7 @@
 """Which paths a text may stand for: what a shell expands is looked up on the disk, as far as is bounded.
 
 Rather too many than too few: a pattern also finds hidden files, an expression in brackets any letter, and behind a
-pattern stands what is not there yet.
+pattern is for what is not there yet.
 """
 
 import os
@@ -24,7 +24,7 @@ _OF_PROCESS = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(?=/|\Z)")
 
 
 class TooMuch(Exception):
-    """A text stands for more than can be looked through."""
+    """A text matches more than can be looked through."""
 
 
 class PathPatterns:
@@ -76,12 +76,12 @@ class PathPatterns:
             if not _PATTERN.search(segment):
                 places = [os.path.join(place, segment) for place in places]
                 continue
-            wanted = _BRACKETS.sub("?", segment)
+            glob = _BRACKETS.sub("?", segment)
             places = [
                 os.path.join(place, name)
                 for place in places
                 for name in self._list_names(place)
-                if fnmatchcase(name, wanted)
+                if fnmatchcase(name, glob)
             ]
             if len(places) > MAX_PATHS:
                 raise TooMuch
@@ -105,21 +105,21 @@ class PathPatterns:
 
 def _expand_braces(text: str) -> list[str]:
     """Return what the braces stand for. Raises `TooMuch`, but not for a text with quotes in it, such as JSON."""
-    done: list[str] = []
+    expanded: list[str] = []
     waiting = [text]
     while waiting:
         each = waiting.pop()
         braces = _BRACES.search(each)
         if braces is None:
-            done.append(each)
+            expanded.append(each)
             continue
         before, inner, after = each[: braces.start()], braces[1], each[braces.end() :]
         waiting += [before + piece + after for piece in (["*"] if ".." in inner else inner.split(","))]
-        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+        if len(expanded) + len(waiting) > MAX_ALTERNATIVES:
             if '"' in text:
                 return [text]
             raise TooMuch
-    return done
+    return expanded
 
 
 def find_fixed_part(pattern: str) -> str:

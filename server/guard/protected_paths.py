@@ -102,13 +102,13 @@ class _CallCheck:
 
     def _refuse_argument(self, key: str, text: str) -> str | None:
         expanded = self._expand(text)
-        named = [match.strip() for match in _FILES_OF_PATCH.findall(expanded)]
+        paths = [match.strip() for match in _FILES_OF_PATCH.findall(expanded)]
         patterns = self._call.host.searches.get(self._call.tool, frozenset({"pattern"}))
         if key not in CONTENT and (key != "pattern" or key in patterns):
-            named.append(expanded)
-        refusal = self._refuse_paths(named, [self._call.folder])
+            paths.append(expanded)
+        refusal = self._refuse_paths(paths, [self._call.folder])
         if refusal is None and _DELETING_TOOL.search(self._call.tool):
-            refusal = self._refuse_folders(named, [self._call.folder], self._is_above, "delete or move")
+            refusal = self._refuse_folders(paths, [self._call.folder], self._is_above, "delete or move")
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
@@ -187,11 +187,11 @@ class _CallCheck:
             return None
         texts = [(key, self._expand(text)) for key, text in _list_texts(self._call.given)]
         places = [text for key, text in texts if key in PLACES] or ["."]
-        wanted = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
+        folders = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
         roots = [
             pattern if pattern.startswith("~") else os.path.join(place, pattern)
             for place in places
-            for pattern in wanted
+            for pattern in folders
         ]
         return self._refuse_folders(roots, [self._call.folder], self._is_above_home, "read all of")
 
@@ -249,7 +249,7 @@ class _CallCheck:
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Yield every text in the arguments with the key that it stands below; a list of texts also as one text."""
+    """Yield every text in the arguments with the key above it; a list of texts also as one text."""
     stack: list[tuple[str, JsonValue]] = [("", value)]
     while stack:
         key, node = stack.pop()

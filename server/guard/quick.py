@@ -60,11 +60,11 @@ def find_home(words: Sequence[str]) -> str | None:
         return None
     if len(words) == 3 and words[1] == "--home":
         return os.path.abspath(os.path.expanduser(words[2]))
-    named = os.environ.get("PLANWARDEN_HOME")
+    home = os.environ.get("PLANWARDEN_HOME")
     if len(words) != 1:
         return None
-    if named:
-        return os.path.abspath(os.path.expanduser(named))
+    if home:
+        return os.path.abspath(os.path.expanduser(home))
     if sys.platform != "linux":
         return None
     data = os.environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
@@ -111,10 +111,10 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
     if text == DECLINED:
         return None
     try:
-        found: object = json.loads(text)
+        answer: object = json.loads(text)
     except ValueError:
-        found = None
-    return cast("dict[str, object]", found) if isinstance(found, dict) else {}
+        answer = None
+    return cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
 
 
 def _remove(path: str) -> None:

@@ -25,7 +25,7 @@ ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
 """Of all rows of a page: browsers send each of them, and perhaps a second one that leaves it out."""
 MAX_PAGE_CHARS = 96 * 1024
-"""Of the arguments of a page as JSON, all of which its form sends back."""
+"""Of the arguments of a page as JSON; its form sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
 """Of all edited rows; encoded for a form, they and a page fit into its limit."""
 MAX_FAULTS = 5

@@ -82,7 +82,7 @@ class SecurityMiddleware:
 
 
 def _is_same_origin(headers: Headers, own_origin: str) -> bool:
-    """Browsers always say where a change comes from. A client that does not say is no browser and sends no cookie."""
+    """Browsers always say where a change comes from. A client that does not is not a browser and sends no cookie."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
     return all(origin == own_origin for origin in origins) and site in (None, "same-origin", "none")
 

@@ -36,11 +36,11 @@ def find_request_id(head: bytes, tail: bytes) -> str | int | None:
     """Returns the id of the request that begins with `head` and ends with `tail`; None if it is none or unreadable."""
     first, last = _HEAD.match(head.decode("utf-8", "replace")), _TAIL.search(tail.decode("utf-8", "replace"))
     edges = (first[0] if first else "") + (last[0] if last else "")
-    found = _FOUND_ID.search(edges)
+    match = _FOUND_ID.search(edges)
     # An answer to one of our own requests has an id too, but no method.
-    if found is None or '"method"' not in edges:
+    if match is None or '"method"' not in edges:
         return None
-    read: str | int = json.loads(found[1])
+    read: str | int = json.loads(match[1])
     return read
 
 

@@ -53,8 +53,8 @@ async def wait_until_decided(service: Service, suspension: Suspension, context: 
     beats = 0
     while True:
         execution = await service.find(suspension.execution_id)
-        found = execution.suspensions.get(suspension.suspension_id)
-        if found is None or not found.is_open:
+        state = execution.suspensions.get(suspension.suspension_id)
+        if state is None or not state.is_open:
             return
         beats += 1
         await context.report_progress(beats, message="waiting for the person")

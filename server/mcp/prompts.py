@@ -59,7 +59,9 @@ async def review_pending(
         )
     if not page.suspensions:
         return "Nothing in planwarden waits for my decision. Tell me so."
-    questions = "\n\n".join(f"{number}. {_format_question(found)}" for number, found in enumerate(page.suspensions, 1))
+    questions = "\n\n".join(
+        f"{number}. {_format_question(question)}" for number, question in enumerate(page.suspensions, 1)
+    )
     more = f"\n\n{page.total - MAX_SHOWN} more: list_suspensions shows them." if page.next_cursor else ""
     return (
         "These questions of planwarden wait for me. Show me each with its facts and where I decide it; do not answer "
@@ -68,13 +70,13 @@ async def review_pending(
     )
 
 
-def _format_question(found: Suspension) -> str:
+def _format_question(suspension: Suspension) -> str:
     """The escaped facts from the log, then the ids and where to decide, which are our own text."""
-    facts = cut("\n".join(format_lines(found.card)), MAX_FACTS)
-    how = found.how_to_answer
+    facts = cut("\n".join(format_lines(suspension.card)), MAX_FACTS)
+    how = suspension.how_to_answer
     channels = [f"open {how.inbox_url}" if how.inbox_url else "", f"run `{how.command}`" if how.command else ""]
     where = " or ".join(filter(None, channels))
-    ids = f"Thread {found.thread_id}, question {found.suspension_id}"
+    ids = f"Thread {suspension.thread_id}, question {suspension.suspension_id}"
     return "\n   ".join([*facts.splitlines(), ids, f"To decide: {where}"])
 
 

@@ -102,10 +102,10 @@ async def read_resource(service: Service, uri: str, principal: str) -> str:
         ResourceNotFoundError: the address is not one of ours.
         PlanwardenError: there is no such tool, thread, suspension or artifact, or the store failed.
     """
-    found = find_reader(uri)
-    if found is None:
+    reader = find_reader(uri)
+    if reader is None:
         raise ResourceNotFoundError(f"Unknown resource: {uri[:200]}")
-    return json.dumps(make_presentable(await found[0](service, found[1], principal)), ensure_ascii=False)
+    return json.dumps(make_presentable(await reader[0](service, reader[1], principal)), ensure_ascii=False)
 
 
 async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
@@ -114,10 +114,10 @@ async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
 
 
 async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
-    [*found] = (await service.get_tool_schemas([name], principal=principal)).tools
-    if not found:
+    [*tools] = (await service.get_tool_schemas([name], principal=principal)).tools
+    if not tools:
         raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
-    return to_short_json(found[0])
+    return to_short_json(tools[0])
 
 
 async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
@@ -130,22 +130,22 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
     offset = query.removeprefix("offset=") if query else "0"
     if (query and not query.startswith("offset=")) or not (offset.isascii() and offset.isdigit() and len(offset) <= 12):
         raise InvalidArguments(f"{query[:80]!r} is not offset=N, where N is a nextOffset")
-    found = await service.read_artifact(thread_id, artifact_id, principal=principal)
-    return _build_piece(found, int(offset))
+    artifact = await service.read_artifact(thread_id, artifact_id, principal=principal)
+    return _build_piece(artifact, int(offset))
 
 
-def _build_piece(found: Artifact, start: int) -> JsonValue:
+def _build_piece(artifact: Artifact, start: int) -> JsonValue:
     """At most `PIECE_BYTES` of the artifact: text if it is ASCII JSON, where each byte is a character, else base64."""
-    data = found.data[start : start + PIECE_BYTES]
+    data = artifact.data[start : start + PIECE_BYTES]
     end = start + len(data)
-    is_text = found.media_type == JSON_TYPE and data.isascii()
+    is_text = artifact.media_type == JSON_TYPE and data.isascii()
     content: dict[str, JsonValue] = {"text": data.decode("ascii")} if is_text else {"base64": b64encode(data).decode()}
     return {
-        "artifactId": found.artifact_id,
-        "mediaType": found.media_type,
-        "sizeBytes": len(found.data),
+        "artifactId": artifact.artifact_id,
+        "mediaType": artifact.media_type,
+        "sizeBytes": len(artifact.data),
         "offset": start,
-        "nextOffset": end if end < len(found.data) else None,
+        "nextOffset": end if end < len(artifact.data) else None,
         **content,
     }
 

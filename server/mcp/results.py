@@ -38,9 +38,9 @@ def build_view_result(view: object, text: Callable[[Document], str]) -> CallTool
     return build_result(to_short_json(view, lists=True), text)
 
 
-def build_result(found: JsonValue, text: Callable[[Document], str]) -> CallToolResult:
+def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToolResult:
     """A document as a result; `text` renders it as text."""
-    document = make_presentable(found)
+    document = make_presentable(content)
     return CallToolResult(
         content=[TextContent(type="text", text=cut(text(document), MAX_TEXT))], structured_content=document
     )
@@ -49,10 +49,10 @@ def build_result(found: JsonValue, text: Callable[[Document], str]) -> CallToolR
 def build_error_result(error: PlanwardenError) -> CallToolResult:
     """The error as a result with `isError`. What its message says is not said again in its details."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
-    told = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
-    details = {key: part for key, part in error.details.items() if key not in told}
-    found: JsonValue = {"error": {"code": code, "message": error.message, "details": details}}
-    document = make_presentable(found)
+    repeated = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
+    details = {key: part for key, part in error.details.items() if key not in repeated}
+    content: JsonValue = {"error": {"code": code, "message": error.message, "details": details}}
+    document = make_presentable(content)
     return CallToolResult(
         content=[TextContent(type="text", text=cut(format_error(document["error"]), MAX_TEXT))],
         structured_content=document,

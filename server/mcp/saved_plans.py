@@ -35,14 +35,14 @@ def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
     entries = [_describe_plan(plan) for plan in plans if plan.title or plan.description]
     if not entries:
         return tool
-    shown, left = "", len(entries)
+    text, remaining = "", len(entries)
     for entry in entries:
-        if len(shown) + len(entry) > MAX_LIST_CHARS:
+        if len(text) + len(entry) > MAX_LIST_CHARS:
             break
-        shown += f"; {entry}" if shown else entry
-        left -= 1
-    more = f"{'; ' if shown else ''}{left} more in planwarden://plans" if left else ""
-    return tool.model_copy(update={"description": f"{tool.description} Saved: {shown}{more}."})
+        text += f"; {entry}" if text else entry
+        remaining -= 1
+    more = f"{'; ' if text else ''}{remaining} more in planwarden://plans" if remaining else ""
+    return tool.model_copy(update={"description": f"{tool.description} Saved: {text}{more}."})
 
 
 def list_plan_tools(plans: Sequence[SavedPlan]) -> list[McpTool]:
@@ -56,7 +56,7 @@ def list_prompts(plans: Sequence[SavedPlan]) -> list[Prompt]:
 
 
 def find_tool_clash(name: str) -> str | None:
-    """Why a plan of this name is no tool; None if it is one."""
+    """Return why a plan of this name is not a tool; None if it is one."""
     if name in TOOLS_BY_NAME:
         return "planwarden has a tool of this name"
     if len(name) > MAX_TOOL_NAME_CHARS:
@@ -65,7 +65,7 @@ def find_tool_clash(name: str) -> str | None:
 
 
 def find_prompt_clash(name: str) -> str | None:
-    """Why a plan of this name is no prompt; None if it is one."""
+    """Return why a plan of this name is not a prompt; None if it is one."""
     return "planwarden has a prompt of this name" if name in _own_prompts() else None
 
 
@@ -95,10 +95,10 @@ def _are_placeholders(plan: SavedPlan, arguments: Mapping[str, str]) -> bool:
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
     """Only the model sees the values, so it leaves out those that are empty, and `run_plan` checks the others."""
-    named = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
+    inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
     return (
         f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "
-        f"otherwise, and those without a value left out.\n\n{named}\n\nThen"
+        f"otherwise, and those without a value left out.\n\n{inputs_text}\n\nThen"
     )
 
 

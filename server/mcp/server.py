@@ -174,10 +174,10 @@ class PlanwardenServer(MCPServer[LazyService]):
             with StandardInput() as lines:
                 # The SDK only iterates over it.
                 stdin = cast("anyio.AsyncFile[str]", lines)
-                async with stdio_server(stdin, anyio.wrap_file(text)) as (received, sent):
-                    lines.send = sent.send
+                async with stdio_server(stdin, anyio.wrap_file(text)) as (received, sending):
+                    lines.send = sending.send
                     options = self._lowlevel_server.create_initialization_options()
-                    await self._lowlevel_server.run(received, sent, options)
+                    await self._lowlevel_server.run(received, sending, options)
         finally:
             # Otherwise the collector would close the buffer, which is not ours.
             text.detach()
@@ -225,12 +225,10 @@ class PlanwardenServer(MCPServer[LazyService]):
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
         """The prompt. Raises `MCPError` without a traceback for an unknown name or a missing argument."""
-        prompt = next((found for found in await self.list_prompts() if found.name == name), None)
+        prompt = next((item for item in await self.list_prompts() if item.name == name), None)
         if prompt is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name[:200]}")
-        missing = [
-            found.name for found in prompt.arguments or () if found.required and found.name not in (arguments or {})
-        ]
+        missing = [item.name for item in prompt.arguments or () if item.required and item.name not in (arguments or {})]
         if missing:
             raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
         saved = next((plan for plan in await self.plans.list() if plan.name == name), None)
@@ -241,7 +239,10 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def list_resources(self) -> list[Resource]:
         """Our resources and all others; the app's view only for hosts that draw apps."""
         others = await super().list_resources()
-        return [*resources.RESOURCES, *(found for found in others if client_shows_apps.get() or found.uri != URI)]
+        return [
+            *resources.RESOURCES,
+            *(resource for resource in others if client_shows_apps.get() or resource.uri != URI),
+        ]
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
         return [*resources.TEMPLATES, *await super().list_resource_templates()]
@@ -282,8 +283,8 @@ class PlanwardenServer(MCPServer[LazyService]):
             async with self.turns.take(caller.principal):
                 return await tool.handler(request)
         except (UnknownThread, UnknownSuspension) as error:
-            said = await _describe_ids(request)
-            raise type(error)(f"{error.message}: {said}" if said else error.message, details=error.details) from None
+            hint = await _describe_ids(request)
+            raise type(error)(f"{error.message}: {hint}" if hint else error.message, details=error.details) from None
 
     async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
         """The answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
@@ -343,26 +344,26 @@ async def _describe_ids(request: ToolRequest) -> str | None:
     """What is wrong with the ids of a call, if they are ids of something else."""
     store = request.service.store
     for kind, key in IDS.items():
-        given = request.arguments.get(key)
-        said = None if given is None else await describe_id(store, kind, given, request.principal)
-        if said is not None:
-            return said
+        value = request.arguments.get(key)
+        hint = None if value is None else await describe_id(store, kind, value, request.principal)
+        if hint is not None:
+            return hint
     return await _describe_step_id(request)
 
 
 async def _describe_step_id(request: ToolRequest) -> str | None:
     """Say that the id of a question is that of a step, and which questions the thread has open."""
-    given, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
-    if given is None or thread_id is None:
+    suspension_id, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
+    if suspension_id is None or thread_id is None:
         return None
     try:
         view = await request.service.get_execution(thread_id, principal=request.principal)
     except UnknownThread:
         return None
-    if all(step.id != given for step in view.steps):
+    if all(step.id != suspension_id for step in view.steps):
         return None
-    still = ", ".join(repr(found.suspension_id) for found in view.suspensions) or "none"
-    return f"{given[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
+    still = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
+    return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
 
 
 class BearerAuth(msgspec.Struct, frozen=True):
@@ -388,7 +389,7 @@ def build_server(
     Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
     By `guard_settings` it judges the calls of hosts, for `guard_call`.
     """
-    tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
+    tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[LazyService]) -> AsyncGenerator[LazyService]:
@@ -405,7 +406,7 @@ def build_server(
         instructions=INSTRUCTIONS,
         icons=ICONS,
         lifespan=lifespan,
-        extensions=[tasks, build_suspension_app(), *(found for found in extensions if found is not tasks)],
+        extensions=[tasks, build_suspension_app(), *(extension for extension in extensions if extension is not tasks)],
         middleware=[record_app_support],
         request_state_security=_build_state_security(request_state_key),
         cache_hints={

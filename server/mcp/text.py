@@ -171,7 +171,7 @@ def _format_rows(suspension: Document) -> Iterator[str]:
 
 
 def _format_steps(steps: list[Document]) -> list[str]:
-    """Return the steps with their results; values are shorter if they would take too much room."""
+    """Return the steps with their results; values are shortened if they would be too long."""
     lines = [line for step in steps for line in _format_step(step, MAX_VALUE)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
         lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE)]

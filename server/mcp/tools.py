@@ -85,18 +85,18 @@ class McpTool:
         if self.inputs is not None:
             # The plan checks its inputs itself.
             return {"name": self.name, "inputs": dict(arguments)}
-        given = cast("dict[str, Any]", self._read_form.tidy(dict(arguments)))
-        check_depth({key: value for key, value in given.items() if key not in UNCHECKED_ARGUMENTS})
-        faults = list(islice(find_form_faults(given, self._checked_form, self.name), MAX_FAULTS))
+        tidied = cast("dict[str, Any]", self._read_form.tidy(dict(arguments)))
+        check_depth({key: value for key, value in tidied.items() if key not in UNCHECKED_ARGUMENTS})
+        faults = list(islice(find_form_faults(tidied, self._checked_form, self.name), MAX_FAULTS))
         if faults:
             raise InvalidArguments("; ".join(faults[:5]), details={"problems": list[JsonValue](faults)})
-        return given
+        return tidied
 
     @cached_property
     def _read_form(self) -> SentForm:
         """The input schema, with the form of an answer to a question to the caller."""
-        known = {"content": schemas.CALLER_ANSWER} if self.name == "submit_answer" else {}
-        return SentForm(schemas.build_arguments_schema({**self.properties, **known}, self.required))
+        shapes = {"content": schemas.CALLER_ANSWER} if self.name == "submit_answer" else {}
+        return SentForm(schemas.build_arguments_schema({**self.properties, **shapes}, self.required))
 
     @cached_property
     def _checked_form(self) -> schemas.JsonSchema:

@@ -1,7 +1,7 @@
 """Who is served next, while several callers send: a caller that sends much waits for itself and not before others.
 
 Each caller has a few requests at a time that are worked on; its others wait in a line of its own. A request that is
-still there after `WORK_S` waits for a person, a tool or a model, so it makes room for the next. Where only one caller
+still there after `WORK_S` waits for a person, a tool or a model, so it lets the next one in. Where only one caller
 sends, nothing is held back.
 """
 

@@ -113,22 +113,22 @@ def build_channels(
     return channels
 
 
-def _build_channel(given: NotifySettings, environment: Mapping[str, str]) -> NotificationChannel:
-    parts = urlsplit(given.url)
+def _build_channel(settings: NotifySettings, environment: Mapping[str, str]) -> NotificationChannel:
+    parts = urlsplit(settings.url)
     host = parts.netloc.lower()
     key, token, problem = b"", None, None
-    if given.secret_env is not None:
-        key, problem = read_key(given.secret_env, environment)
-    if given.token_env is not None:
-        token = environment.get(given.token_env)
+    if settings.secret_env is not None:
+        key, problem = read_key(settings.secret_env, environment)
+    if settings.token_env is not None:
+        token = environment.get(settings.token_env)
         if token is None or not _TOKEN.fullmatch(token):
-            token, problem = None, f"the environment variable {given.token_env} holds no token"
+            token, problem = None, f"the environment variable {settings.token_env} holds no token"
     return NotificationChannel(
-        name=given.name or f"{given.kind}:{host}",
-        kind=given.kind,
-        url=given.url,
+        name=settings.name or f"{settings.kind}:{host}",
+        kind=settings.kind,
+        url=settings.url,
         host=host,
-        events=frozenset[NotificationKind](given.events or SUBSCRIBABLE),
+        events=frozenset[NotificationKind](settings.events or SUBSCRIBABLE),
         key=key,
         token=token,
         problem=problem,

@@ -1,4 +1,4 @@
-"""Looks into the folders of saved plans, and says which plan each name stands for.
+"""Looks into the folders of saved plans, and says which plan each name means.
 
 The home's folder comes first, then `[plans] folders` in their order; the first that has a name keeps it, and what it
 hides is said. A file that cannot be used keeps its name too: a slip in the operator's own plan must not let the plan of
@@ -76,7 +76,7 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
         return next((plan for plan in self.plans if plan.name == name), None)
 
     def get_fault(self, name: str) -> PlanFault | None:
-        """Returns why the name stands for no plan, if a file of that name cannot be used."""
+        """Return why the name has no plan, if a file of that name cannot be used."""
         return next((fault for fault in self.faults if fault.name == name), None)
 
     def find(self, name: str) -> SavedPlan:
@@ -85,20 +85,20 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
         Raises:
             UnknownPlan: there is none, or its file cannot be used; the details list the plans that there are.
         """
-        found = self.get(name)
-        if found is not None:
-            return found
+        entry = self.get(name)
+        if entry is not None:
+            return entry
         raise UnknownPlan(self._describe_missing(name), details={"plans": [*self.names[:MAX_LISTED]]})
 
     def _describe_missing(self, name: str) -> str:
-        shown = repr(name[:MAX_NAME_CHARS])
+        quoted = repr(name[:MAX_NAME_CHARS])
         if self.get_fault(name) is not None:
-            return f"the file of the saved plan {shown} cannot be used; `planwarden doctor` says why"
+            return f"the file of the saved plan {quoted} cannot be used; `planwarden doctor` says why"
         if not self.plans:
-            return f"there is no saved plan {shown}: no folder of plans has one"
+            return f"there is no saved plan {quoted}: no folder of plans has one"
         hint = did_you_mean(name, self.names)
         more = f" and {len(self.plans) - MAX_LISTED} more" if len(self.plans) > MAX_LISTED else ""
-        return f"there is no saved plan {shown}{hint}; the plans are {', '.join(self.names[:MAX_LISTED])}{more}"
+        return f"there is no saved plan {quoted}{hint}; the plans are {', '.join(self.names[:MAX_LISTED])}{more}"
 
 
 class PlanReader:
@@ -142,11 +142,11 @@ class _Search:
             if owner is not paths[0]:
                 self.hidden += [HiddenPlan(name, path, owner) for path in paths]
                 continue
-            found = self._read(name, paths, folder.source)
-            if isinstance(found, SavedPlan):
-                self.plans.append(found)
+            entry = self._read(name, paths, folder.source)
+            if isinstance(entry, SavedPlan):
+                self.plans.append(entry)
             else:
-                self.faults.append(found)
+                self.faults.append(entry)
 
     def _read(self, name: str, paths: Sequence[Path], source: str) -> SavedPlan | PlanFault:
         path = paths[0]
@@ -165,12 +165,12 @@ class _Search:
             self.kept[path] = before
             return before[1]
         try:
-            found, stamp = read_plan_file(path, source)
+            plan, stamp = read_plan_file(path, source)
         except PlanwardenError as error:
-            found = PlanFault(name, path, error.message)
+            plan = PlanFault(name, path, error.message)
         if stamp is not None:
-            self.kept[path] = (stamp, found)
-        return found
+            self.kept[path] = (stamp, plan)
+        return plan
 
 
 def _list_files(folder: PlanFolder) -> tuple[dict[str, list[Path]], list[PlanFault]]:
@@ -181,7 +181,7 @@ def _list_files(folder: PlanFolder) -> tuple[dict[str, list[Path]], list[PlanFau
         names = sorted(_take_entries(folder.path))
     except (FileNotFoundError, NotADirectoryError):
         if os.path.lexists(folder.path):
-            faults.append(PlanFault("", folder.path, "it is no folder"))
+            faults.append(PlanFault("", folder.path, "it is not a folder"))
         return files, faults
     except OSError as error:
         return files, [PlanFault("", folder.path, describe_os_error(error))]

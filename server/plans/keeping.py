@@ -37,16 +37,16 @@ Node = dict[str, JsonValue] | list[JsonValue]
 
 
 class ProposedInput(msgspec.Struct, frozen=True):
-    """A value that stands in arguments and occurs in the goal."""
+    """A value of arguments that also occurs in the goal."""
 
     name: str
     value: str | float
     step_id: str
-    """The step where it stands first."""
+    """The first step that has it."""
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where a value stands in the steps."""
+    """Where the steps have a value."""
 
     step_id: str
     name: str
@@ -60,18 +60,18 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
     if not goal or any(step.step_id == INPUTS for step in plan.steps):
         # A step of that name could not be told from the inputs.
         return ()
-    taken = set(_properties_of(plan))
-    found: dict[tuple[type, str | float], ProposedInput] = {}
+    used_names = set(_properties_of(plan))
+    proposals: dict[tuple[type, str | float], ProposedInput] = {}
     for place in _list_places(plan_to_json(plan)):
         value = _value_at(place)
-        if value is None or (type(value), value) in found or not _occurs(value, goal):
+        if value is None or (type(value), value) in proposals or not _occurs(value, goal):
             continue
-        name = _choose_name(place.name, taken)
-        taken.add(name)
-        found[type(value), value] = ProposedInput(name, value, place.step_id)
-        if len(found) == MAX_PROPOSED:
+        name = _choose_name(place.name, used_names)
+        used_names.add(name)
+        proposals[type(value), value] = ProposedInput(name, value, place.step_id)
+        if len(proposals) == MAX_PROPOSED:
             break
-    return tuple(found.values())
+    return tuple(proposals.values())
 
 
 def check_keepable(execution: ExecutionState) -> Plan:
@@ -89,13 +89,13 @@ def check_keepable(execution: ExecutionState) -> Plan:
     return execution.plan
 
 
-def check_new_name(found: PlanCatalogue, name: str) -> None:
+def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
     """Raises `UsageError` when no plan can be called so, or one is already."""
     if not is_plan_name(name):
-        raise InvalidArguments(f"{name[:80]!r} is no name of a plan: letters, digits, - and _, at most 64")
-    taken = found.get(name) or found.get_fault(name)
-    if taken is not None:
-        raise UsageError(f"there is a plan {name!r} already, {str(taken.path)!r}; choose another name")
+        raise InvalidArguments(f"{name[:80]!r} is not a name of a plan: letters, digits, - and _, at most 64")
+    existing = catalogue.get(name) or catalogue.get_fault(name)
+    if existing is not None:
+        raise UsageError(f"there is a plan {name!r} already, {str(existing.path)!r}; choose another name")
 
 
 def suggest_title(goal: str | None) -> str:
@@ -104,19 +104,19 @@ def suggest_title(goal: str | None) -> str:
 
 
 def build_document(
-    plan: Plan, title: str, given: Mapping[str, JsonValue], chosen: Sequence[ProposedInput]
+    plan: Plan, title: str, given: Mapping[str, JsonValue], proposals: Sequence[ProposedInput]
 ) -> dict[str, JsonValue]:
     """Returns what the file holds: the plan with the chosen values as inputs. `given` are the inputs of the run."""
     # The run goes on being shown by the plan that it has.
     document = deepcopy(plan_to_json(plan))
-    names = {(type(proposed.value), proposed.value): proposed.name for proposed in chosen}
+    names = {(type(proposed.value), proposed.value): proposed.name for proposed in proposals}
     for place in list(_list_places(document)):
         value = _value_at(place)
         name = None if value is None else names.get((type(value), value))
         if name is not None:
             binding: JsonValue = {"$from": INPUTS, "pointer": "/" + name.replace("~", "~0").replace("/", "~1")}
             cast("dict[str | int, JsonValue]", place.node)[place.key] = binding
-    inputs = _build_inputs(plan, given, chosen)
+    inputs = _build_inputs(plan, given, proposals)
     steps = cast("list[dict[str, JsonValue]]", document["todoList"])
     return {
         **({"title": title} if title else {}),
@@ -177,15 +177,15 @@ def _check_written(beside: Path, path: Path, document: dict[str, JsonValue]) -> 
 
 
 def _build_inputs(
-    plan: Plan, given: Mapping[str, JsonValue], chosen: Sequence[ProposedInput]
+    plan: Plan, inputs: Mapping[str, JsonValue], proposals: Sequence[ProposedInput]
 ) -> dict[str, JsonValue] | None:
-    if plan.inputs is None and not chosen:
+    if plan.inputs is None and not proposals:
         return None
     properties: dict[str, JsonValue] = {}
     for name, entry in _properties_of(plan).items():
-        is_known = isinstance(entry, dict) and name in given
-        properties[name] = {**cast("dict[str, JsonValue]", entry), "default": given[name]} if is_known else entry
-    for proposed in chosen:
+        is_known = isinstance(entry, dict) and name in inputs
+        properties[name] = {**cast("dict[str, JsonValue]", entry), "default": inputs[name]} if is_known else entry
+    for proposed in proposals:
         properties[proposed.name] = {"type": _TYPES[type(proposed.value)], "default": proposed.value}
     return {"type": "object", **(plan.inputs or {}), "properties": properties}
 
@@ -237,9 +237,9 @@ def _occurs(value: str | float, goal: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(text)}(?!\w|\.\d)", goal) is not None
 
 
-def _choose_name(wanted: str, taken: set[str]) -> str:
+def _choose_name(wanted: str, used_names: set[str]) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)[:40] or "value"
     number = 1
-    while (name if number == 1 else f"{name}_{number}") in taken:
+    while (name if number == 1 else f"{name}_{number}") in used_names:
         number += 1
     return name if number == 1 else f"{name}_{number}"

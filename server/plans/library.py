@@ -40,9 +40,9 @@ class PlanLibrary:
 
     def look_now(self) -> PlanCatalogue:
         """As `look`, for programs without an event loop. Who comes while another one looks takes what that one sees."""
-        asked = self._clock()
+        asked_at = self._clock()
         with self._lock:
-            if self._known is None or self._known[0] <= asked:
+            if self._known is None or self._known[0] <= asked_at:
                 began = self._clock()
                 self._known = (began, self._reader.read())
             return self._known[1]
@@ -83,7 +83,7 @@ class SavedPlans:
 
 def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> PlanLibrary:
     """Returns the library of the home's folder and of further ones, each as the operator wrote it and where it is."""
-    found = {home_folder: HOME}
-    for written, path in folders:
-        found.setdefault(path, written)
-    return PlanLibrary([PlanFolder(path, source) for path, source in found.items()])
+    folder_sources = {home_folder: HOME}
+    for name, path in folders:
+        folder_sources.setdefault(path, name)
+    return PlanLibrary([PlanFolder(path, source) for path, source in folder_sources.items()])

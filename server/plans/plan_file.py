@@ -183,17 +183,17 @@ def _read_bytes(path: Path) -> tuple[bytes, FileStamp]:
     return data, stamp
 
 
-def _check_kind(found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _check_kind(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise InvalidArguments("it is a folder")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise InvalidArguments("it is not a file, but a device or a pipe")
-    if found.st_size > MAX_FILE_BYTES:
-        raise InvalidArguments(f"it has {found.st_size} bytes, the limit is {MAX_FILE_BYTES}")
+    if status.st_size > MAX_FILE_BYTES:
+        raise InvalidArguments(f"it has {status.st_size} bytes, the limit is {MAX_FILE_BYTES}")
 
 
-def stamp_of(found: os.stat_result) -> FileStamp:
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def stamp_of(status: os.stat_result) -> FileStamp:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def describe_os_error(error: OSError) -> str:

@@ -107,7 +107,7 @@ class _Builder:
             if is_plain and value == "<<":
                 raise _refuse(event, "merge keys (<<) are not allowed; write the keys out")
             if value in node:
-                raise _refuse(event, "the key stands twice in one object")
+                raise _refuse(event, "the key occurs twice in one object")
             # Keys of JSON are text, also those that look like numbers.
             self._keys[-1] = value
         else:

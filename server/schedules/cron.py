@@ -84,37 +84,39 @@ def find_zone(timezone: str) -> tzinfo:
     try:
         if len(timezone) <= MAX_ZONE_CHARS:
             return ZoneInfo(timezone)
-    # A name may lead out of the database, to a folder of it, or to a file that is no zone.
+    # A name may lead out of the database, to a folder of it, or to a file that is not a zone.
     except (ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    known = available_timezones()
-    if not known:
+    zones = available_timezones()
+    if not zones:
         raise InvalidArguments("this machine has no time zones; install the package tzdata, or use UTC")
     raise InvalidArguments(
-        f"there is no time zone {timezone[:MAX_ZONE_CHARS]!r}{did_you_mean(timezone, known)}; names are those of the "
+        f"there is no time zone {timezone[:MAX_ZONE_CHARS]!r}{did_you_mean(timezone, zones)}; names are those of the "
         "IANA database, such as 'Europe/Berlin'"
     )
 
 
 def _parse(cron: str, normal: str) -> CronSim:
     """Raises `InvalidArguments` in the words of somebody who wrote the expression."""
-    shown = cron[:MAX_CRON_CHARS]
+    quoted = cron[:MAX_CRON_CHARS]
     if len(cron) > MAX_CRON_CHARS:
         raise InvalidArguments(f"a cron expression has at most {MAX_CRON_CHARS} characters")
     fields = len(normal.split(" "))
     if fields == _FIELDS + 1:
-        raise InvalidArguments(f"{shown!r} has a field for seconds; a schedule ticks once a minute at most: {_EXAMPLE}")
+        raise InvalidArguments(
+            f"{quoted!r} has a field for seconds; a schedule ticks once a minute at most: {_EXAMPLE}"
+        )
     if fields != _FIELDS or not _ALLOWED.fullmatch(normal):
-        raise InvalidArguments(f"{shown!r} is not a cron expression; {_EXAMPLE}")
+        raise InvalidArguments(f"{quoted!r} is not a cron expression; {_EXAMPLE}")
     try:
-        found = CronSim(normal, _ANY_TIME)
+        ticks = CronSim(normal, _ANY_TIME)
     except CronSimError as error:
         if normal.split(" ")[2].isdigit() and str(error) == "Bad day-of-month" and 0 < int(normal.split(" ")[2]) < 32:
-            raise InvalidArguments(f"{shown!r} never ticks: no such month has that day") from None
-        raise InvalidArguments(f"{shown!r} is not a cron expression: {str(error).lower()}; {_EXAMPLE}") from None
-    if next(found, None) is None:
-        raise InvalidArguments(f"{shown!r} never ticks")
-    return found
+            raise InvalidArguments(f"{quoted!r} never ticks: no such month has that day") from None
+        raise InvalidArguments(f"{quoted!r} is not a cron expression: {str(error).lower()}; {_EXAMPLE}") from None
+    if next(ticks, None) is None:
+        raise InvalidArguments(f"{quoted!r} never ticks")
+    return ticks
 
 
 def _find_moment(local: datetime, zone: tzinfo) -> int:

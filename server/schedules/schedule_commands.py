@@ -70,8 +70,8 @@ class ScheduleBook:
             UnknownPlan: there is no such plan.
             LimitExceeded: there are too many schedules.
         """
-        if schedule_id is not None and (known := await self._schedules.find(schedule_id)) is not None:
-            return known
+        if schedule_id is not None and (existing := await self._schedules.find(schedule_id)) is not None:
+            return existing
         now = self._store.clock.now()
         times = CronTimes(request.cron, request.timezone)
         _check_name(request.owner, "owner")
@@ -118,19 +118,19 @@ class ScheduleBook:
             UnknownSchedule: no id begins so.
             UsageError: several do.
         """
-        found = await self._schedules.find(beginning)
-        if found is not None:
-            return found
-        stored = await self._schedules.all() if beginning else ()
-        known = [candidate for candidate in stored if candidate.schedule_id.startswith(beginning)]
-        if len(known) > 1:
-            ids = ", ".join(candidate.schedule_id for candidate in known[:5])
+        schedule = await self._schedules.find(beginning)
+        if schedule is not None:
+            return schedule
+        schedules = await self._schedules.all() if beginning else ()
+        matching = [candidate for candidate in schedules if candidate.schedule_id.startswith(beginning)]
+        if len(matching) > 1:
+            ids = ", ".join(candidate.schedule_id for candidate in matching[:5])
             raise UsageError(f"several schedules begin with {beginning[:64]!r}: {ids}; write more of the one you mean")
-        if not known:
+        if not matching:
             raise UnknownSchedule(
                 f"there is no schedule {beginning[:64]!r}; `planwarden schedule list` shows those that there are"
             )
-        return known[0]
+        return matching[0]
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
         """Lets no tick start a run until `resume`; ticks that wait are given up. A paused one stays as it is."""
@@ -220,17 +220,17 @@ class ScheduleBook:
         )
 
     async def _find_plan(self, name: str) -> SavedPlanLine:
-        known = {plan.name: plan for plan in await self._plans.plans()}
-        if name not in known:
-            hint = did_you_mean(name, known) or f"; there are {', '.join([*known][:20]) or 'none'}"
+        plans = {plan.name: plan for plan in await self._plans.plans()}
+        if name not in plans:
+            hint = did_you_mean(name, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
             raise UnknownPlan(f"there is no saved plan {name[:MAX_NAME_CHARS]!r}{hint}")
-        return known[name]
+        return plans[name]
 
     async def _load(self, schedule_id: str) -> PlanSchedule:
-        found = await self._schedules.find(schedule_id)
-        if found is None:
+        schedule = await self._schedules.find(schedule_id)
+        if schedule is None:
             raise _gone(schedule_id)
-        return found
+        return schedule
 
     async def _change(
         self, schedule_id: str, change: Callable[[PlanSchedule], PlanSchedule], kind: Kind

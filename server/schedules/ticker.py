@@ -149,9 +149,9 @@ class ScheduleTicker:
         return record
 
     async def _start(self, schedule: PlanSchedule, tick_at: int, key: str) -> TickRecord | None:
-        known = await self._find_start(schedule, tick_at, key)
-        if known is not None:
-            return known
+        earlier_run = await self._find_start(schedule, tick_at, key)
+        if earlier_run is not None:
+            return earlier_run
         try:
             host = f"schedule {schedule.schedule_id[:SHOWN_CHARS]}"
             starter = Starter(principal=schedule.created_by, channel=CHANNEL)
@@ -174,8 +174,8 @@ class ScheduleTicker:
         return _build_record(tick_at, execution.execution_id, execution.thread_id)
 
     async def _find_start(self, schedule: PlanSchedule, tick_at: int, key: str) -> TickRecord | None:
-        found = await self._store.find_start(schedule.owner, str(key))
-        return None if found is None else _build_record(tick_at, found.execution_id, found.thread_id)
+        start = await self._store.find_start(schedule.owner, str(key))
+        return None if start is None else _build_record(tick_at, start.execution_id, start.thread_id)
 
     async def _realign(self, now: float) -> None:
         """Let schedules tick again whose next tick is too late, because the clock was ahead when it was computed."""

@@ -35,15 +35,15 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
         UsageError: it cannot be done by adding lines; the message has the lines for the person.
     """
     end = "\r\n" if "\r\n" in text else "\n"
-    lines, left = text.splitlines(keepends=True), dict(additions)
+    lines, remaining = text.splitlines(keepends=True), dict(additions)
     for place, name in reversed([*_find_tables(lines, additions)]):
-        keys = left.pop(name, {})
+        keys = remaining.pop(name, {})
         lines[place] = lines[place].rstrip("\r\n") + end
         lines[place + 1 : place + 1] = [f"{key} = {_quote(value)}{end}" for key, value in keys.items()]
     changed = "".join(lines)
-    if left:
+    if remaining:
         gap = "" if not changed else end if changed.endswith("\n") else end * 2
-        changed += gap + f"# {comment}{end}" + format_additions(left).replace("\n", end)
+        changed += gap + f"# {comment}{end}" + format_additions(remaining).replace("\n", end)
     expected = tomllib.loads(text)
     try:
         for name, keys in additions.items():
@@ -68,7 +68,7 @@ def replace_text(path: Path, before: str, after: str) -> None:
     """
     path = path.resolve()
     if read_text(path) != before:
-        raise UsageError(f"{str(path)!r} was changed meanwhile; nothing was written, so run the command again")
+        raise UsageError(f"{str(path)!r} has been changed; nothing was written, so run the command again")
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(descriptor, "wb") as file:

@@ -31,7 +31,7 @@ GROUP = "planwarden.tools"
 """Of the entry points of installed packages that bring tools."""
 
 
-def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry:
+def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry:
     """Returns a registry of all tools except downstream ones, with the operator's settings applied.
 
     Raises:
@@ -39,7 +39,7 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
     """
     tools = [
         *list_builtin_tools(settings.environment),
-        *map(as_tool, given),
+        *map(as_tool, extra),
         *_load_files(settings.python_files),
         *_load_entry_points(),
     ]
@@ -89,10 +89,10 @@ def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ..
 
 def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:
     for path in paths:
-        found = find_tools(vars(_load(path)))
-        if not found:
+        tools = find_tools(vars(_load(path)))
+        if not tools:
             raise UsageError(f"{str(path)!r} defines no tool; decorate a function with @planwarden.tool")
-        yield from found
+        yield from tools
 
 
 class _SourceLoader(SourceFileLoader):

@@ -43,7 +43,7 @@ SERVERS_FILE = "planwarden.json"
 PLAN_FOLDER = "plans"
 """Below the home."""
 CALLER = "caller"
-"""The model that is always there: whoever calls."""
+"""The model that is always there: the caller."""
 HOME_VARIABLE = "PLANWARDEN_HOME"
 """Folder of `planwarden.db`, `planwarden.toml` and `planwarden.json`; default the platform's data folder."""
 STORE_VARIABLE = "PLANWARDEN_STORE"
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, ToolSettings] = {}
     python_files: tuple[Path, ...] = ()
     plan_folders: tuple[tuple[str, Path], ...] = ()
-    """Folders of saved plans besides the home's, each as the operator wrote it and where it is."""
+    """Folders of saved plans in addition to the home's, each as the operator wrote it and where it is."""
     plans_as_tools: bool = False
     """Whether each saved plan is an MCP tool."""
     retention_days: int = RETENTION_DAYS
@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     inbox_port: int | None = None
     """Where the inbox is on this machine; None for where it was, at first 8766."""
     passphrase_file: Path | None = None
-    """File with the hash of the passphrase that the inbox asks for besides a one-time code."""
+    """File with the hash of the passphrase that the inbox asks for in addition to a one-time code."""
     servers: ServerList = msgspec.field(default_factory=ServerList)
     """Downstream MCP servers."""
     servers_file: Path | None = None

@@ -86,16 +86,16 @@ def _is_let(requirement: Requirement, rules: RuleBook | None) -> bool:
     return requirement.needs is None and requirement.denied is None and _names_hosts(requirement, rules)
 
 
-def _ask_a_person(found: Requirement) -> Requirement:
-    if found.denied is not None or found.needs not in (None, "client"):
-        return found
-    return replace(PERSON, rule=found.rule, found=found.found)
+def _ask_a_person(requirement: Requirement) -> Requirement:
+    if requirement.denied is not None or requirement.needs not in (None, "client"):
+        return requirement
+    return replace(PERSON, rule=requirement.rule, found=requirement.found)
 
 
-def _names_hosts(found: Requirement, rules: RuleBook | None) -> bool:
-    if rules is None or found.rule is None:
+def _names_hosts(requirement: Requirement, rules: RuleBook | None) -> bool:
+    if rules is None or requirement.rule is None:
         return False
-    return any(rule.number == found.rule.number and HOST_SEPARATOR in rule.tool for rule in rules.rules)
+    return any(rule.number == requirement.rule.number and HOST_SEPARATOR in rule.tool for rule in rules.rules)
 
 
 def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:

@@ -82,8 +82,8 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
         text = explain_missing_key(once, definition.name, arguments)
         if text is None:
             return found
-        asked = self.for_risk(highest_risk(found.risk, "dangerous"))
-        return replace(asked, rule=found.rule, found=text, has_no_key=True)
+        at_least = self.for_risk(highest_risk(found.risk, "dangerous"))
+        return replace(at_least, rule=found.rule, found=text, has_no_key=True)
 
     def looks_at_arguments(self, definition: ToolDefinition) -> bool:
         if is_of_host(definition.name) or definition.name in self.once:
@@ -102,18 +102,18 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.rules is None or definition.is_blocking:
             return self.for_risk(definition.risk)
-        found = self.rules.judge(definition.name, arguments, paths)
-        if found is None:
+        judgement = self.rules.judge(definition.name, arguments, paths)
+        if judgement is None:
             return self.for_risk(definition.risk)
         risk = definition.risk
-        if found.then == "deny":
-            return replace(self.for_risk(risk), rule=found.rule, denied=found.because or NOT_ALLOWED)
+        if judgement.then == "deny":
+            return replace(self.for_risk(risk), rule=judgement.rule, denied=judgement.because or NOT_ALLOWED)
         if risk == "critical":
             return self.for_risk(risk)
-        if found.then == "allow":
-            return Requirement(risk, None, rule=found.rule, shares=found.shares)
-        raised = highest_risk(risk, "dangerous") if found.then == "ask" else found.risk or risk
-        return replace(self.for_risk(raised), rule=found.rule)
+        if judgement.then == "allow":
+            return Requirement(risk, None, rule=judgement.rule, shares=judgement.shares)
+        raised = highest_risk(risk, "dangerous") if judgement.then == "ask" else judgement.risk or risk
+        return replace(self.for_risk(raised), rule=judgement.rule)
 
     def for_risk(self, risk: Risk) -> Requirement:
         if risk == "critical":
@@ -138,7 +138,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.same_person) if principal in self.same_person else principal
 
     def __post_init__(self) -> None:
-        found = digest(
+        computed = digest(
             {
                 "trustCaller": self.trust_caller,
                 "critical": self.critical,
@@ -148,7 +148,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
             },
             context="policy/v1",
         )
-        force_setattr(self, "_digest", found)
+        force_setattr(self, "_digest", computed)
 
     @property
     def policy_digest(self) -> str:

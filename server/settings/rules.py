@@ -79,7 +79,7 @@ class RuleSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     tool: Annotated[str, Field(min_length=1, max_length=200)]
-    """The name of a tool, or a glob: `*` stands for any characters, `?` for one."""
+    """The name of a tool, or a glob: `*` matches any characters, `?` matches one."""
     when: Annotated[dict[str, Any], Field(max_length=MAX_CONDITIONS)] = Field(default_factory=dict[str, Any])
     """What arguments must be like, see [Rules on arguments](../rules.md#when); without it every call matches."""
     then: Literal["allow", "ask", "deny"] | None = None
@@ -95,8 +95,8 @@ class RuleSettings(BaseModel):
     def _check_together(self) -> "RuleSettings":
         if not _GLOB.fullmatch(self.tool):
             raise RuleFault(
-                f"tool = {self.tool[:80]!r} is no name or glob; letters, digits, '_', '-', '.' and '/', with '*' for "
-                "any characters and '?' for one"
+                f"tool = {self.tool[:80]!r} is neither a name nor a glob; letters, digits, '_', '-', '.' and '/', "
+                "with '*' for any characters and '?' for one"
             )
         if (self.then is None) == (self.risk is None):
             raise RuleFault('needs either then = "allow", "ask" or "deny", or a risk, and not both')
@@ -111,7 +111,7 @@ class RuleSettings(BaseModel):
     @cached_property
     def conditions(self) -> tuple[RuleCondition, ...]:
         """What `when` says."""
-        return tuple(_build_condition(pointer, written) for pointer, written in self.when.items())
+        return tuple(_build_condition(pointer, matcher) for pointer, matcher in self.when.items())
 
 
 class _RuleTables(BaseModel):
@@ -149,20 +149,20 @@ def _build_rule(number: int, table: RuleSettings) -> ArgumentRule:
     )
 
 
-def _build_condition(pointer: str, written: object) -> RuleCondition:
+def _build_condition(pointer: str, matcher: object) -> RuleCondition:
     name = pointer if len(pointer) <= 80 else pointer[:80] + "..."
     if _CONTROL.search(pointer) or len(pointer) > 500:
         raise RuleFault(f"when has the name {name!r}; use at most 500 characters and no control characters")
     try:
-        return compile_condition(pointer, written)
+        return compile_condition(pointer, matcher)
     except RuleFault as error:
         raise RuleFault(f"when.{name!r} {error}") from None
 
 
 def _build_budget(budget: BudgetSettings, about: Mapping[str, JsonValue]) -> RuleBudget:
     limit = budget.limit if budget.limit is not None else float(budget.count or 0)
-    named = digest({**about, "budget": budget.model_dump(exclude_none=True)}, context="rule-budget/v1")
-    return RuleBudget(budget=named, condition=budget.build_condition(), limit=limit, window_s=PERIOD_S[budget.per])
+    name = digest({**about, "budget": budget.model_dump(exclude_none=True)}, context="rule-budget/v1")
+    return RuleBudget(budget=name, condition=budget.build_condition(), limit=limit, window_s=PERIOD_S[budget.per])
 
 
 def _describe(table: RuleSettings) -> str:

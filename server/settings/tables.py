@@ -132,7 +132,7 @@ class InboxTable(Table):
     """Where the inbox of the home's stdio servers and of `planwarden inbox` is on this machine. By default 8766, or
     the port that the home got when that one was taken."""
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
-    """File with the hash of a passphrase that is asked for besides the one-time code, relative to this file;
+    """File with the hash of a passphrase that is asked for after the one-time code, relative to this file;
     `planwarden inbox --set-passphrase` writes it. PostgreSQL holds the hash instead, also without this setting, which
     then only makes sure that there is one."""
 

@@ -76,9 +76,9 @@ class SignatureCheck:
         except SignatureRefused as error:
             yield f"row {row.sequence} is not a valid signature: {error.message}"
 
-    def compare_keys(self, stored: Iterable[SigningKey]) -> Iterator[str]:
+    def compare_keys(self, keys: Iterable[SigningKey]) -> Iterator[str]:
         """The differences between the stored keys and those of the audit."""
-        remaining = {key.key_id: key for key in stored}
+        remaining = {key.key_id: key for key in keys}
         for key_id, added in self._keys.items():
             key = remaining.pop(key_id, None)
             if key is None:

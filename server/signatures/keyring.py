@@ -74,12 +74,12 @@ class Keyring:
         Raises:
             UsageError: this person has no key for this host.
         """
-        known = _filter_by_host(await self.list_usable_keys(session.principal), relying_party)
-        if not known:
+        keys = _filter_by_host(await self.list_usable_keys(session.principal), relying_party)
+        if not keys:
             raise UsageError(f"you have no key for {relying_party.rp_id}; add one first")
         nonce = await self._store_nonce("sign", session, statement)
         signed = build_challenge(statement.digest, nonce, statement.content)
-        return {"nonce": nonce, "get": build_request_options(relying_party, signed, known), "create": None}
+        return {"nonce": nonce, "get": build_request_options(relying_party, signed, keys), "create": None}
 
     async def record_signature(
         self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement, nonce: str, text: str
@@ -132,14 +132,14 @@ class Keyring:
             UsageError: this person has too many keys, or none of their keys works at this host.
         """
         usable = await self.list_usable_keys(session.principal)
-        known = _filter_by_host(usable, relying_party)
-        _check_may_add(usable, known)
+        keys_here = _filter_by_host(usable, relying_party)
+        _check_may_add(usable, keys_here)
         nonce = await self._store_nonce("add", session, None)
         by_known, by_new = (build_registration_challenge(nonce, step) for step in ("known", "new"))
         return {
             "nonce": nonce,
-            "get": build_request_options(relying_party, by_known, known) if known else None,
-            "create": build_creation_options(relying_party, by_new, session.principal, known),
+            "get": build_request_options(relying_party, by_known, keys_here) if keys_here else None,
+            "create": build_creation_options(relying_party, by_new, session.principal, keys_here),
         }
 
     async def add_key(
@@ -157,7 +157,7 @@ class Keyring:
         await self._take_nonce(nonce, "add", session)
         usable = await self.list_usable_keys(session.principal)
         _check_may_add(usable, _filter_by_host(usable, relying_party))
-        made = verify_registration(
+        registration = verify_registration(
             credential,
             challenge=build_registration_challenge(nonce, "new"),
             rp_id=relying_party.rp_id,
@@ -168,7 +168,7 @@ class Keyring:
             by = await self._verify_own_signature(
                 session, relying_party, SignatureEvidence.read(text), build_registration_challenge(nonce, "known")
             )
-        key = self._build_key(made, session.principal, relying_party, label)
+        key = self._build_key(registration, session.principal, relying_party, label)
         facts: dict[str, JsonValue] = {
             "channel": CHANNEL,
             "principal": key.principal,
@@ -232,17 +232,17 @@ class Keyring:
 
     async def _take_nonce(self, nonce: str, purpose: Purpose, session: InboxSession) -> SigningNonce:
         """Use the nonce up and return it. Raises `SignatureRefused` if it belongs to another session or purpose."""
-        stored = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
-        if stored is None or stored.session != session.hash or stored.purpose != purpose:
+        challenge = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
+        if challenge is None or challenge.session != session.hash or challenge.purpose != purpose:
             raise SignatureRefused("this challenge was used before, or has expired; sign again")
-        return stored
+        return challenge
 
     async def _verify_own_signature(
         self, session: InboxSession, relying_party: RelyingParty, evidence: SignatureEvidence, signed: bytes
     ) -> KeyUse:
         """Verify a signature by a usable key of this person. Raises `SignatureRefused` if it does not count."""
-        known = await self.list_usable_keys(session.principal)
-        key = next((key for key in known if key.credential_id == evidence.credential_id), None)
+        keys = await self.list_usable_keys(session.principal)
+        key = next((key for key in keys if key.credential_id == evidence.credential_id), None)
         if key is None:
             raise SignatureRefused("the key that signed is not yours, or was removed")
         count = verify_signature(
@@ -255,15 +255,17 @@ class Keyring:
             )
         return KeyUse(key_id=key.key_id, principal=session.principal, sign_count=count, at=self._store.clock.now())
 
-    def _build_key(self, made: KeyRegistration, principal: str, relying_party: RelyingParty, label: str) -> SigningKey:
+    def _build_key(
+        self, registration: KeyRegistration, principal: str, relying_party: RelyingParty, label: str
+    ) -> SigningKey:
         return SigningKey(
-            key_id=derive_key_id(made.credential_id),
-            credential_id=made.credential_id,
-            public_key=made.public_key,
+            key_id=derive_key_id(registration.credential_id),
+            credential_id=registration.credential_id,
+            public_key=registration.public_key,
             principal=principal,
             rp_id=relying_party.rp_id,
             label=label,
-            sign_count=made.sign_count,
+            sign_count=registration.sign_count,
             created_at=self._store.clock.now(),
         )
 
@@ -272,10 +274,10 @@ def _filter_by_host(keys: tuple[SigningKey, ...], relying_party: RelyingParty) -
     return tuple(key for key in keys if key.rp_id == relying_party.rp_id)
 
 
-def _check_may_add(usable: tuple[SigningKey, ...], known: tuple[SigningKey, ...]) -> None:
+def _check_may_add(usable: tuple[SigningKey, ...], keys_here: tuple[SigningKey, ...]) -> None:
     if len(usable) >= MAX_KEYS:
         raise LimitExceeded(f"you have {len(usable)} keys, the limit is {MAX_KEYS}")
-    if usable and not known:
+    if usable and not keys_here:
         raise UsageError(
             f"you add another key with one that you have, and yours work at {usable[0].rp_id} only; "
             "`planwarden key revoke` in a terminal removes them"

@@ -157,7 +157,7 @@ def verify_signature(
             credential_current_sign_count=0,
             require_user_verification=True,
         )
-    # Besides the library's own errors, those that it and `cryptography` raise for a damaged key.
+    # The library's own errors, and those that it and `cryptography` raise for a damaged key.
     except (webauthn.helpers.exceptions.WebAuthnException, ValueError, KeyError, TypeError, IndexError) as error:
         raise SignatureRefused(f"the signature is not valid: {error}"[:300]) from error
     return verified.new_sign_count
@@ -181,7 +181,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
             expected_origin=origin,
             require_user_verification=True,
         )
-    # Besides the library's own errors, those that it and `cryptography` raise for hostile attestation.
+    # The library's own errors, and those that it and `cryptography` raise for hostile attestation.
     except (
         webauthn.helpers.exceptions.WebAuthnException,
         ValueError,

@@ -95,8 +95,8 @@ def build_providers(observation: TelemetrySettings) -> Providers:
     """
     # OpenTelemetry's variables win over our own values.
     ours = Resource({"service.version": version("planwarden")})
-    named = {"service.name": observation.service_name} if observation.service_name else {}
-    resource = ours.merge(Resource.create(named))
+    attributes = {"service.name": observation.service_name} if observation.service_name else {}
+    resource = ours.merge(Resource.create(attributes))
     traces = meters = None
     if observation.traces is not None:
         traces = TracerProvider(resource=resource, shutdown_on_exit=False)

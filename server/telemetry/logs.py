@@ -72,11 +72,11 @@ def log_to_stderr(observation: TelemetrySettings) -> None:
 def _read_span_ids() -> dict[str, str]:
     from opentelemetry import trace
 
-    found = trace.get_current_span().get_span_context()
-    if not found.is_valid:
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
         return {}
     return {
-        "trace_id": trace.format_trace_id(found.trace_id),
-        "span_id": trace.format_span_id(found.span_id),
-        "trace_flags": f"{found.trace_flags:02x}",
+        "trace_id": trace.format_trace_id(span.trace_id),
+        "span_id": trace.format_span_id(span.span_id),
+        "trace_flags": f"{span.trace_flags:02x}",
     }

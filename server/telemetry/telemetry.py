@@ -187,13 +187,13 @@ def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, who
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
         return Telemetry(traces, meters, model=model, record_arguments=observation.record_arguments)
-    made = build_providers(observation)
+    providers = build_providers(observation)
     if whole_process:
-        made.make_global()
+        providers.make_global()
     return Telemetry(
-        made.traces,
-        made.metrics,
+        providers.traces,
+        providers.metrics,
         model=model,
         record_arguments=observation.record_arguments,
-        shutdown=made.shutdown,
+        shutdown=providers.shutdown,
     )

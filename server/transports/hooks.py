@@ -59,10 +59,10 @@ class HookEndpoint:
             return Response(status_code=405, headers={"allow": "POST"})
         name = str(request.scope["path"]).removeprefix(HOOKS_PATH)
         hook = self._hooks.get(name, self._no_hook)
-        given = [request.headers.getlist(f"webhook-{part}") for part in ("id", "timestamp", "signature")]
-        if any(len(values) != 1 for values in given):
+        headers = [request.headers.getlist(f"webhook-{part}") for part in ("id", "timestamp", "signature")]
+        if any(len(values) != 1 for values in headers):
             return self._refuse(hook, "it is not signed")
-        [[message_id], [timestamp], [signatures]] = given
+        [[message_id], [timestamp], [signatures]] = headers
         if not is_timely(message_id, timestamp, self._service().store.clock.now()):
             return self._refuse(hook, "its id is unusable, or its time stamp is more than 5 minutes away")
         body = await _read_body(request)
@@ -82,9 +82,9 @@ class HookEndpoint:
         """Starts the plan, unless a message with this id has started it before."""
         service = self._service()
         key = SystemKey("hook", hook.name, hashlib.sha256(message_id.encode()).hexdigest()[:32])
-        known = await self._find_run(service, hook, key)
-        if known is not None:
-            return known
+        earlier_run = await self._find_run(service, hook, key)
+        if earlier_run is not None:
+            return earlier_run
         event = read_json(body)
         try:
             requester = Requester(LOCAL, host=f"hook {hook.name}")
@@ -97,12 +97,12 @@ class HookEndpoint:
 
     async def _find_run(self, service: Service, hook: Hook, key: str) -> Response | None:
         """Return what says which run the key started. Raises `KeyConflict` for a run of another plan."""
-        found = await service.store.find_start(LOCAL, str(key))
-        if found is None:
+        start = await service.store.find_start(LOCAL, str(key))
+        if start is None:
             return None
-        execution = await service.find(found.execution_id)
+        execution = await service.find(start.execution_id)
         if execution.saved_plan is None or execution.saved_plan.name != hook.plan:
-            raise KeyConflict(f"the message with this id started execution {found.execution_id!r}, of another plan")
+            raise KeyConflict(f"the message with this id started execution {start.execution_id!r}, of another plan")
         return _describe_run(execution.thread_id, execution.execution_id, execution.status)
 
     def _refuse(self, hook: Hook, reason: str) -> Response:

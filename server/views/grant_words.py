@@ -83,7 +83,7 @@ def format_last_day(ends_at: datetime) -> str:
 def describe_value_source(source: str) -> str:
     """Return whose value an argument takes; `source` is `inputs`, an item's reserved id, or a step."""
     if source == INPUTS:
-        return "the run's inputs, which whoever starts it chooses"
+        return "the run's inputs, which the one who starts it chooses"
     if source in (ITEM, ITEM_INDEX):
         return "the item of the loop"
     return f"step {escape_text(source)}"

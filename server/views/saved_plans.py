@@ -19,4 +19,4 @@ class SavedPlanLine(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """Digest of its content."""
     source: str
-    """`home`, or the folder as it stands in `[plans] folders`."""
+    """`home`, or the folder as `[plans] folders` names it."""

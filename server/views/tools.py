@@ -60,7 +60,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     once: dict[str, JsonValue] | None = None
     """Its business key, by JSON pointers into the arguments: no other call has it; left out if its tool has none."""
     beside: JsonValue = None
-    """What its server sent besides the structured result; left out if that was all."""
+    """What its server sent beside the structured result; left out if that was all."""
     taken_from: str | None = None
     """The execution that made it, when a retry took it over; left out otherwise."""
     rehearsal: RehearsedCall | None = None

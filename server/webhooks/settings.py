@@ -31,8 +31,8 @@ def is_timely(message_id: str, timestamp: str, now: float) -> bool:
 def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
     """Whether one of the signatures, with blanks between them, is that of the message. Takes the same time for all."""
     expected = sign_message(key, message_id, timestamp, body).encode()
-    given = signatures.split(" ")[:MAX_SIGNATURES]
-    return sum(hmac.compare_digest(expected, signature.encode()) for signature in given) > 0
+    values = signatures.split(" ")[:MAX_SIGNATURES]
+    return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0
 
 
 MAX_HOOKS = 100

@@ -134,7 +134,7 @@ class Control:
             except (psycopg.Error, OSError) as error:
                 self._lose(error)
             except PlanwardenError as error:
-                # A damaged row stays where it is; whoever reads the audit is told of it.
+                # A damaged row stays where it is; a reader of the audit is told of it.
                 logger.error("%s", error.message)
                 time.sleep(PAUSE_S)
 
@@ -196,7 +196,7 @@ class Control:
     def _lose(self, error: Exception) -> None:
         is_refused = isinstance(error, psycopg.Error) and not isinstance(error, errors.ReadOnlySqlTransaction)
         if is_refused and self._connection is not None and not self._connection.closed:
-            # A full disk, for example, is no reason to give up the locks.
+            # A full disk, for example, is not a reason to give up the locks.
             logger.warning("PostgreSQL refused a statement (%s); trying it again", type(error).__name__)
             self._pause(REFUSED_S)
             return

@@ -16,7 +16,7 @@ UNOWNED = "!"
 EVERYTHING = "*"
 """The hint that says no ids."""
 KEPT = 1_000
-"""Hints; whoever looks less often looks at everything."""
+"""Hints; a reader that looks less often looks at everything."""
 SWEEP_S = 5.0
 """Seconds after which anything may have changed, whatever hints came."""
 
@@ -53,7 +53,7 @@ class Hints:
             self._number += 1
             self._kept.append(hint)
             for loop, event in self._waiting:
-                # A loop that ended meanwhile waits for nothing.
+                # A loop that has ended waits for nothing.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(event.set)
 

@@ -79,10 +79,8 @@ class SqlLookups:
             rows = await self._reads.fetch_long("executions_of", (principal, limit))
         return tuple(map(read_header, rows))
 
-    async def list_executions(
-        self, wanted: ExecutionFilter, *, limit: int = 25, cursor: str | None = None
-    ) -> ListedPage:
-        return read_page(await self._reads.fetch_long("list_executions", list_parameters(wanted, limit, cursor)), limit)
+    async def list_executions(self, only: ExecutionFilter, *, limit: int = 25, cursor: str | None = None) -> ListedPage:
+        return read_page(await self._reads.fetch_long("list_executions", list_parameters(only, limit, cursor)), limit)
 
     async def list_hosts(self) -> tuple[str, ...]:
         return tuple(str(row[0]) for row in await self._reads.fetch_long("list_hosts", (HOSTS_LOOKED_AT,)))

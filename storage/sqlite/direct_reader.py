@@ -74,7 +74,7 @@ class DirectReader:
 
 
 def open_lookups(path: Path) -> SqlLookups | None:
-    """Opens a file to read from it, in a process that does nothing else meanwhile.
+    """Opens a file to read from it, in a process that does nothing else at that time.
 
     None when its schema is not the newest one: opening the whole store then says why, or brings it up to date.
 

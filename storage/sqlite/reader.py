@@ -28,7 +28,7 @@ Rows = list[tuple[Any, ...]]
 MAX_AT_ONCE = 64
 """Rows that the caller's own thread reads; the rest of a longer answer is read like a long one."""
 READS_A_TURN = 16
-"""Lookups after which the event loop has a turn, whoever asks."""
+"""Lookups of all callers together after which the event loop has a turn."""
 
 
 class Reader:

@@ -85,7 +85,7 @@ class Writer:
         self._lock = lock or _NoLock()
         self.pace = Pace()
         self._requests: deque[_Request[Any]] = deque()
-        """In order; appended to by event loops, emptied by whoever has `_using`."""
+        """In order; appended to by event loops, emptied by the holder of `_using`."""
         self._using = threading.Lock()
         """Held by the loop or the thread that uses the connection."""
         self._wakes: SimpleQueue[bool] = SimpleQueue()
@@ -144,7 +144,7 @@ class Writer:
             self._wake(True)
         elif self._using.acquire(blocking=False):
             self._commit_here(loop)
-        # Whoever is using the connection looks for requests afterwards.
+        # The user of the connection looks for requests afterwards.
 
     def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commits what is waiting on the loop's thread, or leaves it to the writer's own."""
@@ -187,7 +187,7 @@ class Writer:
             finally:
                 self._using.release()
             if self._requests:
-                # Somebody asked for a commit meanwhile and found the connection in use.
+                # A caller asked for a commit while the connection was in use.
                 self._wake(True)
         return self._foreign_changes
 
@@ -241,7 +241,7 @@ class Writer:
             return False
 
     def _hand_back(self) -> None:
-        """Called without the connection, so that nothing that was asked for meanwhile is left waiting."""
+        """Called without the connection, so that no request of that time is left waiting."""
         try:
             loop = self._requests[0].loop
             loop.call_soon_threadsafe(self._end_turn, loop)
@@ -372,7 +372,7 @@ def _deliver(batch: list[_Request[Any]], here: asyncio.AbstractEventLoop | None)
         if loop is here:
             _settle(requests)
             continue
-        # The loop is closed when its program ended without closing the store; the commit stands all the same.
+        # The loop is closed when its program ended without closing the store; the commit holds all the same.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, requests)
 

@@ -113,9 +113,9 @@ def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_pat
     }
     assert look(tmp_path / "missing") == PlanCatalogue()
     assert reasons(look(*(tmp_path / name for name in ("target.txt", "loop.yaml", "gone.yaml")))) == {
-        "target.txt": "it is no folder",
+        "target.txt": "it is not a folder",
         "loop.yaml": "its links lead in a circle",
-        "gone.yaml": "it is no folder",
+        "gone.yaml": "it is not a folder",
     }
 
 
@@ -209,7 +209,7 @@ def test_plain_words_mean_what_the_core_schema_says(text: str, value: JsonValue)
         ("b: *x", "line 1: aliases"),
         ("a: 1\n<<: {b: 2}", "line 2: merge keys"),
         ("a: !!python/object/apply:os.system [ls]", "line 1: tags"),
-        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4: the key stands twice"),
+        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4: the key occurs twice"),
         ("a: 1\n---\nb: 2", "line 2: a second document"),
         ("a: 1e999", "line 1: a number is too large"),
         ("a: " + "9" * 5_000, "line 1: a number has thousands of digits"),

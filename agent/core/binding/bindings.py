@@ -3,7 +3,7 @@
 A binding names a step of the same plan, `inputs`, or within a `forEach` the `item` or its `itemIndex`; else a completed
 step of an earlier execution of the same thread. `{"$from": "item", "call": 0}` takes the result of an earlier call of
 the same item. What comes from an earlier execution is looked up once, when the plan
-is accepted, and stands in the event that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such
+is accepted, and is part of the event that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such
 values in it, see `planwarden.agent.core.binding.templates`.
 """
 
@@ -16,7 +16,7 @@ from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.core.binding.templates import find_template_faults, list_names, read_with
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
-"""What a binding can name besides steps, where the plan has inputs or the step is a loop."""
+"""What a binding can name in addition to steps, where the plan has inputs or the step is a loop."""
 WHEN = "when"
 """Why a step was skipped whose condition did not hold, instead of the id of another step."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
@@ -91,9 +91,9 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
         yield Binding(read_reference(value), value)
         return
     if isinstance(value, dict) and "$text" in value:
-        named = read_with(value)
+        values = read_with(value)
         for name in list_names(value):
-            yield from find_bindings(named.get(name))
+            yield from find_bindings(values.get(name))
         return
     for child in _list_parts(value):
         if isinstance(child, _CONTAINERS):
@@ -158,13 +158,13 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
     if not isinstance(value["$from"], str):
         yield "'$from' must be the id of one step, in text"
     if value.get("parse", "json") != "json":
-        given = str(value["parse"])[:MAX_QUOTED]
-        yield f"'parse' is {given!r}, but the only value that it takes is \"json\""
+        text = str(value["parse"])[:MAX_QUOTED]
+        yield f"'parse' is {text!r}, but the only value that it takes is \"json\""
     if type(value.get("call", 0)) is not int:
         yield "'call' must be the number of an earlier call of the same item, counted from 0"
     if not isinstance(pointer, str) or not POINTER.match(pointer):
-        given = str(pointer)[:MAX_QUOTED]
-        yield f"pointer {given!r} is not a JSON pointer (RFC 6901); write {to_pointer(given)!r}"
+        text = str(pointer)[:MAX_QUOTED]
+        yield f"pointer {text!r} is not a JSON pointer (RFC 6901); write {to_pointer(text)!r}"
 
 
 def to_pointer(path: str) -> str:

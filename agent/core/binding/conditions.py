@@ -81,15 +81,15 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
     if unknown := node.keys() - KEYWORDS.keys():
         yield describe_unknown_keys(where, unknown, KEYWORDS)
     kinds = {kind: keyword for keyword in node if (kind := KEYWORDS.get(keyword))}
-    given = node.get("type")
+    schema_type = node.get("type")
     if len(kinds) > 1:
         parts = (f"{keyword} is for {_NAMES[kind][1]}" for kind, keyword in kinds.items())
         yield f"{where} fits no value: {' and '.join(parts)}"
-    elif isinstance(given, str) and given in _NAMES:
+    elif isinstance(schema_type, str) and schema_type in _NAMES:
         yield from (
-            f"{where} fits no value: {keyword} is for {_NAMES[kind][1]}, and its type is {given}"
+            f"{where} fits no value: {keyword} is for {_NAMES[kind][1]}, and its type is {schema_type}"
             for kind, keyword in kinds.items()
-            if kind != given and (kind, given) != ("number", "integer")
+            if kind != schema_type and (kind, schema_type) != ("number", "integer")
         )
     for path, child in _list_schemas(node):
         if isinstance(child, dict):
@@ -106,8 +106,8 @@ def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
     for keyword in ("anyOf", "allOf"):
         if isinstance(listed := node.get(keyword), list):
             yield from ((f"'{keyword}'", child) for child in listed)
-    if isinstance(named := node.get("properties"), dict):
-        yield from ((f"property {name[:MAX_QUOTED]!r}", child) for name, child in named.items())
+    if isinstance(properties := node.get("properties"), dict):
+        yield from ((f"property {name[:MAX_QUOTED]!r}", child) for name, child in properties.items())
 
 
 class Matcher:
@@ -137,7 +137,7 @@ class Matcher:
         self._looks = 0
         matches, why = self._judge(self._matches, value, "")
         if matches:
-            # What stands in a value may break the library's rules, such as half a surrogate pair.
+            # A value may break the library's rules, such as half a surrogate pair.
             return faults[0] if faults else None
         return why
 
@@ -177,13 +177,13 @@ class Matcher:
         """Judge what the keywords say that look at the value only."""
         leaves = self._leaves.get(id(node))
         if leaves is None:
-            chosen = {key: part for key, part in node.items() if key not in _WITH_SCHEMAS}
-            leaves = self._leaves[id(node)] = Schema(chosen, is_known=True)
+            keywords = {key: part for key, part in node.items() if key not in _WITH_SCHEMAS}
+            leaves = self._leaves[id(node)] = Schema(keywords, is_known=True)
         if leaves.is_valid(value):
             return _MATCHES
-        for keyword, wanted in node.items():
-            if keyword not in _WITH_SCHEMAS and not Schema({keyword: wanted}, is_known=True).is_valid(value):
-                return False, f"{_point(path)} is {_tell(value)}, and {keyword} asks for {_quote(wanted)}"
+        for keyword, expected in node.items():
+            if keyword not in _WITH_SCHEMAS and not Schema({keyword: expected}, is_known=True).is_valid(value):
+                return False, f"{_point(path)} is {_tell(value)}, and {keyword} asks for {_quote(expected)}"
         return _MATCHES
 
     def _judge_contains(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
@@ -195,8 +195,8 @@ class Matcher:
             return _MATCHES
         matches, why = next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
         # Why the first of many entries does not fit would be taken for why none does.
-        asked = why if len(entries) == 1 or matches is None else f"contains asks for {_quote(node)}"
-        return matches, f"no entry of {_point(path)} fits, of {len(entries)}: {asked}"
+        reason = why if len(entries) == 1 or matches is None else f"contains asks for {_quote(node)}"
+        return matches, f"no entry of {_point(path)} fits, of {len(entries)}: {reason}"
 
     def _judge_items(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
         entries = cast("list[JsonValue]", value)
@@ -238,24 +238,26 @@ class Matcher:
 
 def _combine(verdicts: list[Verdict]) -> Verdict:
     """Return the verdict of all together: what certainly does not match comes before what cannot be judged."""
-    ordered = (verdict for wanted in (False, None) for verdict in verdicts if verdict[0] is wanted)
+    ordered = (verdict for outcome in (False, None) for verdict in verdicts if verdict[0] is outcome)
     return next(ordered, _MATCHES)
 
 
 def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> Iterator[str]:
     """Yield why no value of the `shape`, which is the value's own schema, can match."""
-    kinds, wanted = list_types(shape), list_types(matches)
+    kinds, wanted_types = list_types(shape), list_types(matches)
     for keyword in matches:
         kind = KEYWORDS.get(keyword)
         if kind and kinds and not _overlap(kinds, (kind,)):
             yield f"{_point(path)} is {_name_types(kinds)}, and {keyword} is for {_NAMES[kind][1]}"
-    if kinds and wanted and not _overlap(kinds, wanted):
+    if kinds and wanted_types and not _overlap(kinds, wanted_types):
         yield f"{_point(path)} is {_name_types(kinds)}, never {_quote(matches['type'])}"
-    named, known = read_properties(matches), read_properties(shape)
-    for name in dict.fromkeys([*named, *map(str, _read_list(matches.get("required")))]) if is_closed(shape) else ():
-        if name not in known:
-            yield f"{_point(path)} never has {name[:MAX_QUOTED]!r}; it has {_list_names(known)}"
-    parts = [(child, known.get(name), f"{path}/{name}") for name, child in named.items()]
+    wanted_properties, shape_properties = read_properties(matches), read_properties(shape)
+    for name in (
+        dict.fromkeys([*wanted_properties, *map(str, _read_list(matches.get("required")))]) if is_closed(shape) else ()
+    ):
+        if name not in shape_properties:
+            yield f"{_point(path)} never has {name[:MAX_QUOTED]!r}; it has {_list_names(shape_properties)}"
+    parts = [(child, shape_properties.get(name), f"{path}/{name}") for name, child in wanted_properties.items()]
     parts += [(matches.get(keyword), shape.get("items"), f"{path}/0") for keyword in ("contains", "items")]
     parts += [
         (child, cast("JsonValue", shape), path) for child in (matches.get("not"), *_read_list(matches.get("allOf")))
@@ -268,10 +270,10 @@ def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> 
         yield str(branches[0])
 
 
-def _overlap(kinds: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+def _overlap(kinds: tuple[str, ...], others: tuple[str, ...]) -> bool:
     """Whether a value can be of a type of both: a whole number is a number."""
     both = {"integer", "number"}
-    return bool({*kinds} & {*wanted}) or bool(both & {*kinds} and both & {*wanted})
+    return bool({*kinds} & {*others}) or bool(both & {*kinds} and both & {*others})
 
 
 def _name_types(kinds: tuple[str, ...]) -> str:
@@ -284,15 +286,15 @@ def _list_objects(value: JsonValue) -> list[dict[str, JsonValue]]:
 
 def list_types(schema: JsonSchema) -> tuple[str, ...]:
     """Return the types that a schema names; none if it says nothing of them, or says it elsewhere."""
-    given = schema.get("type")
-    names = given if isinstance(given, list) else [given]
+    schema_type = schema.get("type")
+    names = schema_type if isinstance(schema_type, list) else [schema_type]
     return tuple(name for name in names if isinstance(name, str) and name in _NAMES)
 
 
 def read_properties(schema: JsonSchema) -> JsonSchema:
     """Return the properties that a schema names."""
-    named = schema.get("properties")
-    return named if isinstance(named, dict) else {}
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
 
 
 def is_closed(schema: JsonSchema) -> bool:
@@ -325,9 +327,9 @@ def _tell_missing(name: str, value: JsonValue, path: str) -> str:
     return f"{_point(path)} has no {name[:MAX_QUOTED]!r}; it has {names}"
 
 
-def _list_names(named: JsonSchema) -> str:
-    more = f" and {len(named) - MAX_NAMES} more" if len(named) > MAX_NAMES else ""
-    return ", ".join(repr(name[:MAX_QUOTED]) for name in list(named)[:MAX_NAMES]) + more or "nothing"
+def _list_names(properties: JsonSchema) -> str:
+    more = f" and {len(properties) - MAX_NAMES} more" if len(properties) > MAX_NAMES else ""
+    return ", ".join(repr(name[:MAX_QUOTED]) for name in list(properties)[:MAX_NAMES]) + more or "nothing"
 
 
 def _quote(value: JsonValue) -> str:

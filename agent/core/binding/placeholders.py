@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from planwarden.agent.common.struct import JsonValue
 
 MAX_CHARS = 2_000
-"""A longer text is no placeholder, whatever it begins with."""
+"""A longer text is not a placeholder, whatever it begins with."""
 MAX_TEXT_CHARS = 10_000
 """A longer text is not searched."""
 MAX_VALUES = 10_000
@@ -125,12 +125,12 @@ _HINT = re.compile(
 
 
 def find_placeholders(arguments: JsonValue) -> Iterator[str]:
-    """Yield one sentence for each value that stands for something the writer did not know, or has that in it.
+    """Yield one sentence for each value that the writer did not know and filled in for show, or that contains one.
 
     A URL on example.com is a placeholder, and a sentence that mentions example.com is text. Bindings are skipped,
     because their values come from a tool.
     """
-    return (said for _, said in search((None, path, text) for path, text in list_texts(arguments)))
+    return (fault for _, fault in search((None, path, text) for path, text in list_texts(arguments)))
 
 
 def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str]]:
@@ -138,15 +138,15 @@ def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str
 
     `texts` have whose each is, its path and itself.
     """
-    left = MAX_SEARCHED_CHARS
+    chars_left = MAX_SEARCHED_CHARS
     for owner, path, text in islice(texts, MAX_VALUES):
         if len(text) > MAX_TEXT_CHARS or not _HINT.search(text):
             continue
-        left -= len(text)
-        if left < 0:
+        chars_left -= len(text)
+        if chars_left < 0:
             return
-        if (said := _find_in(path, text.strip())) is not None:
-            yield owner, f"{path} {said}"
+        if (fault := _find_in(path, text.strip())) is not None:
+            yield owner, f"{path} {fault}"
 
 
 def _find_in(path: str, text: str) -> str | None:
@@ -160,9 +160,9 @@ def _find_in(path: str, text: str) -> str | None:
     is_code = may_be_code or _CODE.search(rest) is not None
     is_sentence = not is_code and _NO_SENTENCE.search(rest) is None and _begins_as_sentence(text)
     for pattern in (*INSIDE, *(INSIDE_SENTENCES if is_sentence else ())):
-        found = None if is_code and pattern.is_code else pattern.regex.search(text)
-        if found is not None:
-            return pattern.says.format(repr(found.group()[:MAX_QUOTED]))
+        match = None if is_code and pattern.is_code else pattern.regex.search(text)
+        if match is not None:
+            return pattern.says.format(repr(match.group()[:MAX_QUOTED]))
     return None
 
 

@@ -79,20 +79,20 @@ class ParsedTexts:
         return self._values[text]
 
 
-def follow(document: JsonValue, taken: Reference, texts: ParsedTexts) -> JsonValue:
+def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> JsonValue:
     """Returns the value at the pointer. Raises `LeadsNowhere` when nothing is there."""
     try:
-        pointer = JsonPointer(taken.pointer)
+        pointer = JsonPointer(reference.pointer)
     except JsonPointerException:
         raise LeadsNowhere("is no JSON pointer (RFC 6901), such as '/results/0/url'") from None
-    wants_text = bool(taken.parse)
+    wants_text = bool(reference.parse)
     for token in (*cast("Sequence[str]", pointer.parts), None):
         if wants_text and isinstance(document, str):
             document, wants_text = texts.parse(document), False
         if token is None:
             break
         if isinstance(document, str):
-            raise LeadsNowhere(_explain_text(taken))
+            raise LeadsNowhere(_explain_text(reference))
         if not isinstance(document, dict | list) or (isinstance(document, list) and token == "-"):
             raise LeadsNowhere("has nothing there", is_absent=True)
         try:
@@ -104,19 +104,19 @@ def follow(document: JsonValue, taken: Reference, texts: ParsedTexts) -> JsonVal
     return document
 
 
-def _explain_text(taken: Reference) -> str:
-    if taken.parse:
+def _explain_text(reference: Reference) -> str:
+    if reference.parse:
         return "leads into text"
-    written = json.dumps(Reference(taken.step_id[:64], taken.pointer[:200], "json").to_json())
-    return f'leads into text, which has no parts; if the text is JSON, add "parse": "json", as in {written}'
+    example = json.dumps(Reference(reference.step_id[:64], reference.pointer[:200], "json").to_json())
+    return f'leads into text, which has no parts; if the text is JSON, add "parse": "json", as in {example}'
 
 
-def read_parts(artifact: Artifact, wanted: Iterable[PartAddress]) -> dict[PartAddress, ArtifactPart]:
+def read_parts(artifact: Artifact, addresses: Iterable[PartAddress]) -> dict[PartAddress, ArtifactPart]:
     """Returns the artifact's part at each address."""
     if artifact.media_type != JSON_TYPE:
-        return dict.fromkeys(wanted, ArtifactPart(fault=f"leads into {artifact.media_type}, which is not JSON"))
+        return dict.fromkeys(addresses, ArtifactPart(fault=f"leads into {artifact.media_type}, which is not JSON"))
     document, texts = cast("JsonValue", json.loads(artifact.data)), ParsedTexts(None)
-    return {address: _read_part(document, address, texts) for address in wanted}
+    return {address: _read_part(document, address, texts) for address in addresses}
 
 
 def _read_part(document: JsonValue, address: PartAddress, texts: ParsedTexts) -> ArtifactPart:

@@ -18,14 +18,14 @@ _BRACES = {"{{": "{", "}}": "}"}
 
 
 def read_with(node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Returns what a template's names stand for; nothing where `with` is no object."""
-    named = node.get("with")
-    return named if isinstance(named, dict) else {}
+    """Return the values of a template's names; nothing where `with` is not an object."""
+    values = node.get("with")
+    return values if isinstance(values, dict) else {}
 
 
 def list_names(node: Mapping[str, JsonValue]) -> Iterator[str]:
     """Yields the names in the template's text, as often as they stand there."""
-    return (found.group(1) for found in _list_parts(node) if found.group(1) is not None)
+    return (match.group(1) for match in _list_parts(node) if match.group(1) is not None)
 
 
 def _list_parts(node: Mapping[str, JsonValue]) -> Iterator[re.Match[str]]:
@@ -35,7 +35,7 @@ def _list_parts(node: Mapping[str, JsonValue]) -> Iterator[re.Match[str]]:
 
 def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
     """Yields what is wrong with a template, one sentence each; faults of the bindings in it are not among them."""
-    text, named = node["$text"], node.get("with", {})
+    text, values = node["$text"], node.get("with", {})
     if unknown := sorted(node.keys() - {*_KEYS}):
         stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
         yield f"a '$text' object has unknown key(s) {stray}; it takes '$text' and 'with'"
@@ -45,24 +45,24 @@ def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
     if len(text) > MAX_TEMPLATE_CHARS:
         yield f"'$text' has {len(text)} characters, the limit is {MAX_TEMPLATE_CHARS}"
         return
-    if not isinstance(named, dict):
+    if not isinstance(values, dict):
         yield "'with' of a '$text' object must be an object of names and bindings"
         return
-    yield from _find_name_faults(node, named)
+    yield from _find_name_faults(node, values)
 
 
-def _find_name_faults(node: Mapping[str, JsonValue], named: Mapping[str, JsonValue]) -> Iterator[str]:
-    if any(found.group() in "{}" for found in _list_parts(node)):
+def _find_name_faults(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> Iterator[str]:
+    if any(match.group() in "{}" for match in _list_parts(node)):
         yield "'$text' has a brace without its partner; write '{{' or '}}' for a brace"
     names = set(list_names(node))
     if not names:
-        hint = f"write '{{{next(iter(named))[:MAX_QUOTED]}}}' in one pair of braces" if named else None
+        hint = f"write '{{{next(iter(values))[:MAX_QUOTED]}}}' in one pair of braces" if values else None
         yield f"'$text' takes no value; {hint or 'write the text itself instead of the object'}"
-    for name in sorted(names - named.keys())[:10]:
+    for name in sorted(names - values.keys())[:10]:
         yield f"'$text' takes {name[:MAX_QUOTED]!r}, which 'with' does not have; write '{{{{' for a brace"
-    for name in sorted(named.keys() - names)[:10]:
+    for name in sorted(values.keys() - names)[:10]:
         yield f"'with' has {name[:MAX_QUOTED]!r}, which '$text' does not take"
-    for name, value in named.items():
+    for name, value in values.items():
         if not isinstance(value, dict) or "$from" not in value:
             example = '{"$from": "find", "pointer": "/name"}'
             yield f"{name[:MAX_QUOTED]!r} in 'with' must be a binding, such as {example}"
@@ -72,10 +72,10 @@ def _find_name_faults(node: Mapping[str, JsonValue], named: Mapping[str, JsonVal
 def fill_template(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> str:
     """Returns the text of a template that has no faults, with the `values` of its names."""
 
-    def replace(found: re.Match[str]) -> str:
-        name = cast("str | None", found.group(1))
+    def replace(match: re.Match[str]) -> str:
+        name = cast("str | None", match.group(1))
         if name is None:
-            return _BRACES[found.group()]
+            return _BRACES[match.group()]
         value = values[name]
         if isinstance(value, float) and value.is_integer():
             # A person reads the text: 1200, not 1200.0.

@@ -82,7 +82,7 @@ def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
         "toolCalls": (options.budget_tool_calls, usage.tool_calls),
         "seconds": (options.budget_seconds, execution.active_s),
     }
-    return {name: limit - used for name, (limit, used) in limits.items() if limit is not None}
+    return {name: limit - spent for name, (limit, spent) in limits.items() if limit is not None}
 
 
 def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
@@ -145,10 +145,10 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
     # What a rehearsal does not know leaves open whether the step's own conditions hold, which is judged first.
     is_open = bool(state.step.when)
-    for needed in lacking:
-        if needed.status in STEP_TERMINAL and not (is_open and is_unknown_in_rehearsal(execution, needed)):
-            return RecordEvent(ev.StepSkipped(step_id=step_id, because=needed.step.step_id))
-    if any(needed.status not in STEP_TERMINAL for needed in lacking):
+    for dependency in lacking:
+        if dependency.status in STEP_TERMINAL and not (is_open and is_unknown_in_rehearsal(execution, dependency)):
+            return RecordEvent(ev.StepSkipped(step_id=step_id, because=dependency.step.step_id))
+    if any(dependency.status not in STEP_TERMINAL for dependency in lacking):
         return None
     control = state.step.control
     is_judged = control is not None and bool(control.when or control.loop)
@@ -157,35 +157,39 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
 
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
     """Whether nothing keeps the step from starting that has to do with the step `name`, which it needs."""
-    needed = execution.steps[name]
-    if needed.status == "completed" or _may_continue_after(needed, state.step.step_id):
+    dependency = execution.steps[name]
+    if dependency.status == "completed" or _may_continue_after(dependency, state.step.step_id):
         return True
-    if is_unknown_in_rehearsal(execution, needed):
+    if is_unknown_in_rehearsal(execution, dependency):
         return not needs_result(execution, state.step, name)
-    return _may_go_without(execution, state, needed)
+    return _may_go_without(execution, state, dependency)
 
 
 def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
     """The first step that was skipped or failed and without which this one cannot start."""
-    needed = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
-    return next((name for name in needed if not _can_go_on_after(execution, state, name)), None)
+    dependencies = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
+    return next((name for name in dependencies if not _can_go_on_after(execution, state, name)), None)
 
 
-def _may_go_without(execution: ExecutionState, state: StepState, needed: StepState) -> bool:
+def _may_go_without(execution: ExecutionState, state: StepState, dependency: StepState) -> bool:
     """A step that was skipped stops others only if they take a value from it for which they have no default."""
-    if needed.status != "skipped":
+    if dependency.status != "skipped":
         return False
-    taken = [found for found in state.step.list_bindings() if found.reference.step_id == needed.step.step_id]
-    if not taken:
-        return needed.is_passed_over
+    bindings = [found for found in state.step.list_bindings() if found.reference.step_id == dependency.step.step_id]
+    if not bindings:
+        return dependency.is_passed_over
     # A condition on a value that is not there does not hold, which is for the step itself to say.
     judged = [id(condition.value) for condition in state.step.when]
-    return all(binding.has_default for binding in taken if id(binding.written) not in judged)
+    return all(binding.has_default for binding in bindings if id(binding.written) not in judged)
 
 
-def _may_continue_after(needed: StepState, step_id: str) -> bool:
+def _may_continue_after(dependency: StepState, step_id: str) -> bool:
     """A plan may continue after a rejection, but never with a step that the rejected question covered."""
-    return needed.status == "rejected" and needed.step.on_reject == "continue" and step_id not in needed.step.confirms
+    return (
+        dependency.status == "rejected"
+        and dependency.step.on_reject == "continue"
+        and step_id not in dependency.step.confirms
+    )
 
 
 def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action | None:

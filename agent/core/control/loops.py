@@ -29,7 +29,10 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
 
 def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
     """Whether a person is asked about many calls of the step."""
-    return any(found.is_open and found.question.step_id == step_id for found in execution.find_suspensions("batch"))
+    return any(
+        suspension.is_open and suspension.question.step_id == step_id
+        for suspension in execution.find_suspensions("batch")
+    )
 
 
 def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
@@ -43,18 +46,18 @@ def _list_current(state: StepState) -> list[Call]:
     loop, items = state.step.loop, state.items
     assert loop is not None and items is not None
     is_stopping = state.failed_items > 0 and loop.on_item_failure == "stop"
-    found: list[Call] = []
+    calls: list[Call] = []
     for index in range(state.items_over, len(items)):
         call = state.find_next_call(index)
         if call is None:
             continue
         # Nothing has begun beyond the first item that has not.
-        if len(found) >= loop.max_concurrent or (
+        if len(calls) >= loop.max_concurrent or (
             is_stopping and not state.has_begun_item(state.list_item_calls(index))
         ):
             break
-        found.append(call)
-    return found
+        calls.append(call)
+    return calls
 
 
 def _find_rejection(execution: ExecutionState, state: StepState) -> tuple[str, ev.RecordedDecision] | None:

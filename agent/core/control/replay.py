@@ -66,17 +66,17 @@ def can_go_on(status: ExecutionStatus) -> bool:
 
 def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> ReplayFault | None:
     """Returns the first event that does not replay from the new `execution` on; None when all of them do."""
-    wanted: set[Key] = set()
+    expected: set[Key] = set()
     prompts: set[Key] = set()
     at: float | None = None
     for entry in recorded:
         if entry.at != at:
-            wanted, at = set(), entry.at
+            expected, at = set(), entry.at
         keys = {key for action in decide(execution) for key in _list_keys(execution, action)}
-        wanted |= keys
+        expected |= keys
         prompts |= {key for key in keys if key[0] == "prompt"}
         try:
-            reason = _find_refusal(execution, entry.event, wanted, prompts)
+            reason = _find_refusal(execution, entry.event, expected, prompts)
             execution = apply(execution, entry.event, entry.at)
         except IllegalTransition as error:
             reason = error.message
@@ -85,7 +85,7 @@ def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]
     return None
 
 
-def _find_refusal(execution: ExecutionState, event: ev.Event, wanted: set[Key], prompts: set[Key]) -> str | None:
+def _find_refusal(execution: ExecutionState, event: ev.Event, expected: set[Key], prompts: set[Key]) -> str | None:
     """Returns why the event is not allowed here, or None. Raises `IllegalTransition` for what it refers to."""
     match event:
         case ev.ModelReplied(suspension_id=None) | ev.ModelFailed():
@@ -99,9 +99,9 @@ def _find_refusal(execution: ExecutionState, event: ev.Event, wanted: set[Key], 
         case _:
             pass
     keys = _list_reasons(execution, event)
-    if keys is None or not wanted.isdisjoint(keys):
+    if keys is None or not expected.isdisjoint(keys):
         return None
-    listed = "; ".join(sorted(" ".join(map(str, found)) for found in wanted)) or "nothing"
+    listed = "; ".join(sorted(" ".join(map(str, key)) for key in expected)) or "nothing"
     return f"the installed planwarden would not record this here; it wants {listed}"[:500]
 
 

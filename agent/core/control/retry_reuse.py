@@ -44,18 +44,18 @@ def take_over(
     again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, plan, inputs)
     for step in plan.steps:
         _refuse_unasked_repeat(source, step, changed, is_again=step.step_id in again)
-    kept = {
+    kept_ids = {
         step.step_id
         for step in plan.steps
         if step.step_id not in again and step.step_id in source.steps and _is_proven(source.steps[step.step_id])
     }
-    kept -= set(_find_open_confirmations(source, plan, kept))
-    taken = [
-        _take_step(source, source.steps[step.step_id], step, changed, is_kept=step.step_id in kept)
+    kept_ids -= set(_find_open_confirmations(source, plan, kept_ids))
+    reused_steps = [
+        _take_step(source, source.steps[step.step_id], step, changed, is_kept=step.step_id in kept_ids)
         for step in plan.steps
         if step.step_id in source.steps and step.step_id not in again
     ]
-    steps = tuple(found for found in taken if found.is_completed or found.calls)
+    steps = tuple(found for found in reused_steps if found.is_completed or found.calls)
     if measure_at_least(list(_list_values(steps)), MAX_BYTES) > MAX_BYTES:
         raise LimitExceeded(f"the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB together")
     rejected = (step.step_id for step in plan.steps if _is_rejected(source, step.step_id))
@@ -70,9 +70,9 @@ def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
     return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
 
 
-def list_artifacts(taken: ev.StepsTakenOver) -> tuple[str, ...]:
+def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
     """Returns the ids of the artifacts that hold results which are taken over, each once."""
-    calls = (call for step in taken.steps for call in step.calls)
+    calls = (call for step in reused.steps for call in step.calls)
     return tuple(dict.fromkeys(call.artifact for call in calls if call.artifact is not None))
 
 
@@ -85,7 +85,7 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
         return
     if step_id in execution.rejected_before:
         yield f"Execution {execution.retry_of!r} asked about this step before, and it was rejected."
-    is_first = all(found.question.addressee != "human" for found in execution.suspensions.values())
+    is_first = all(suspension.question.addressee != "human" for suspension in execution.suspensions.values())
     runs = [run for run in execution.again if is_first or run.step_id == step_id]
     for run in runs[:MAX_TOLD]:
         yield (
@@ -94,11 +94,11 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
         )
     if len(runs) > MAX_TOLD:
         yield f"{len(runs) - MAX_TOLD} more steps that run again ran there."
-    taken = [name for name, state in execution.steps.items() if state.taken_from is not None]
-    if is_first and taken:
-        more = f" and {len(taken) - MAX_TOLD} more" if len(taken) > MAX_TOLD else ""
-        named = ", ".join(map(repr, taken[:MAX_TOLD]))
-        yield f"It goes on from execution {execution.retry_of!r}: {named}{more} completed there and will not run again."
+    reused = [name for name, state in execution.steps.items() if state.taken_from is not None]
+    if is_first and reused:
+        more = f" and {len(reused) - MAX_TOLD} more" if len(reused) > MAX_TOLD else ""
+        names = ", ".join(map(repr, reused[:MAX_TOLD]))
+        yield f"It goes on from execution {execution.retry_of!r}: {names}{more} completed there and will not run again."
 
 
 def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
@@ -113,34 +113,34 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
         )
     followers: dict[str, list[str]] = {}
     for step in plan.steps:
-        for needed in step.dependencies:
-            followers.setdefault(needed, []).append(step.step_id)
-    found, waiting = {from_step}, [from_step]
+        for dependency in step.dependencies:
+            followers.setdefault(dependency, []).append(step.step_id)
+    reached, waiting = {from_step}, [from_step]
     while waiting:
-        new = [name for name in followers.get(waiting.pop(), ()) if name not in found]
-        found.update(new)
+        new = [name for name in followers.get(waiting.pop(), ()) if name not in reached]
+        reached.update(new)
         waiting.extend(new)
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def _refuse_unasked_repeat(
     source: ExecutionState, step: PlanStep, changed: "_ChangedInputs", *, is_again: bool
 ) -> None:
     """Raise `NotRetryable` for a step that would do again what was done, or may have been, although nobody chose it."""
-    known = source.steps.get(step.step_id)
-    if known is None:
+    earlier = source.steps.get(step.step_id)
+    if earlier is None:
         return
-    unknown = [call.call_id for call in known.calls if call.status == "outcome_unknown"]
-    if known.kept is not None:
-        unknown += [call.call_id for call in known.kept.calls if call.unknown is not None]
-    takes_changed, is_other = changed.are_taken_by(step.list_bindings()), not _does_same(known.step, step)
+    unknown = [call.call_id for call in earlier.calls if call.status == "outcome_unknown"]
+    if earlier.kept is not None:
+        unknown += [call.call_id for call in earlier.kept.calls if call.unknown is not None]
+    takes_changed, is_other = changed.are_taken_by(step.list_bindings()), not _does_same(earlier.step, step)
     if unknown and (is_again or takes_changed or is_other):
         raise NotRetryable(
             f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
             "fromStep and with that step as it is, which asks a person first",
             details={"executionId": source.execution_id, "calls": list[JsonValue](unknown[:20])},
         )
-    if not is_again and known.status == "completed" and (is_other or takes_changed):
+    if not is_again and earlier.status == "completed" and (is_other or takes_changed):
         reason = "is another one in this plan" if is_other else "takes inputs that are different now"
         raise NotRetryable(
             f"step {step.step_id!r} was completed in execution {source.execution_id!r} and {reason}; send it as it "
@@ -149,10 +149,10 @@ def _refuse_unasked_repeat(
         )
 
 
-def _does_same(known: PlanStep, step: PlanStep) -> bool:
+def _does_same(earlier: PlanStep, step: PlanStep) -> bool:
     """Whether both steps do the same, whatever they wait for and whatever follows a rejection."""
-    likened = replace(step, dependencies=known.dependencies, confirms=known.confirms, on_reject=known.on_reject)
-    return is_same_json(known, likened)
+    likened = replace(step, dependencies=earlier.dependencies, confirms=earlier.confirms, on_reject=earlier.on_reject)
+    return is_same_json(earlier, likened)
 
 
 def _is_rejected(source: ExecutionState, step_id: str) -> bool:
@@ -176,36 +176,36 @@ class _ChangedInputs(msgspec.Struct, frozen=True):
 
     def are_taken_by(self, bindings: Iterable[Binding]) -> bool:
         """Whether bindings of the new plan take something that is different now."""
-        return any(self._is_changed(found.reference) for found in bindings if found.reference.step_id == INPUTS)
+        return any(self._is_changed(binding.reference) for binding in bindings if binding.reference.step_id == INPUTS)
 
-    def _is_changed(self, taken: Reference) -> bool:
-        name = taken.pointer.split("/")[1] if taken.pointer else None
+    def _is_changed(self, reference: Reference) -> bool:
+        name = reference.pointer.split("/")[1] if reference.pointer else None
         return bool(self.names) and (name is None or name.replace("~1", "/").replace("~0", "~") in self.names)
 
 
-def _is_proven(known: StepState) -> bool:
+def _is_proven(earlier: StepState) -> bool:
     """Whether the log says that the step is completed, and proves what it had to call."""
-    if known.status != "completed":
+    if earlier.status != "completed":
         return False
-    if known.items is not None and known.step.tool_validation_mode == "strict":
-        statuses = ({call.status for call in known.list_item_calls(index)} for index in range(len(known.items)))
-        return all(found <= {"succeeded"} or "rejected" in found for found in statuses)
-    return known.step.tool_validation_mode == "advisory" or not find_missing_tools(known)
+    if earlier.items is not None and earlier.step.tool_validation_mode == "strict":
+        statuses = ({call.status for call in earlier.list_item_calls(index)} for index in range(len(earlier.items)))
+        return all(outcomes <= {"succeeded"} or "rejected" in outcomes for outcomes in statuses)
+    return earlier.step.tool_validation_mode == "advisory" or not find_missing_tools(earlier)
 
 
-def _find_open_confirmations(source: ExecutionState, plan: Plan, kept: Collection[str]) -> Iterator[str]:
-    """Yields the steps to take over whose confirmation stands before calls that are still to be made."""
+def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Collection[str]) -> Iterator[str]:
+    """Yields the steps to take over whose confirmation comes before calls that are still to be made."""
     calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}
-    for step_id in kept:
+    for step_id in kept_ids:
         if _find_confirming_tools(source, source.steps[step_id]):
             after = find_steps_after(plan, step_id)
-            if any(name not in kept and name in calling for name in after):
+            if any(name not in kept_ids and name in calling for name in after):
                 yield step_id
 
 
-def _find_confirming_tools(source: ExecutionState, known: StepState) -> set[str]:
+def _find_confirming_tools(source: ExecutionState, earlier: StepState) -> set[str]:
     """Returns the tools by which the step only asked a person whether to go on; asking again has no effect."""
-    return {call.tool_name for call in known.calls if call.is_confirmation or _only_asked(source, call)}
+    return {call.tool_name for call in earlier.calls if call.is_confirmation or _only_asked(source, call)}
 
 
 def _only_asked(source: ExecutionState, call: Call) -> bool:
@@ -216,15 +216,15 @@ def _only_asked(source: ExecutionState, call: Call) -> bool:
 
 
 def _take_step(
-    source: ExecutionState, known: StepState, step: PlanStep, changed: "_ChangedInputs", *, is_kept: bool
+    source: ExecutionState, earlier: StepState, step: PlanStep, changed: "_ChangedInputs", *, is_kept: bool
 ) -> ev.TakenStep:
-    confirming = _find_confirming_tools(source, known)
-    proof = known.taken_from or source.execution_id
+    confirming = _find_confirming_tools(source, earlier)
+    proof = earlier.taken_from or source.execution_id
     if not is_kept:
-        calls = _take_calls(source, known, step, changed, confirming)
-        items = _find_items(known)
+        calls = _take_calls(source, earlier, step, changed, confirming)
+        items = _find_items(earlier)
         return ev.TakenStep(step_id=step.step_id, execution_id=proof, calls=tuple(calls), items=items)
-    done = [call for call in known.calls if call.status == "succeeded"]
+    succeeded = [call for call in earlier.calls if call.status == "succeeded"]
     return ev.TakenStep(
         step_id=step.step_id,
         execution_id=proof,
@@ -233,42 +233,42 @@ def _take_step(
             _take_call(
                 source,
                 call,
-                call.call_id if known.items is not None else f"{step.step_id}:{number}",
+                call.call_id if earlier.items is not None else f"{step.step_id}:{number}",
                 call.tool_name in confirming,
             )
-            for number, call in enumerate(done, 1)
+            for number, call in enumerate(succeeded, 1)
         ),
         is_completed=True,
-        text=known.turns[-1].content if known.turns and not done else None,
-        validation=known.validation,
-        items=known.items,
+        text=earlier.turns[-1].content if earlier.turns and not succeeded else None,
+        validation=earlier.validation,
+        items=earlier.items,
     )
 
 
-def _find_items(known: StepState) -> tuple[JsonValue, ...] | None:
-    return known.items if known.kept is None else known.kept.items
+def _find_items(earlier: StepState) -> tuple[JsonValue, ...] | None:
+    return earlier.items if earlier.kept is None else earlier.kept.items
 
 
 def _take_calls(
-    source: ExecutionState, known: StepState, step: PlanStep, changed: "_ChangedInputs", confirming: Collection[str]
+    source: ExecutionState, earlier: StepState, step: PlanStep, changed: "_ChangedInputs", confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
     """Yields calls of a step that did not complete: those of the plan in their places, then those of the model."""
     number = len(step.tool_calls)
     planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
-    if step.loop is not None and _does_same(known.step, step):
+    if step.loop is not None and _does_same(earlier.step, step):
         holds = _find_holding_calls(step, changed)
         # Those of a loop that did not come to begin again, and of one that did.
-        kept = () if known.kept is None else known.kept.calls
-        yield from (call for call in kept if holds[_find_place(call.call_id, len(holds))])
-        made = (call for call in known.calls if call.status in ("succeeded", "outcome_unknown"))
-        lasting = (call for call in made if holds[_find_place(call.call_id, len(holds))])
+        reused_before = () if earlier.kept is None else earlier.kept.calls
+        yield from (call for call in reused_before if holds[_find_place(call.call_id, len(holds))])
+        settled = (call for call in earlier.calls if call.status in ("succeeded", "outcome_unknown"))
+        lasting = (call for call in settled if holds[_find_place(call.call_id, len(holds))])
         yield from (_take_call(source, call, call.call_id, False) for call in lasting)
-    if known.step.loop is not None or step.loop is not None:
+    if earlier.step.loop is not None or step.loop is not None:
         return
-    for call in known.calls:
+    for call in earlier.calls:
         if call.status not in ("succeeded", "outcome_unknown") or call.tool_name in confirming:
             continue
-        if call.by_model and _does_same(known.step, step):
+        if call.by_model and _does_same(earlier.step, step):
             number += 1
             yield _take_call(source, call, f"{step.step_id}:{number}", False)
         elif not call.by_model and _is_same(planned.get(call.call_id), call, changed):
@@ -278,9 +278,9 @@ def _take_calls(
 def _find_holding_calls(step: PlanStep, changed: "_ChangedInputs") -> list[bool]:
     """Return for each call of an item whether nothing that it takes from the inputs or such calls is different now."""
     holds: list[bool] = []
-    for planned, taken in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
+    for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = changed.are_taken_by(find_bindings(planned.arguments))
-        holds.append(not takes_changed and all(holds[other] for other in taken))
+        holds.append(not takes_changed and all(holds[other] for other in sources))
     return holds
 
 
@@ -326,23 +326,23 @@ def _list_values(steps: Iterable[ev.TakenStep]) -> Iterator[JsonValue]:
 
 def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.TakenStep]) -> Iterator[ev.EarlierRun]:
     """Yields the steps with a result that run again, unless only a confirmation does."""
-    taken = {call.origin for step in steps for call in step.calls}
+    origins = {call.origin for step in steps for call in step.calls}
     completed = {step.step_id for step in steps if step.is_completed}
     for step in plan.steps:
-        known = source.steps.get(step.step_id)
-        if known is None or step.step_id in completed:
+        earlier = source.steps.get(step.step_id)
+        if earlier is None or step.step_id in completed:
             continue
-        confirming = _find_confirming_tools(source, known)
+        confirming = _find_confirming_tools(source, earlier)
         repeated = [
             call
-            for call in known.calls
+            for call in earlier.calls
             if call.status == "succeeded"
             and call.tool_name not in confirming
-            and (call.origin or f"{source.execution_id}:{call.call_id}") not in taken
+            and (call.origin or f"{source.execution_id}:{call.call_id}") not in origins
         ]
         if repeated:
             value = repeated[0].value if len(repeated) == 1 else [call.value for call in repeated]
             text = canonical_json(value)
-            shown = text if len(text) <= RESULT_CHARS else f"{text[:RESULT_CHARS]}..."
-            proof = known.taken_from or source.execution_id
-            yield ev.EarlierRun(step_id=step.step_id, execution_id=proof, result=shown)
+            result = text if len(text) <= RESULT_CHARS else f"{text[:RESULT_CHARS]}..."
+            proof = earlier.taken_from or source.execution_id
+            yield ev.EarlierRun(step_id=step.step_id, execution_id=proof, result=result)

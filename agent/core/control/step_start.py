@@ -74,11 +74,11 @@ def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
     return Matcher(condition.matches).find_mismatch(value)
 
 
-def _find_bound(written: dict[str, JsonValue], sources: BindingSources) -> JsonValue:
+def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonValue:
     """Return what the binding takes, or its default. Raises as `resolve` does."""
-    [binding] = find_bindings(written)
+    [binding] = find_bindings(value)
     values = find_values([binding], sources)
-    return values[binding.reference] if binding.reference in values else written["default"]
+    return values[binding.reference] if binding.reference in values else value["default"]
 
 
 def find_items(step: PlanStep, execution: ExecutionState, parts: Mapping[PartAddress, ArtifactPart]) -> list[JsonValue]:
@@ -94,7 +94,7 @@ def find_items(step: PlanStep, execution: ExecutionState, parts: Mapping[PartAdd
     written = loop.items
     items = _find_bound(written, sources) if isinstance(written, dict) else resolve({"": written}, sources)[""]
     if not isinstance(items, list):
-        raise InvalidArguments(f"'forEach' leads to {type(items).__name__}, which is no list")
+        raise InvalidArguments(f"'forEach' leads to {type(items).__name__}, which is not a list")
     if len(items) > loop.max_items:
         raise LimitExceeded(
             f"'forEach' has {len(items)} items, the step allows {loop.max_items}; raise 'maxItems' or take fewer"

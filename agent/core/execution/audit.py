@@ -97,9 +97,9 @@ def build_audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionSta
     for item in recorded:
         event = item.event
         describe = _ROWS.get(type(event))
-        found = None if describe is None else describe(event, execution)
-        if found is not None:
-            kind, suspension_id, facts = found
+        row = None if describe is None else describe(event, execution)
+        if row is not None:
+            kind, suspension_id, facts = row
             event_digest = digest(msgspec.to_builtins(event, enc_hook=plain_value))[:DIGEST_CHARS]
             entry = AuditEntry(
                 kind=kind,
@@ -180,8 +180,8 @@ def _describe_withdrawn(event: ev.SuspensionWithdrawn, execution: ExecutionState
 def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Row | None:
     """The row of a call that a grant, a rule, or a decision about another call, let through, or that has a business
     key; None for every other."""
-    asked = execution.suspensions.get(event.suspension_id or "")
-    is_covered = asked is not None and asked.question.call_id != event.call_id
+    suspension = execution.suspensions.get(event.suspension_id or "")
+    is_covered = suspension is not None and suspension.question.call_id != event.call_id
     if event.grant_id is None and event.rule is None and event.once is None and not is_covered:
         return None
     call: dict[str, JsonValue] = {
@@ -207,8 +207,8 @@ def _describe_refused(event: ev.ToolFailed, execution: ExecutionState) -> _Row |
 
 
 def _is_for_person(execution: ExecutionState, suspension_id: str) -> bool:
-    found = execution.suspensions.get(suspension_id)
-    return found is not None and found.question.addressee == "human"
+    suspension = execution.suspensions.get(suspension_id)
+    return suspension is not None and suspension.question.addressee == "human"
 
 
 def _describe_question(question: ev.Question) -> dict[str, JsonValue]:

@@ -18,8 +18,13 @@ MODEL: tuple[ev.Assurance, ...] = ("claimed", "caller")
 
 def describe_edits(execution: ExecutionState) -> str:
     """Return a sentence about arguments that others than the calling model changed before an approval, or no text."""
-    closed = [found for found in execution.suspensions.values() if found.decision is not None]
-    edits = [edit for found in closed if found.decision and found.decision.approved for edit in _list_edits(found)]
+    closed = [suspension for suspension in execution.suspensions.values() if suspension.decision is not None]
+    edits = [
+        edit
+        for suspension in closed
+        if suspension.decision and suspension.decision.approved
+        for edit in _list_edits(suspension)
+    ]
     if not edits:
         return ""
     more = f"; and {len(edits) - MAX_EDITS} more before these" if len(edits) > MAX_EDITS else ""
@@ -37,7 +42,7 @@ def _list_edits(suspension: SuspensionState) -> Iterator[str]:
         for path in edit.arguments:
             place, _, name = path.partition("/") if question.rows else ("", "", path)
             tool = (question.covers[int(place)].tool_name if place else question.tool_name) or ""
-            before, after = (_find_arguments(found, place) for found in (first, question))
+            before, after = (_find_arguments(version, place) for version in (first, question))
             row = f" (row {int(place) + 1})" if place else ""
             yield (
                 f"{tool} of step {question.step_id!r}{row}: {name[:MAX_VALUE_CHARS]!r} from {_quote(before, name)} to "

@@ -50,9 +50,9 @@ def find_notifiable(
     `execution` is the state after the events.
     """
     for entry in recorded:
-        found = _find_kind(entry.event)
-        if found is not None:
-            kind, suspension_id = found
+        kind_and_id = _find_kind(entry.event)
+        if kind_and_id is not None:
+            kind, suspension_id = kind_and_id
             suspension = execution.suspensions[suspension_id]
             if suspension.question.addressee == "human":
                 yield entry, kind, suspension
@@ -87,10 +87,10 @@ NO_ALARMS = Schedule()
 
 def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tuple[Alarm, ...]:
     """Returns the alarms before `expires_at`, earliest first. All times are Unix seconds."""
-    found = [Alarm(kind="remind", at=asked_at + after_s) for after_s in schedule.remind_after_s]
+    alarms = [Alarm(kind="remind", at=asked_at + after_s) for after_s in schedule.remind_after_s]
     if schedule.escalate_after_s is not None:
-        found.append(Alarm(kind="escalate", at=asked_at + schedule.escalate_after_s, to=schedule.escalate_to))
-    in_time = (alarm for alarm in found if expires_at is None or alarm.at < expires_at)
+        alarms.append(Alarm(kind="escalate", at=asked_at + schedule.escalate_after_s, to=schedule.escalate_to))
+    in_time = (alarm for alarm in alarms if expires_at is None or alarm.at < expires_at)
     return tuple(sorted(in_time, key=lambda alarm: alarm.at))
 
 

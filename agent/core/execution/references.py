@@ -2,7 +2,7 @@
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
 If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
-can read the store calls it again with those parts. What comes from an earlier execution stands in the log already.
+can read the store calls it again with those parts. What comes from an earlier execution is already in the log.
 
 With `parse`, the first text that the pointer meets is read as JSON, and the pointer goes on in there.
 
@@ -54,7 +54,7 @@ class PartsNeeded(Exception):
 
 
 class AbsentValue(InvalidArguments):
-    """Nothing is where a binding points, or the step that it names was skipped; its default stands for it."""
+    """Nothing is where a binding points, or the step that it names was skipped; its default replaces it."""
 
 
 class BindingSources(msgspec.Struct, frozen=True):
@@ -71,11 +71,11 @@ class BindingSources(msgspec.Struct, frozen=True):
     takes_lists: bool = False
     """A value may be a list for a loop, within larger limits than arguments have."""
 
-    def find_step(self, taken: Reference) -> StepState | None:
+    def find_step(self, reference: Reference) -> StepState | None:
         """Return the step whose result the reference takes; a call of the item as a step that made no other."""
-        if taken.call is None:
-            return None if taken.step_id in self.own else self.steps.get(taken.step_id)
-        call = self.item_calls[taken.call] if 0 <= taken.call < len(self.item_calls) else None
+        if reference.call is None:
+            return None if reference.step_id in self.own else self.steps.get(reference.step_id)
+        call = self.item_calls[reference.call] if 0 <= reference.call < len(self.item_calls) else None
         if call is None or call.status != "succeeded":
             return None
         return replace(self.steps[call.step_id], calls=(call,), turns=(), items=None, status="completed")
@@ -106,32 +106,34 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
         AbsentValue: nothing is there, and the binding has no default.
         PartsNeeded: a binding leads into an artifact, and the sources do not have its value.
     """
-    found = tuple(islice(find_bindings(arguments), MAX_REFERENCES + 1))
-    if not found:
+    bindings = tuple(islice(find_bindings(arguments), MAX_REFERENCES + 1))
+    if not bindings:
         return arguments
-    if len(found) > MAX_REFERENCES:
+    if len(bindings) > MAX_REFERENCES:
         raise InvalidArguments(f"the arguments have more than {MAX_REFERENCES} '$from' references")
-    values = find_values(found, sources)
-    _check_size(found, values)
+    values = find_values(bindings, sources)
+    _check_size(bindings, values)
     return {key: _replace_bindings(value, values) for key, value in arguments.items()}
 
 
 def find_values(
-    found: Iterable[Binding], sources: BindingSources, texts: ParsedTexts | None = None
+    bindings: Iterable[Binding], sources: BindingSources, texts: ParsedTexts | None = None
 ) -> dict[Reference, JsonValue]:
     """Returns what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
-    taken = {binding.reference: binding for binding in sorted(found, key=lambda binding: not binding.has_default)}
-    steps = ((reference, sources.find_step(reference)) for reference in taken)
-    wanted = (
+    by_reference = {
+        binding.reference: binding for binding in sorted(bindings, key=lambda binding: not binding.has_default)
+    }
+    steps = ((reference, sources.find_step(reference)) for reference in by_reference)
+    addresses = (
         find_address(state, reference, takes_lists=sources.takes_lists)
         for reference, state in steps
         if state is not None
     )
-    if missing := frozenset(part for part in wanted if part is not None and part not in sources.parts):
+    if missing := frozenset(part for part in addresses if part is not None and part not in sources.parts):
         raise PartsNeeded(missing)
     texts = texts or ParsedTexts()
     values: dict[Reference, JsonValue] = {}
-    for reference, binding in taken.items():
+    for reference, binding in by_reference.items():
         try:
             values[reference] = _find_value(reference, sources, texts)
         except AbsentValue:
@@ -142,7 +144,7 @@ def find_values(
 
 def find_result(
     state: StepState,
-    taken: Reference,
+    reference: Reference,
     parts: Mapping[PartAddress, ArtifactPart],
     texts: ParsedTexts,
     *,
@@ -155,9 +157,9 @@ def find_result(
     Raises:
         InvalidArguments: there is nothing usable at the pointer.
     """
-    address = find_address(state, taken, takes_lists=takes_lists)
-    pointer = taken.pointer
-    source = f"step {state.step.step_id!r}" if taken.call is None else f"call {taken.call} of the same item"
+    address = find_address(state, reference, takes_lists=takes_lists)
+    pointer = reference.pointer
+    source = f"step {state.step.step_id!r}" if reference.call is None else f"call {reference.call} of the same item"
     if address is None and (too_large := _find_stand_ins(state, pointer)):
         sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
         raise InvalidArguments(
@@ -165,7 +167,7 @@ def find_result(
             f"bytes ({sizes}); add a 'pointer' to the part that is needed"
         )
     try:
-        part = ArtifactPart(follow(state.result, taken, texts)) if address is None else parts[address]
+        part = ArtifactPart(follow(state.result, reference, texts)) if address is None else parts[address]
     except LeadsNowhere as reason:
         part = ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
     if part.fault is not None:
@@ -174,25 +176,25 @@ def find_result(
     return part.value
 
 
-def _check_size(found: Collection[Binding], values: Mapping[Reference, JsonValue]) -> None:
+def _check_size(bindings: Collection[Binding], values: Mapping[Reference, JsonValue]) -> None:
     """Raises `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
-    times = Counter(binding.reference for binding in found)
+    times = Counter(binding.reference for binding in bindings)
     total = sum(
         measure_at_least(binding.written.get("default"), MAX_ARGUMENT_BYTES)
-        for binding in found
+        for binding in bindings
         if binding.reference not in values
     )
     if total > MAX_ARGUMENT_BYTES:
         raise InvalidArguments(f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes by their defaults")
-    for taken, value in values.items():
+    for reference, value in values.items():
         size = measure_at_least(value, MAX_ARGUMENT_BYTES)
-        total += size * times[taken]
+        total += size * times[reference]
         if total > MAX_ARGUMENT_BYTES:
-            often = f"{times[taken]} times " if times[taken] > 1 else ""
+            often = f"{times[reference]} times " if times[reference] > 1 else ""
             raise InvalidArguments(
-                f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {taken.pointer[:200]!r} "
-                f"of {taken.step_id[:64]!r}, at least {size} bytes, {often}through '$from'; point to the parts that "
-                "are needed"
+                f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {reference.pointer[:200]!r} "
+                f"of {reference.step_id[:64]!r}, at least {size} bytes, {often}through '$from'; point to the parts "
+                "that are needed"
             )
 
 
@@ -202,58 +204,58 @@ def _replace_bindings(value: JsonValue, values: Mapping[Reference, JsonValue]) -
     if not isinstance(value, dict):
         return value
     if "$from" in value:
-        taken = read_reference(value)
-        return values[taken] if taken in values else value["default"]
+        reference = read_reference(value)
+        return values[reference] if reference in values else value["default"]
     if "$text" in value:
         return fill_template(value, {name: _replace_bindings(part, values) for name, part in read_with(value).items()})
     return {key: _replace_bindings(child, values) for key, child in value.items()}
 
 
-def _find_value(taken: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
-    if taken.call is None and taken.step_id in sources.own:
+def _find_value(reference: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
+    if reference.call is None and reference.step_id in sources.own:
         try:
-            return follow(sources.own[taken.step_id], taken, texts)
+            return follow(sources.own[reference.step_id], reference, texts)
         except LeadsNowhere as reason:
             kind = AbsentValue if reason.is_absent else InvalidArguments
-            raise kind(f"the pointer {taken.pointer[:200]!r} into {taken.step_id!r} {reason}") from None
-    state = sources.find_step(taken)
+            raise kind(f"the pointer {reference.pointer[:200]!r} into {reference.step_id!r} {reason}") from None
+    state = sources.find_step(reference)
     if state is not None and state.status == "completed":
-        return find_result(state, taken, sources.parts, texts, takes_lists=sources.takes_lists)
+        return find_result(state, reference, sources.parts, texts, takes_lists=sources.takes_lists)
     if state is not None:
         kind = AbsentValue if state.status == "skipped" else InvalidArguments
-        raise kind(f"'$from' names step {taken.step_id!r}, which has no result: it is {state.status}")
-    if taken.call is not None:
-        raise InvalidArguments(f"call {taken.call} of the same item has no result")
-    known = sources.earlier.get(taken)
-    if not isinstance(known, EarlierResult):
-        raise InvalidArguments(f"'$from' names step {taken.step_id[:64]!r}, which is not in the plan")
-    return known.value
+        raise kind(f"'$from' names step {reference.step_id!r}, which has no result: it is {state.status}")
+    if reference.call is not None:
+        raise InvalidArguments(f"call {reference.call} of the same item has no result")
+    earlier = sources.earlier.get(reference)
+    if not isinstance(earlier, EarlierResult):
+        raise InvalidArguments(f"'$from' names step {reference.step_id[:64]!r}, which is not in the plan")
+    return earlier.value
 
 
-def find_address(state: StepState, taken: Reference, *, takes_lists: bool = False) -> PartAddress | None:
+def find_address(state: StepState, reference: Reference, *, takes_lists: bool = False) -> PartAddress | None:
     """Returns the part of an artifact that the pointer leads to, or None if the log itself holds the value.
 
     With `takes_lists` the part may also be a whole result: a list for a loop.
     """
-    calls, pointer = _list_returned(state), taken.pointer
+    calls, pointer = _list_returned(state), reference.pointer
     if state.status != "completed" or all(call.artifact is None for call in calls):
         return None
     if len(calls) == 1:
-        needed = pointer or taken.parse or takes_lists
-        return PartAddress(calls[0].artifact or "", pointer, taken.parse, takes_lists) if needed else None
+        needs_whole = pointer or reference.parse or takes_lists
+        return PartAddress(calls[0].artifact or "", pointer, reference.parse, takes_lists) if needs_whole else None
     # The result of several calls is the list of their results.
     first, _, rest = pointer.removeprefix("/").partition("/")
     call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
-    if call is None or call.artifact is None or not (rest or taken.parse or takes_lists):
+    if call is None or call.artifact is None or not (rest or reference.parse or takes_lists):
         return None
-    return PartAddress(call.artifact, f"/{rest}" if rest else "", taken.parse, takes_lists)
+    return PartAddress(call.artifact, f"/{rest}" if rest else "", reference.parse, takes_lists)
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:
     """Returns the calls whose stand-ins the pointer would copy instead of their results."""
     calls = _list_returned(state)
-    taken = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
-    return [call for call in taken if call.artifact is not None]
+    matching = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
+    return [call for call in matching if call.artifact is not None]
 
 
 def _list_returned(state: StepState) -> list[Call]:

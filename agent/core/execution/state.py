@@ -352,7 +352,7 @@ class StepState(FrozenStruct):
             if following is None and call.status not in CALL_SETTLED:
                 if number >= order.ends[self.wave]:
                     continue
-                if any(calls[taken].status != "succeeded" for taken in order.takes[number]):
+                if any(calls[source].status != "succeeded" for source in order.takes[number]):
                     return None
                 following = call
         return following
@@ -597,7 +597,7 @@ class ExecutionState(FrozenStruct):
             and self.plan is not None
             and self.retry_of is None
             and not self.is_revised
-            and not any(found.question.edits for found in self.suspensions.values())
+            and not any(suspension.question.edits for suspension in self.suspensions.values())
         )
 
     def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:
@@ -606,7 +606,7 @@ class ExecutionState(FrozenStruct):
 
     @property
     def open_suspensions(self) -> tuple[SuspensionState, ...]:
-        return tuple(found for found in self.suspensions.values() if found.is_open)
+        return tuple(suspension for suspension in self.suspensions.values() if suspension.is_open)
 
     def call(self, call_id: str) -> Call:
         """The call with that id; raises `IllegalTransition` when there is none."""

@@ -1,6 +1,6 @@
 """The synopsis of an execution: what a list shows of it and finds it by, so that no list reads its log.
 
-The texts are those of whoever wrote the goal or the plan: cut, and not escaped. NUL and halves of characters,
+The texts are those of the author of the goal or the plan: cut, and not escaped. NUL and halves of characters,
 for which a database has no text, are replaced.
 """
 
@@ -89,8 +89,12 @@ def describe_fault(execution: ExecutionState) -> str:
         case "cancelled":
             fault = execution.cancel_reason or ""
         case "rejected":
-            decisions = [found.decision for found in execution.suspensions.values() if found.decision is not None]
-            fault = next((made.reason for made in reversed(decisions) if not made.approved and made.reason), "")
+            decisions = [
+                suspension.decision for suspension in execution.suspensions.values() if suspension.decision is not None
+            ]
+            fault = next(
+                (decision.reason for decision in reversed(decisions) if not decision.approved and decision.reason), ""
+            )
         case _:
             fault = ""
     return clean_text(fault, FAULT_CHARS)
@@ -108,9 +112,9 @@ def clean_text(text: str, limit: int = NAME_CHARS) -> str:
 
 
 def _list_tools(execution: ExecutionState) -> tuple[str, ...]:
-    named = set(list_tool_names(execution.plan)) if execution.plan is not None else set[str]()
-    named |= {call.tool_name for state in execution.steps.values() for call in state.calls if call.by_model}
-    return tuple(sorted(clean_text(name) for name in named if "\n" not in name)[:MAX_TOOLS])
+    names = set(list_tool_names(execution.plan)) if execution.plan is not None else set[str]()
+    names |= {call.tool_name for state in execution.steps.values() for call in state.calls if call.by_model}
+    return tuple(sorted(clean_text(name) for name in names if "\n" not in name)[:MAX_TOOLS])
 
 
 def _join(descriptions: Iterable[str]) -> str:

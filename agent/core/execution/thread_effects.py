@@ -39,14 +39,16 @@ def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...
     )
     newest = sorted(nlargest(MAX_EFFECTS, calls, key=itemgetter(0, 1)), key=itemgetter(1))
     effects = [*execution.thread_effects, *(_remember(call, is_approved=approved) for approved, _, call in newest)]
-    kept = nlargest(MAX_EFFECTS, range(len(effects)), key=lambda place: (effects[place].is_approved, place))
-    return tuple(effects[place] for place in sorted(kept))
+    places = nlargest(MAX_EFFECTS, range(len(effects)), key=lambda place: (effects[place].is_approved, place))
+    return tuple(effects[place] for place in sorted(places))
 
 
 def _was_approved(execution: ExecutionState, call: Call) -> bool:
-    asked = (execution.suspensions[name] for name in call.consumed if name in execution.suspensions)
+    suspensions = (execution.suspensions[name] for name in call.consumed if name in execution.suspensions)
     # One that timed out was let run by silence.
-    return any(found.status == "decided" and found.question.addressee == "human" for found in asked)
+    return any(
+        suspension.status == "decided" and suspension.question.addressee == "human" for suspension in suspensions
+    )
 
 
 def _had_effect(call: Call) -> bool:
@@ -76,11 +78,11 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
     """Yield what a person should know first: which calls that the question releases ran in the thread before."""
     if not execution.thread_effects:
         return
-    known = {(effect.tool_name, effect.arguments): effect for effect in execution.thread_effects}
+    earlier = {(effect.tool_name, effect.arguments): effect for effect in execution.thread_effects}
     repeats = [
         (name, effect)
         for name, tool_name, arguments in _list_released(question)
-        if (effect := known.get((tool_name, _compute_key(arguments)))) is not None
+        if (effect := earlier.get((tool_name, _compute_key(arguments)))) is not None
     ]
     for name, effect in repeats[:MAX_TOLD]:
         yield f"{REPEAT}{name} {describe_effect(effect)}."

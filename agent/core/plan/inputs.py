@@ -57,9 +57,9 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
     faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema), checks_dates=True).find_faults(values)]
     if faults:
         properties = _read_properties(schema)
-        known = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
+        known_names = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
         raise InvalidArguments(
-            f"{'; '.join(faults[:10])}{known}",
+            f"{'; '.join(faults[:10])}{known_names}",
             details={"problems": list[JsonValue](faults), "inputs": dict(schema)},
         )
     return values

@@ -29,9 +29,9 @@ def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
     takes: list[tuple[int, ...]] = []
     ends: list[int] = []
     for number, planned in enumerate(calls):
-        taken = {reference.call for reference in find_references(planned.arguments) if reference.call is not None}
-        takes.append(tuple(sorted(taken)))
-        if any(other >= (ends[-1] if ends else 0) for other in taken):
+        sources = {reference.call for reference in find_references(planned.arguments) if reference.call is not None}
+        takes.append(tuple(sorted(sources)))
+        if any(other >= (ends[-1] if ends else 0) for other in sources):
             ends.append(number)
     return ItemOrder(takes=tuple(takes), ends=(*ends, len(calls)))
 
@@ -52,8 +52,8 @@ def find_item_call_faults(step: PlanStep) -> Iterator[str]:
 
 def _find_fault(step: PlanStep, number: int, reference: Reference, call: int) -> str | None:
     if reference.step_id != ITEM:
-        taken = reference.step_id[:64]
-        return f"'call' goes with \"item\", not with step {taken!r}: {EXAMPLE} takes an earlier call of the same item"
+        step_id = reference.step_id[:64]
+        return f"'call' goes with \"item\", not with step {step_id!r}: {EXAMPLE} takes an earlier call of the same item"
     if step.loop is None:
         return "'call' takes an earlier call of the same item, and the step has no 'forEach'"
     if number == 0:

@@ -40,8 +40,8 @@ def describe_difference(before: ToolDefinition | None, after: ToolDefinition) ->
     """Returns what changed, on one line of at most `DIFFERENCE_CHARS` characters, with the tool's texts quoted."""
     if before is None:
         return "the earlier definition is no longer known here"
-    found = "; ".join(_list_changes(before, after)) or "it is a different tool with the same description"
-    return found if len(found) <= DIFFERENCE_CHARS else f"{found[: DIFFERENCE_CHARS - 3]}..."
+    changes = "; ".join(_list_changes(before, after)) or "it is a different tool with the same description"
+    return changes if len(changes) <= DIFFERENCE_CHARS else f"{changes[: DIFFERENCE_CHARS - 3]}..."
 
 
 def _list_changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str]:
@@ -74,13 +74,13 @@ def _list_schema_changes(word: str, before: Mapping[str, JsonValue], after: Mapp
         return
     old, new = _read_properties(before), _read_properties(after)
     changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-    needed = sorted(_read_required(after) - _read_required(before))
+    new_required = sorted(_read_required(after) - _read_required(before))
     free = sorted(_read_required(before) - _read_required(after))
     for text, names in (
         ("added", sorted(new.keys() - old.keys())),
         ("removed", sorted(old.keys() - new.keys())),
         ("changed", changed),
-        ("now required", needed),
+        ("now required", new_required),
         ("no longer required", free),
     ):
         if names:
@@ -90,13 +90,13 @@ def _list_schema_changes(word: str, before: Mapping[str, JsonValue], after: Mapp
 
 
 def _read_properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    found = schema.get("properties")
-    return found if isinstance(found, dict) else {}
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
 
 
 def _read_required(schema: Mapping[str, JsonValue]) -> set[str]:
-    found = schema.get("required")
-    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+    required = schema.get("required")
+    return {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
 
 
 def _join_names(names: list[str]) -> str:

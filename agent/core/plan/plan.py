@@ -30,7 +30,7 @@ Author = Literal["caller", "model"]
 """Who wrote a plan."""
 
 ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
-"""From arguments, the paths in them that are not known yet (null stands there) and a limit of work: what is wrong
+"""From arguments, the paths in them that are not known yet (null for now) and a limit of work: what is wrong
 whatever these will be, and the work spent."""
 
 
@@ -84,16 +84,16 @@ class PlanStep(StoredStruct):
 
     def list_bindings(self) -> list[Binding]:
         """Returns every binding of the step, those of its conditions and its loop included."""
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         for call in self.tool_calls:
             if not is_plain(call.arguments):
-                found.extend(find_bindings(call.arguments))
+                bindings.extend(find_bindings(call.arguments))
         if self.control is not None:
             for condition in self.control.when:
-                found.extend(find_bindings(condition.value))
+                bindings.extend(find_bindings(condition.value))
             if self.control.loop is not None:
-                found.extend(find_bindings(self.control.loop.items))
-        return found
+                bindings.extend(find_bindings(self.control.loop.items))
+        return bindings
 
 
 class Plan(StoredStruct):
@@ -111,33 +111,33 @@ def list_step_tools(step: PlanStep) -> tuple[str, ...]:
 
 
 def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
-    """Returns what bindings can name besides steps: in the step, or anywhere in the plan without one."""
-    found = set[str]() if plan.inputs is None else {INPUTS}
+    """Return what bindings can name in addition to steps: in the step, or anywhere in the plan without one."""
+    names = set[str]() if plan.inputs is None else {INPUTS}
     if step.loop is not None if step is not None else any(other.loop is not None for other in plan.steps):
-        found |= {ITEM, ITEM_INDEX}
-    return found
+        names |= {ITEM, ITEM_INDEX}
+    return names
 
 
 def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
     """Returns what the plan takes from earlier executions; it was checked with this `earlier`."""
     if not earlier:
         return ()
-    found = (earlier.get(reference) for reference in list_foreign_references(plan))
-    return tuple(result for result in found if isinstance(result, EarlierResult))
+    results = (earlier.get(reference) for reference in list_foreign_references(plan))
+    return tuple(result for result in results if isinstance(result, EarlierResult))
 
 
 def list_foreign_references(plan: Plan) -> dict[Reference, str]:
     """Returns each binding to a step that the plan does not have, with the step that has it first."""
-    known = {step.step_id for step in plan.steps}
-    found: dict[Reference, str] = {}
+    own_ids = {step.step_id for step in plan.steps}
+    foreign: dict[Reference, str] = {}
     for step in plan.steps:
-        taken = [binding.reference for binding in step.list_bindings()]
-        if outside := [reference for reference in taken if reference.step_id not in known]:
+        references = [binding.reference for binding in step.list_bindings()]
+        if outside := [reference for reference in references if reference.step_id not in own_ids]:
             own = list_own_names(plan, step)
             for reference in outside:
                 if reference.step_id not in own:
-                    found.setdefault(reference, step.step_id)
-    return found
+                    foreign.setdefault(reference, step.step_id)
+    return foreign
 
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:

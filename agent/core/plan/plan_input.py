@@ -31,23 +31,23 @@ _SCHEMA_KEYWORDS = ("type", "enum", "required", "minItems")
 """Keywords that models and clients see; `parse_plan` names the others, such as lengths, when a plan violates them."""
 
 
-def _read_name(given: object) -> object:
+def _read_name(value: object) -> object:
     """A number in the place of an id is its text."""
-    return str(given) if type(given) is int and given.bit_length() <= MAX_NUMBER_BITS else given
+    return str(value) if type(value) is int and value.bit_length() <= MAX_NUMBER_BITS else value
 
 
-def _read_names(given: object) -> object:
-    return [_read_name(name) for name in cast("list[object]", given)] if isinstance(given, list) else given
+def _read_names(value: object) -> object:
+    return [_read_name(name) for name in cast("list[object]", value)] if isinstance(value, list) else value
 
 
-def _read_sources(given: object) -> object:
+def _read_sources(value: object) -> object:
     """The value with text in the place of each number that a `$from` names."""
-    if isinstance(given, list):
-        return [_read_sources(part) for part in cast("list[object]", given)]
-    if isinstance(given, dict):
-        parts = cast("dict[str, object]", given)
+    if isinstance(value, list):
+        return [_read_sources(part) for part in cast("list[object]", value)]
+    if isinstance(value, dict):
+        parts = cast("dict[str, object]", value)
         return {key: _read_name(part) if key == "$from" else _read_sources(part) for key, part in parts.items()}
-    return given
+    return value
 
 
 _Id = Annotated[str, BeforeValidator(_read_name), Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
@@ -108,9 +108,9 @@ class RetryInput(BaseModel):
     """The longest wait, in seconds."""
 
 
-def _list_conditions(given: object) -> object:
-    """A single condition stands for a list of one."""
-    return [cast("object", given)] if isinstance(given, dict) else given
+def _list_conditions(value: object) -> object:
+    """Return a single condition as a list of one."""
+    return [cast("object", value)] if isinstance(value, dict) else value
 
 
 def _have_none() -> list[Any]:

@@ -60,12 +60,12 @@ def parse_plan(
     tools: Mapping[str, ToolFacts],
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
-    known: Plan | None = None,
+    earlier_plan: Plan | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
     """Returns the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
 
     What a run is given is checked by `core.plan.inputs`. `earlier` has what bindings to other executions of
-    the thread lead to; None if there are none. The arguments of steps of the `known` plan are not checked again.
+    the thread lead to; None if there are none. The arguments of steps of the `earlier_plan` plan are not checked again.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -105,21 +105,21 @@ def parse_plan(
         )
     steps = _fill_in(parsed)
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
-    begun = {} if known is None else {step.step_id: step for step in known.steps}
+    begun = {} if earlier_plan is None else {step.step_id: step for step in earlier_plan.steps}
     fresh = [step for step in steps if not is_same_json(begun.get(step.step_id), step)]
-    written = _list_calls(fresh)
+    calls = _list_calls(fresh)
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh)
     problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
     problems += find_graph_faults(steps, list_foreign_references(plan), earlier, names)
     problems = problems or find_unresolvable(plan, fresh, tools)
-    placeholders = list_placeholders([*written, *_list_lists(fresh)])
+    placeholders = list_placeholders([*calls, *_list_lists(fresh)])
     if author == "caller":
         # A person may mean it: a test does run against example.org.
-        warnings.extend(f"{found}; it is used as it stands" for found in placeholders[:MAX_TOLD])
+        warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
         placeholders = []
-    # What stands in the place of a binding has another type than its value.
-    literal = [call for call in written if call.step_id not in misspelt]
+    # A binding has another type than the value that replaces it.
+    literal = [call for call in calls if call.step_id not in misspelt]
     check_tools(steps, literal, tools, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
     for find_warnings in (find_open_confirmations, find_unkept_promises):
@@ -130,23 +130,23 @@ def parse_plan(
 def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if not isinstance(document, dict):
         raise InvalidPlan(f"the plan is not an object, but {describe(document)}; send {EXAMPLES['plan']}")
-    found = document.get("todoList", document.get("steps"))
+    steps = document.get("todoList", document.get("steps"))
     if "todoList" in document and "steps" in document:
         raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
-    if not isinstance(found, list):
-        raise InvalidPlan(f"{_explain_no_list(document, found)}; send {EXAMPLES['plan']}")
-    if not found:
+    if not isinstance(steps, list):
+        raise InvalidPlan(f"{_explain_no_list(document, steps)}; send {EXAMPLES['plan']}")
+    if not steps:
         raise InvalidPlan(f"the plan has no steps: 'todoList' is empty; send {EXAMPLES['plan']}")
-    if len(found) > max_steps:
+    if len(steps) > max_steps:
         raise LimitExceeded(
-            f"the plan has {len(found)} steps, the limit is {max_steps}; split the goal or raise [execution] maxSteps",
-            details={"steps": len(found), "maxSteps": max_steps},
+            f"the plan has {len(steps)} steps, the limit is {max_steps}; split the goal or raise [execution] maxSteps",
+            details={"steps": len(steps), "maxSteps": max_steps},
         )
-    return found
+    return steps
 
 
-def _explain_no_list(document: dict[str, JsonValue], found: JsonValue) -> str:
-    if isinstance(found, dict):
+def _explain_no_list(document: dict[str, JsonValue], steps: JsonValue) -> str:
+    if isinstance(steps, dict):
         return "'todoList' is an object, not a list: each step is an entry, and its name is its 'id'"
     unknown = document.keys() - {*PLAN_KEYS}
     return describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
@@ -179,9 +179,9 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
             on_reject=entry.onReject or "skip",
             control=read_control(entry),
         )
-        taken = [step_id for binding in step.list_bindings() if (step_id := binding.reference.step_id) in ids]
-        needed = dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, ())])
-        steps.append(replace(step, dependencies=tuple(needed)))
+        sources = [step_id for binding in step.list_bindings() if (step_id := binding.reference.step_id) in ids]
+        dependencies = dict.fromkeys([*declared, *sources, *confirmed_by.get(entry.id, ())])
+        steps.append(replace(step, dependencies=tuple(dependencies)))
     return tuple(steps)
 
 
@@ -198,15 +198,15 @@ def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:
 def read_tool_names(document: JsonValue) -> frozenset[str]:
     """Returns the names of tools in an unchecked plan; ignores everything else that is wrong with it."""
     steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
-    found: list[JsonValue] = []
+    names: list[JsonValue] = []
     for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():
         if isinstance(step, dict):
             required, calls = step.get("requiredTools"), step.get("toolCalls")
             if isinstance(required, list):
-                found += required
+                names += required
             if isinstance(calls, list):
-                found += [call.get("toolName") for call in calls if isinstance(call, dict)]
-    return frozenset([name for name in found if isinstance(name, str)])
+                names += [call.get("toolName") for call in calls if isinstance(call, dict)]
+    return frozenset([name for name in names if isinstance(name, str)])
 
 
 class ParsingNeeded(Exception):
@@ -243,7 +243,7 @@ class PlanParsing:
         tools: Mapping[str, ToolFacts],
         max_steps: int,
         earlier: Earlier | None = None,
-        known: Plan | None = None,
+        earlier_plan: Plan | None = None,
     ) -> Parsed:
         """Return and raise what `parse_plan` does.
 
@@ -251,7 +251,13 @@ class PlanParsing:
             ParsingNeeded: the plan is large and was not parsed yet.
         """
         parse = partial(
-            parse_plan, document, author=author, tools=tools, max_steps=max_steps, earlier=earlier, known=known
+            parse_plan,
+            document,
+            author=author,
+            tools=tools,
+            max_steps=max_steps,
+            earlier=earlier,
+            earlier_plan=earlier_plan,
         )
         if not exceeds(document, MAX_VALUES, MAX_CHARS):
             return parse()
@@ -262,8 +268,8 @@ class PlanParsing:
             return parse()
         digests = {name: facts.digest for name, facts in tools.items()}
         # The caller may add to what it found earlier.
-        found = None if earlier is None else dict(earlier)
-        request = _Request(document_digest, author, digests, max_steps, found, known)
+        results = None if earlier is None else dict(earlier)
+        request = _Request(document_digest, author, digests, max_steps, results, earlier_plan)
         if self._last is None or self._last[0] != request:
             raise ParsingNeeded(partial(self._remember, request, parse))
         outcome = self._last[1]
@@ -290,7 +296,12 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
     def read(self, document: JsonValue, *, author: Author, known: Plan | None = None) -> Parsed:
         """Return and raise what `PlanParsing.parse` does."""
         return self.parsing.parse(
-            document, author=author, tools=self.tools, max_steps=self.max_steps, earlier=self.earlier, known=known
+            document,
+            author=author,
+            tools=self.tools,
+            max_steps=self.max_steps,
+            earlier=self.earlier,
+            earlier_plan=known,
         )
 
     def list_results(self, plan: Plan, known: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:

@@ -58,14 +58,14 @@ def revise(
     *,
     pending: Collection[str],
     plans: PlanIntake,
-    taken: Collection[str] = (),
+    reused_ids: Collection[str] = (),
 ) -> Revision:
     """Returns the plan after the patch, and the difference.
 
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
-    Without `after` a step goes to the end. `taken` are steps of earlier executions from which the plan takes values:
-    a new step of that name would change what is taken.
+    Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
+    values: a new step of that name would change what is taken.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
@@ -77,7 +77,7 @@ def revise(
     draft = _Draft(plan, frozenset(pending), confirmations, _find_confirmed_steps(plan, pending))
     for operation in patch:
         draft.apply(operation)
-    if hidden := sorted({*taken}.intersection(draft.difference.added)):
+    if hidden := sorted({*reused_ids}.intersection(draft.difference.added)):
         raise InvalidPlan(
             f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
             "execution"
@@ -176,14 +176,14 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
     Conditions, loops and what comes before them are part of what the person said yes to.
     """
     by_id = {step.step_id: step for step in plan.steps}
-    asked = [step for step in plan.steps if step.confirms and step.step_id not in pending]
-    left = [(name, name) for step in asked for name in step.confirms]
+    confirming = [step for step in plan.steps if step.confirms and step.step_id not in pending]
+    pairs = [(name, name) for step in confirming for name in step.confirms]
     confirmed: dict[str, str] = {}
-    while left:
-        step_id, covered = left.pop()
+    while pairs:
+        step_id, covered = pairs.pop()
         if step_id in by_id and step_id not in confirmed:
             confirmed[step_id] = covered
-            left.extend((name, covered) for name in by_id[step_id].dependencies)
+            pairs.extend((name, covered) for name in by_id[step_id].dependencies)
     return confirmed
 
 

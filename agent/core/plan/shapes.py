@@ -64,28 +64,28 @@ class Shapes:
 
     def _find_result(self, step: PlanStep) -> JsonSchema | None:
         """Return the shape of the step's result: one call's value, or a list of several, or of a loop's items."""
-        made = [self._find_returned(call.tool_name) for call in step.tool_calls]
-        if not made or not {*step.required_tools} <= {call.tool_name for call in step.tool_calls}:
+        results = [self._find_returned(call.tool_name) for call in step.tool_calls]
+        if not results or not {*step.required_tools} <= {call.tool_name for call in step.tool_calls}:
             return None
         # Items of a loop that failed or were rejected leave null, so no more is known of its entries.
-        if step.loop is not None or len(made) > 1:
+        if step.loop is not None or len(results) > 1:
             return {"type": "array"}
-        return made[0] if step.tool_validation_mode == "strict" else None
+        return results[0] if step.tool_validation_mode == "strict" else None
 
     def _find_returned(self, tool_name: str) -> JsonSchema | None:
         facts = self._tools.get(tool_name)
         return None if facts is None else facts.returns
 
 
-def _follow(schema: JsonSchema | None, taken: Reference) -> Shape:
+def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
     """Return the shape of the part at the pointer."""
-    for token in taken.pointer.split("/")[1:]:
+    for token in reference.pointer.split("/")[1:]:
         if schema is None or _ELSEWHERE & schema.keys():
             return Shape()
         kinds, token = list_types(schema), token.replace("~1", "/").replace("~0", "~")
         if kinds == ("array",) and not token.isdecimal():
             return Shape(fault=f"leads into a list by the name {token[:MAX_QUOTED]!r}; write a place, such as /0")
-        if kinds == ("string",) and taken.parse:
+        if kinds == ("string",) and reference.parse:
             return Shape()
         if kinds and not {*kinds} & {"object", "array"}:
             return Shape(fault=f"leads into {' or '.join(kinds)}, which has no parts")
@@ -94,7 +94,7 @@ def _follow(schema: JsonSchema | None, taken: Reference) -> Shape:
             return Shape(fault=f"leads to nothing: there is no {token[:MAX_QUOTED]!r}, only {names}")
         part = read_properties(schema).get(token) if "object" in kinds else schema.get("items")
         schema = part if isinstance(part, dict) else None
-    is_known = schema is not None and not taken.parse and not _ELSEWHERE & schema.keys()
+    is_known = schema is not None and not reference.parse and not _ELSEWHERE & schema.keys()
     return Shape(schema if is_known else None)
 
 

@@ -1,4 +1,4 @@
-"""What controls a step besides its dependencies: conditions (`when`), a loop (`forEach`), and attempts (`retry`)."""
+"""What controls a step, beyond its dependencies: conditions (`when`), a loop (`forEach`), and attempts (`retry`)."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -79,7 +79,7 @@ def read_control(entry: "StepInput") -> StepControl | None:
             factor=entry.retry.factor,
             max_delay_s=entry.retry.maxDelayS,
         )
-    when = tuple(Condition(value=found.value, matches=found.matches) for found in entry.when)
+    when = tuple(Condition(value=condition.value, matches=condition.matches) for condition in entry.when)
     return StepControl(when=when, loop=loop, retry=retry)
 
 
@@ -89,12 +89,12 @@ def control_to_json(control: StepControl | None) -> dict[str, JsonValue]:
     if control is None:
         return document
     if control.when:
-        document["when"] = [{"value": found.value, "matches": found.matches} for found in control.when]
+        document["when"] = [{"value": condition.value, "matches": condition.matches} for condition in control.when]
     if control.loop is not None:
         loop = control.loop
         document["forEach"] = loop.items
-        given = (("maxItems", loop.max_items, DEFAULT_ITEMS), ("maxConcurrent", loop.max_concurrent, 1))
-        document |= {key: value for key, value, default in given if value != default}
+        limits = (("maxItems", loop.max_items, DEFAULT_ITEMS), ("maxConcurrent", loop.max_concurrent, 1))
+        document |= {key: value for key, value, default in limits if value != default}
         if loop.on_item_failure != "stop":
             document["onItemFailure"] = loop.on_item_failure
     if control.retry is not None:
@@ -125,8 +125,8 @@ def find_control_faults(entry: "StepInput") -> Iterator[str]:
         yield f"'forEach' has {len(entry.forEach)} items, and 'maxItems' is {most}"
     if not entry.toolCalls:
         yield "'forEach' needs 'toolCalls', which are made once for each item"
-    made = {call.toolName for call in entry.toolCalls}
-    if foreign := [name for name in entry.requiredTools if name not in made]:
+    tool_names = {call.toolName for call in entry.toolCalls}
+    if foreign := [name for name in entry.requiredTools if name not in tool_names]:
         yield f"'requiredTools' of a step with 'forEach' must be in its 'toolCalls': {', '.join(foreign)[:200]}"
 
 

@@ -34,11 +34,11 @@ def write_results(execution: ExecutionState, state: StepState | None) -> str:
 
 def list_needed_steps(execution: ExecutionState, state: StepState) -> list[str]:
     """Return every step whose result the step rests on, in plan order."""
-    needed = set(state.step.dependencies)
+    names = set(state.step.dependencies)
     for step_id in reversed([*execution.steps]):
-        if step_id in needed:
-            needed.update(execution.steps[step_id].step.dependencies)
-    return [step_id for step_id in execution.steps if step_id in needed]
+        if step_id in names:
+            names.update(execution.steps[step_id].step.dependencies)
+    return [step_id for step_id in execution.steps if step_id in names]
 
 
 def _write_result(state: StepState, limit: int) -> str | None:
@@ -47,12 +47,12 @@ def _write_result(state: StepState, limit: int) -> str | None:
     value = state.result
     if not calls and value is None:
         return None
-    made = ", ".join(f"{call.tool_name}({_write_arguments(call)})" for call in calls[:MAX_NAMED_CALLS])
+    calls_text = ", ".join(f"{call.tool_name}({_write_arguments(call)})" for call in calls[:MAX_NAMED_CALLS])
     more = f" and {len(calls) - MAX_NAMED_CALLS} more calls" if len(calls) > MAX_NAMED_CALLS else ""
-    made = f"{made}{more} returned\n" if calls else ""
+    calls_text = f"{calls_text}{more} returned\n" if calls else ""
     if all(call.artifact is None for call in calls):
         text = cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
-        return made + text + "".join(map(_quote_beside, calls))
+        return calls_text + text + "".join(map(_quote_beside, calls))
     each = limit // len(calls)
     parts = [
         cut(json.dumps(call.value, ensure_ascii=False), each) if call.artifact is None else _quote_preview(call, each)
@@ -61,7 +61,7 @@ def _write_result(state: StepState, limit: int) -> str | None:
     if len(parts) > 1:
         parts = [f"/{number}: {text}" for number, text in enumerate(parts)]
     reference = f'{{"$from": "{state.step.step_id}", "pointer": "/..."}}'
-    return made + "\n".join([*parts, f"Shown in part; {reference} as an argument takes a value from the whole."])
+    return calls_text + "\n".join([*parts, f"Shown in part; {reference} as an argument takes a value from the whole."])
 
 
 def write_conversation(state: StepState) -> list[str]:

@@ -134,12 +134,12 @@ def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinit
         parts.append(fence("done before in this thread", execution.context))
         parts.append('Do not repeat what is completed there: {"$from": STEP_ID} takes the result of such a step too.')
     lines = list(_write_tool_lines(tools))
-    chosen = f"the {len(lines)} best matches of {total_tools} tools" if total_tools > len(lines) else "tools"
+    tool_heading = f"the {len(lines)} best matches of {total_tools} tools" if total_tools > len(lines) else "tools"
     listed = "\n".join(lines) or "(none)"
-    parts.append(fence(f"{chosen}: name(arguments, optional?): purpose [risk, ...]", listed))
+    parts.append(fence(f"{tool_heading}: name(arguments, optional?): purpose [risk, ...]", listed))
     if execution.refusals:
-        left = MAX_PLANS - len(execution.refusals)
-        last = "This is your last attempt." if left == 1 else f"You have {left} attempts left."
+        attempts_left = MAX_PLANS - len(execution.refusals)
+        last = "This is your last attempt." if attempts_left == 1 else f"You have {attempts_left} attempts left."
         parts.append(f"Your last plan was refused, and nothing has run: {execution.refusals[-1]}")
         parts.append(f"Send the whole plan again, corrected. {last}")
     return Prompt(
@@ -252,11 +252,11 @@ def find_final_text(execution: ExecutionState) -> str | None:
 
 
 def _write_tool_lines(tools: Iterable[ToolDefinition]) -> Iterator[str]:
-    left = MAX_TOOLS_CHARS
+    chars_left = MAX_TOOLS_CHARS
     for definition in tools:
         line = definition.manifest
-        left -= len(line) + 1
-        if left < 0:
+        chars_left -= len(line) + 1
+        if chars_left < 0:
             return
         yield line
 
@@ -285,9 +285,13 @@ def _write_attempts(execution: ExecutionState, state: StepState, missing: tuple[
             f"Your last answer did not count: it contained no tool call. Step {state.step.step_id} is done only when "
             f"{names} {have} been called and {have} answered. Call {names} now."
         )
-        left = execution.options.taef_max_retries - state.retries + 1
+        attempts_left = execution.options.taef_max_retries - state.retries + 1
     elif state.turns:
-        left = execution.options.max_iterations - state.iterations
+        attempts_left = execution.options.max_iterations - state.iterations
     else:
         return
-    yield "This is your last attempt; after it the step fails." if left <= 1 else f"You have {left} attempts left."
+    yield (
+        "This is your last attempt; after it the step fails."
+        if attempts_left <= 1
+        else f"You have {attempts_left} attempts left."
+    )

@@ -83,10 +83,10 @@ def build_reply_events(
         inputs = fill_inputs(accepted.inputs, None)
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
-    pins, taken = build_pins(accepted, plans.tools), plans.list_results(accepted)
+    pins, results = build_pins(accepted, plans.tools), plans.list_results(accepted)
     return (
         replied,
-        ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken, inputs=inputs),
+        ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=results, inputs=inputs),
     )
 
 
@@ -103,21 +103,21 @@ def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
         attempts += 1
         end = position + 1
         try:
-            found, end = decoder.raw_decode(text, position)
+            document, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
-            found = None
-        if found is not None and _is_shallow(found):
-            if not keys or any(key in found for key in keys):
-                return found
-            first = found if first is None else first
+            document = None
+        if document is not None and _is_shallow(document):
+            if not keys or any(key in document for key in keys):
+                return document
+            first = document if first is None else first
         position = text.find("{", end)
     return first
 
 
 def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
     """Returns the calls that a model wrote into its text."""
-    found = find_json(content, CALLS_KEY)
-    listed = found.get(CALLS_KEY) if found is not None else None
+    document = find_json(content, CALLS_KEY)
+    listed = document.get(CALLS_KEY) if document is not None else None
     return read_calls(listed) if isinstance(listed, list) else ()
 
 

@@ -126,14 +126,14 @@ def _read_text(response: ModelResponse) -> str:
     return _replace_surrogates("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
-def _read_arguments(given: object) -> dict[str, JsonValue]:
+def _read_arguments(arguments: object) -> dict[str, JsonValue]:
     """Return the arguments. Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
-    if not given:
+    if not arguments:
         return {}
-    if isinstance(given, str):
-        value = read_json(given)
+    if isinstance(arguments, str):
+        value = read_json(arguments)
     else:
-        parsed = cast(JsonValue, given)
+        parsed = cast(JsonValue, arguments)
         check_depth(parsed)
         value = read_json(canonical_json(parsed))
     if not isinstance(value, dict):

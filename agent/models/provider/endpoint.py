@@ -138,8 +138,8 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
 
 
 def _list_known_models() -> str:
-    named = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
-    return f"'caller', 'scripted:FILE', or one of {named}"
+    examples = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
+    return f"'caller', 'scripted:FILE', or one of {examples}"
 
 
 def _read_url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool]:

@@ -164,8 +164,8 @@ def _choose_sent_names(own: Iterable[str]) -> dict[str, str]:
     """Return names that every provider accepts, by the tools' own names, which may contain dots."""
     names: dict[str, str] = {}
     for name in own:
-        sent = _ILLEGAL.sub("_", name)
-        while sent in names.values():
-            sent = f"{sent[:60]}_{len(names)}"
-        names[name] = sent
+        sent_name = _ILLEGAL.sub("_", name)
+        while sent_name in names.values():
+            sent_name = f"{sent_name[:60]}_{len(names)}"
+        names[name] = sent_name
     return names

@@ -115,7 +115,7 @@ def prune(settings: Settings, found: Prunable) -> int:
 
 
 def backup(settings: Settings, target: Path) -> int:
-    """Writes a consistent copy of the database, which others may use meanwhile. Returns its size in bytes.
+    """Writes a consistent copy of the database, which others may go on using. Returns its size in bytes.
 
     Raises:
         StoreError: there is no database, or the target exists or cannot be written.

@@ -1,4 +1,4 @@
-"""The file of each host that makes it ask planwarden, and what stands in it.
+"""The file of each host that makes it ask planwarden, and what it contains.
 
 Each form blocks when planwarden gives no answer. Claude Code: an `mcp_tool` hook with `onFailure: block`. Codex and
 Gemini CLI run a call after a hook that crashed, said nothing or took too long, and after exit code 2 without a reason;
@@ -36,9 +36,9 @@ def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
 
 def read_added(text: str) -> tuple[str, ...]:
     """Returns the permissions that were added with the plugin; none where the text does not say."""
-    found = re.search(r"^const ADDED = (\[[^\n]*\])$", text, re.MULTILINE)
+    match = re.search(r"^const ADDED = (\[[^\n]*\])$", text, re.MULTILINE)
     try:
-        names = read_json(found[1]) if found is not None else []
+        names = read_json(match[1]) if match is not None else []
     except PlanwardenError:
         return ()
     return tuple(str(name) for name in names) if isinstance(names, list) else ()
@@ -121,14 +121,14 @@ class HookFile(msgspec.Struct, frozen=True):
         return [place for place, entry in enumerate(self._list_hooks(text)) if _is_ours(entry, self.host)]
 
     def _find_outdated(self, text: str, program: tuple[str, ...]) -> bool:
-        wanted = build_entry(self.host, program)
-        return any(_is_ours(entry, self.host) and entry != wanted for entry in self._list_hooks(text))
+        expected = build_entry(self.host, program)
+        return any(_is_ours(entry, self.host) and entry != expected for entry in self._list_hooks(text))
 
     def _list_hooks(self, text: str) -> list[JsonValue]:
-        found: JsonValue = read_json_text(text).value
+        node: JsonValue = read_json_text(text).value
         for key in _KEYS[self.host]:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found if isinstance(found, list) else []
+            node = node.get(key) if isinstance(node, dict) else None
+        return node if isinstance(node, list) else []
 
 
 _KEYS: Mapping[HostName, tuple[str, ...]] = {
@@ -168,7 +168,7 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
-    """Returns what the installed plugin says was added; without one, the permissions of which nothing is said yet."""
+    """Returns what the installed plugin says was added; without one, the permissions that no setting mentions yet."""
     try:
         return read_added(plugin.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -184,9 +184,9 @@ def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
 
 
 def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
-    """Returns what stands in the list of the host's hooks."""
+    """Return what the list of the host's hooks contains."""
     if host == "claude-code":
-        given: dict[str, JsonValue] = {
+        entry: dict[str, JsonValue] = {
             "host": host,
             "tool_name": "${tool_name}",
             "tool_input": "${tool_input}",
@@ -197,7 +197,7 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
             "type": "mcp_tool",
             "server": SERVER,
             "tool": GUARD_TOOL,
-            "input": given,
+            "input": entry,
             "timeout": HOST_LIMIT_S,
             "onFailure": "block",
         }
@@ -244,10 +244,10 @@ def _is_our_hook(hook: dict[str, JsonValue], host: HostName) -> bool:
 def _has_toml_hooks(path: Path) -> bool:
     """Whether Codex's settings already have hooks: it warns when two files of one folder do."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return bool(found.get("hooks")) and not (path.parent / "hooks.json").exists()
+    return bool(settings.get("hooks")) and not (path.parent / "hooks.json").exists()
 
 
 def _add_to_toml(text: str, program: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ _PLAIN = re.compile(r"-?[0-9][-+.0-9eE]*|true|false|null")
 
 
 class JsonNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A value and where it stands in the text."""
+    """A value and where it is in the text."""
 
     kind: Literal["object", "array", "plain"]
     start: int
@@ -37,7 +37,7 @@ def read_json_text(text: str) -> JsonNode:
     """Returns the value of the text; an empty text is an empty object.
 
     Raises:
-        InvalidArguments: it is not JSON with comments, or a key stands twice in one object.
+        InvalidArguments: it is not JSON with comments, or a key occurs twice in one object.
     """
     if len(text) > MAX_CHARS:
         raise InvalidArguments("it is larger than 4 MiB")
@@ -53,18 +53,18 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
     """Returns the text with the item at the end of the array at that path of keys; makes what is missing on the way.
 
     Raises:
-        InvalidArguments: something else stands there, or the text cannot be read.
+        InvalidArguments: there is something else, or the text cannot be read.
     """
-    node, left = read_json_text(text), list(path)
-    while left and node.kind == "object" and (child := node.find(left[0])) is not None:
+    node, remaining = read_json_text(text), list(path)
+    while remaining and node.kind == "object" and (child := node.find(remaining[0])) is not None:
         node = child
-        del left[0]
-    if node.kind == "plain" or (not left and node.kind != "array") or (left and node.kind != "object"):
+        del remaining[0]
+    if node.kind == "plain" or (not remaining and node.kind != "array") or (remaining and node.kind != "object"):
         raise InvalidArguments(f"{'.'.join(path)!r} is not what a host expects there")
-    found: JsonValue = item if not left else [item]
-    for key in reversed(left[1:]):
-        found = {key: found}
-    changed = _insert(text, node, left[0] if left else None, found)
+    addition: JsonValue = item if not remaining else [item]
+    for key in reversed(remaining[1:]):
+        addition = {key: addition}
+    changed = _insert(text, node, remaining[0] if remaining else None, addition)
     expected = _add_to_value(read_json_text(text).value, path, item)
     return _check(changed, expected)
 
@@ -72,16 +72,16 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
     """Returns the text with a new member; one that is there already is left as it is. Raises as `add_item`."""
     node = read_json_text(text)
-    left = list(path)
-    while left and node.kind == "object" and (child := node.find(left[0])) is not None:
+    remaining = list(path)
+    while remaining and node.kind == "object" and (child := node.find(remaining[0])) is not None:
         node = child
-        del left[0]
-    if not left or node.kind != "object":
+        del remaining[0]
+    if not remaining or node.kind != "object":
         return text
-    found: JsonValue = value
-    for key in reversed(left[1:]):
-        found = {key: found}
-    changed = _insert(text, node, left[0], found)
+    addition: JsonValue = value
+    for key in reversed(remaining[1:]):
+        addition = {key: addition}
+    changed = _insert(text, node, remaining[0], addition)
     read_json_text(changed)
     return changed
 
@@ -123,23 +123,23 @@ def _insert(text: str, node: JsonNode, key: str | None, value: JsonValue) -> str
         # An empty file.
         return json.dumps({key: value}, indent=2, ensure_ascii=False) + "\n"
     unit, own = _find_indent(text, node)
-    written = json.dumps(value, indent=unit, ensure_ascii=False)
+    entry = json.dumps(value, indent=unit, ensure_ascii=False)
     if key is not None:
-        written = f"{json.dumps(key, ensure_ascii=False)}: {written}"
+        entry = f"{json.dumps(key, ensure_ascii=False)}: {entry}"
     end = "\r\n" if "\r\n" in text else "\n"
     inner = own + unit
-    written = written.replace("\n", end + inner)
+    entry = entry.replace("\n", end + inner)
     if node.children:
         last = node.children[-1][2].end
-        return f"{text[:last]},{end}{inner}{written}{text[last:]}"
+        return f"{text[:last]},{end}{inner}{entry}{text[last:]}"
     body = text[node.start + 1 : node.end - 1].rstrip()
-    return f"{text[: node.start + 1]}{body}{end}{inner}{written}{end}{own}{text[node.end - 1 :]}"
+    return f"{text[: node.start + 1]}{body}{end}{inner}{entry}{end}{own}{text[node.end - 1 :]}"
 
 
 def _find_indent(text: str, node: JsonNode) -> tuple[str, str]:
     """Returns one level of indentation, and that of the line on which the container begins."""
-    found = re.search(r"\n([ \t]+)\S", text)
-    unit = found[1] if found is not None else "  "
+    match = re.search(r"\n([ \t]+)\S", text)
+    unit = match[1] if match is not None else "  "
     line = text[text.rfind("\n", 0, node.start) + 1 : node.start]
     return unit, line[: len(line) - len(line.lstrip())]
 
@@ -153,9 +153,9 @@ def _check(text: str, expected: JsonValue) -> str:
 def _add_to_value(value: JsonValue, path: tuple[str, ...], item: JsonValue) -> JsonValue:
     if not path:
         return [*cast("list[JsonValue]", value or []), item]
-    found = dict(cast("dict[str, JsonValue]", value or {}))
-    found[path[0]] = _add_to_value(found.get(path[0]), path[1:], item)
-    return found
+    members = dict(cast("dict[str, JsonValue]", value or {}))
+    members[path[0]] = _add_to_value(members.get(path[0]), path[1:], item)
+    return members
 
 
 def _read(text: str, place: int, depth: int) -> tuple[JsonNode, int]:
@@ -166,15 +166,15 @@ def _read(text: str, place: int, depth: int) -> tuple[JsonNode, int]:
         return _read_container(text, place, depth, is_object=True)
     if character == "[":
         return _read_container(text, place, depth, is_object=False)
-    found = _STRING.match(text, place) or _PLAIN.match(text, place)
+    match = _STRING.match(text, place) or _PLAIN.match(text, place)
     try:
-        value: JsonValue = json.loads(found[0]) if found is not None else None
+        value: JsonValue = json.loads(match[0]) if match is not None else None
     except ValueError:
-        found = None
+        match = None
         value = None
-    if found is None:
+    if match is None:
         raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
-    return JsonNode(kind="plain", start=place, end=found.end(), value=value), found.end()
+    return JsonNode(kind="plain", start=place, end=match.end(), value=value), match.end()
 
 
 def _read_container(text: str, start: int, depth: int, *, is_object: bool) -> tuple[JsonNode, int]:
@@ -209,8 +209,8 @@ def _read_container(text: str, start: int, depth: int, *, is_object: bool) -> tu
 
 
 def _skip(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return place if found is None else found.end()
+    match = _SPACE.match(text, place)
+    return place if match is None else match.end()
 
 
 def _describe_place(text: str, place: int) -> str:

@@ -37,7 +37,7 @@ BROKEN: Mapping[str, tuple[str, ...]] = {
     "giving garbage": ("sh", "-c", "echo garbage"),
     "failing silently": ("sh", "-c", "exit 1"),
 }
-"""What stands in planwarden's place."""
+"""What takes planwarden's place."""
 READS: Mapping[HostName, str] = {
     "claude-code": "Read",
     "codex": "update_plan",
@@ -137,15 +137,15 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
         if _read_value(file, "disableAllHooks") is True:
             return f"{file} has disableAllHooks, so Claude Code asks nobody; a person removes that"
     own = (Path(config) if config else home) / ".claude.json"
-    known = _read_value(own, "mcpServers", SERVER)
+    entry = _read_value(own, "mcpServers", SERVER)
     of_folder = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
     # Claude Code prefers a server of the folder, and a hook takes whatever has the name.
-    if project is None and of_folder is not None and of_folder != known:
+    if project is None and of_folder is not None and of_folder != entry:
         return (
             f"{folder / '.mcp.json'} names a server {SERVER!r} of its own, which Claude Code asks instead of yours; "
             "remove it there"
         )
-    if known is None and of_folder is None:
+    if entry is None and of_folder is None:
         return (
             f"no MCP server {SERVER!r} is in {own} or .mcp.json, so Claude Code blocks every call; "
             "`planwarden config print claude-code` prints it"
@@ -164,10 +164,10 @@ def _read_value(file: Path, *keys: str) -> JsonValue:
     except (OSError, ValueError, InvalidArguments):
         return None
     for key in keys:
-        found = node.find(key)
-        if found is None:
+        member = node.find(key)
+        if member is None:
             return None
-        node = found
+        node = member
     return node.value
 
 
@@ -249,14 +249,14 @@ def _run(file: HookFile, program: tuple[str, ...], limit_s: int, what: str, even
         try:
             ended = subprocess.run(command, input=event.encode(), capture_output=True, timeout=PATIENCE_S, check=False)
         except subprocess.TimeoutExpired:
-            said = f"no answer within {PATIENCE_S} s; the host's own limit is longer than that of the hook"
-            return Trial(what=what, blocks=False, expected=blocks, said=said)
+            reason = f"no answer within {PATIENCE_S} s; the host's own limit is longer than that of the hook"
+            return Trial(what=what, blocks=False, expected=blocks, said=reason)
         except OSError as error:
             return Trial(what=what, blocks=True, expected=blocks, said=f"cannot be run here: {error.strerror}")
-    said = ended.stderr.decode("utf-8", "replace").strip()
+    reason = ended.stderr.decode("utf-8", "replace").strip()
     # Codex and Gemini CLI let a call run after exit code 2 without a reason.
-    is_blocked = ended.returncode == BLOCKED and bool(said)
-    return Trial(what=what, blocks=is_blocked, expected=blocks, said=said[-300:] or f"exit code {ended.returncode}")
+    is_blocked = ended.returncode == BLOCKED and bool(reason)
+    return Trial(what=what, blocks=is_blocked, expected=blocks, said=reason[-300:] or f"exit code {ended.returncode}")
 
 
 def _build_words(file: HookFile, program: tuple[str, ...], limit_s: int, event: str, folder: Path) -> list[str]:

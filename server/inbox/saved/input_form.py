@@ -1,4 +1,4 @@
-"""The form of a plan's inputs: one field for each declared input, and JSON for what its schema lets in besides."""
+"""The form of a plan's inputs: one field for each declared input, and JSON for what its schema lets in beyond them."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -67,7 +67,7 @@ def build_input_fields(
 
 
 def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], sent: Mapping[str, str]) -> GivenInputs:
-    """What the form holds, checked by the plan's schema; every fault stands at its field where it has one."""
+    """What the form holds, checked by the plan's schema; every fault is shown at its field where it has one."""
     filled = fill_form([field for field in fields if field.key != MORE_KEY], sent)
     values = dict(filled.values)
     if any(field.key == MORE_KEY for field in fields):

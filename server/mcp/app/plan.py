@@ -27,12 +27,12 @@ RESULT_CHARS = 300
 _STOPS_AT: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
 
 
-def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue:
-    """Return the plan for the view and not for the model. `asked` is a question of it: what became of it is told."""
+def build_plan(execution: ExecutionState, question_id: str | None = None) -> JsonValue:
+    """Return the plan for the view, not for the model, and what became of the question `question_id`, if given."""
     graph = None if execution.plan is None else build_graph(execution.plan, execution)
-    suspension = execution.suspensions.get(asked or "")
+    suspension = execution.suspensions.get(question_id or "")
     outcome = None if suspension is None else build_outcome(execution, suspension)
-    said = (execution.synthesis or "")[:AGENT_CHARS]
+    summary = (execution.synthesis or "")[:AGENT_CHARS]
     return {
         "threadId": execution.thread_id,
         "seen": name_version(execution),
@@ -43,7 +43,7 @@ def build_plan(execution: ExecutionState, asked: str | None = None) -> JsonValue
         "place": "" if graph is None or execution.status == "completed" else _describe_place(graph),
         "graph": None if graph is None else draw_svg(graph, width=WIDTH),
         "results": list[JsonValue](_list_results(execution)),
-        "words": escape_text(said),
+        "words": escape_text(summary),
         "outcome": None if outcome is None else {"text": f"{outcome.verdict}. {outcome.text}", "tone": outcome.tone},
         "isOver": execution.is_finished,
     }
@@ -66,9 +66,9 @@ def _describe_place(graph: PlanGraph) -> str:
 
 def _list_results(execution: ExecutionState) -> Iterator[JsonValue]:
     """Return what the tools of the steps returned that were completed last; what a model wrote is no result."""
-    done = [found for found in execution.steps.values() if found.status == "completed" and found.calls]
-    for found in done[-MAX_RESULTS:]:
-        result, more = found.result, ""
-        if found.items is not None and isinstance(result, list) and len(result) > PAGE_ITEMS:
+    completed = [step for step in execution.steps.values() if step.status == "completed" and step.calls]
+    for step in completed[-MAX_RESULTS:]:
+        result, more = step.result, ""
+        if step.items is not None and isinstance(result, list) and len(result) > PAGE_ITEMS:
             result, more = result[:PAGE_ITEMS], f" and {len(result) - PAGE_ITEMS} more items"
-        yield {"step": escape_text(found.step.step_id), "text": f"{format_value(result, RESULT_CHARS)}{more}"}
+        yield {"step": escape_text(step.step.step_id), "text": f"{format_value(result, RESULT_CHARS)}{more}"}

@@ -66,8 +66,8 @@ def build_suspension_app() -> Apps:
 
 def build_questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
     """Return the open questions to people, at most `MAX_QUESTIONS`, for the view and not for the model."""
-    suspensions = [found for found in view.suspensions if found.addressee == "human"][:MAX_QUESTIONS]
-    return [_build_question(found, nonces, principal, now) for found in suspensions]
+    suspensions = [suspension for suspension in view.suspensions if suspension.addressee == "human"][:MAX_QUESTIONS]
+    return [_build_question(suspension, nonces, principal, now) for suspension in suspensions]
 
 
 def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:

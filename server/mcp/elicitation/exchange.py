@@ -180,8 +180,8 @@ def _is_at_least(context: AnyContext, version: str) -> bool:
 def _read_request_state(state: str) -> tuple[str, str, Mode] | None:
     """Suspension id, digest and mode of the question that was shown; None if another version sealed another form."""
     try:
-        found = json.loads(state)
-        mode = found.get("mode", "form")
-        return (str(found["suspensionId"]), str(found["digest"]), mode) if mode in ("form", "url") else None
+        sealed = json.loads(state)
+        mode = sealed.get("mode", "form")
+        return (str(sealed["suspensionId"]), str(sealed["digest"]), mode) if mode in ("form", "url") else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

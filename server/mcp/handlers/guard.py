@@ -30,8 +30,8 @@ async def _decide(guard: HostGuard, arguments: Mapping[str, Any], principal: str
     if MODELS_ID in meta:
         return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
     try:
-        named = (arguments.get(name) for name in ("host", "tool_name", "tool_input", "cwd", "session_id"))
-        call = build_call(*named)
+        values = (arguments.get(name) for name in ("host", "tool_name", "tool_input", "cwd", "session_id"))
+        call = build_call(*values)
     except PlanwardenError as error:
         return deny(f"Refused, because it could not be judged: {error.message}")
     return await guard.decide(call, principal)

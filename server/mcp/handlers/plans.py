@@ -11,10 +11,10 @@ from planwarden.server.mcp.text import format_execution, format_schemas, format_
 
 
 async def search_tools(request: ToolRequest) -> CallToolResult:
-    given = request.arguments
+    arguments = request.arguments
     await request.service.wait_for_catalogue()
-    limit, cursor = int(given.get("limit", 20)), given.get("cursor")
-    page = tool_search.search_tools(request.service.tools, given.get("query"), limit=limit, cursor=cursor)
+    limit, cursor = int(arguments.get("limit", 20)), arguments.get("cursor")
+    page = tool_search.search_tools(request.service.tools, arguments.get("query"), limit=limit, cursor=cursor)
     return build_view_result(page, format_tools)
 
 
@@ -49,9 +49,9 @@ async def run_plan(request: ToolRequest) -> CallToolResult:
 
 
 async def retry_execution(request: ToolRequest) -> CallToolResult:
-    given = request.arguments
+    arguments = request.arguments
     execution = await request.service.retry(
-        request.thread_id, request.start, from_step=given.get("fromStep"), plan=given.get("plan")
+        request.thread_id, request.start, from_step=arguments.get("fromStep"), plan=arguments.get("plan")
     )
     return await wait_and_show_execution(request, execution)
 
@@ -72,7 +72,7 @@ async def app_show(request: ToolRequest) -> CallToolResult:
     """The plan as the view shows it, with its questions; `_meta` has them only if the view shows another version."""
     execution = await request.service.load_newest(request.thread_id, request.principal)
     view = request.service.build_view(execution)
-    result = build_result({"threadId": view.thread_id, "status": view.status}, lambda found: found["status"])
+    result = build_result({"threadId": view.thread_id, "status": view.status}, lambda document: document["status"])
     if request.arguments.get("seen") == name_version(execution):
         return result
     return await add_app_data(request, view, result)

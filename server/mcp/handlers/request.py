@@ -67,14 +67,14 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def start(self) -> StartOptions:
         """How the execution starts that this call asks for. Raises as `requester`."""
-        given = self.arguments
+        arguments = self.arguments
         return StartOptions(
             requester=self.requester,
-            thread_id=given.get("threadId"),
-            key=given.get("key"),
-            goal=given.get("goal"),
-            inputs=given.get("inputs"),
-            options=given.get("options"),
+            thread_id=arguments.get("threadId"),
+            key=arguments.get("key"),
+            goal=arguments.get("goal"),
+            inputs=arguments.get("inputs"),
+            options=arguments.get("options"),
         )
 
     @property
@@ -147,7 +147,7 @@ def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
     """Return the view with the ways in which a person decides, where this client has no way to ask its person."""
     if view.awaiting != "human" or can_show_forms(request.context) or can_open_links(request.context):
         return view
-    waiting = next(found for found in view.suspensions if found.addressee == "human")
+    waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
     request.service.call_person(waiting.suspension_id)
     return ask_for_person(view, waiting.suspension_id)
 

@@ -35,12 +35,12 @@ from planwarden.server.views.suspension import Suspension
 
 
 async def list_suspensions(request: ToolRequest) -> CallToolResult:
-    given = request.arguments
+    arguments = request.arguments
     page = await request.service.list_suspensions(
-        thread_id=given.get("threadId"),
-        addressee=given.get("addressee"),
-        limit=int(given.get("limit", 20)),
-        cursor=given.get("cursor"),
+        thread_id=arguments.get("threadId"),
+        addressee=arguments.get("addressee"),
+        limit=int(arguments.get("limit", 20)),
+        cursor=arguments.get("cursor"),
         principal=request.principal,
         max_rows=LISTED_ROWS,
         max_bytes=MAX_STRUCTURED,
@@ -82,14 +82,14 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
         return await (
             _show_undecided(request, "did not answer") if answer is None else _apply_person_answer(request, answer)
         )
-    given = request.arguments
-    start = StartOptions(requester=request.requester, key=given.get("key"))
+    arguments = request.arguments
+    start = StartOptions(requester=request.requester, key=arguments.get("key"))
     execution = await request.service.ask_person(
-        given["message"],
+        arguments["message"],
         start,
-        details=given.get("details"),
-        form=given.get("form"),
-        addressee=given.get("addressee"),
+        details=arguments.get("details"),
+        form=arguments.get("form"),
+        addressee=arguments.get("addressee"),
     )
     view = request.service.build_view(execution)
     suspension = next(iter(view.suspensions), None)
@@ -106,8 +106,8 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
 
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
     """The request with the question as `resume_execution` would name it."""
-    named = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
-    return replace(request, arguments=named)
+    arguments = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
+    return replace(request, arguments=arguments)
 
 
 async def app_decide(request: ToolRequest) -> CallToolResult:
@@ -194,8 +194,8 @@ async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution
     A model that sends no decision, or only a part of one, gets no example of one: the person is asked.
     """
     question, is_open = await request.read_question()
-    shown = request.arguments.get("digest")
-    if is_open and shown not in (None, question.digest):
+    digest = request.arguments.get("digest")
+    if is_open and digest not in (None, question.digest):
         text = f"suspension {request.suspension_id!r} was revised since it was shown; look again"
         raise StaleRevision(text, details={"revision": question.revision, "digest": question.digest})
     if question.answer_schema is not None:
@@ -204,7 +204,7 @@ async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution
         decides = decision.approved is not None
     if is_open and question.addressee == "human" and not decides:
         return await _read_execution(request, attempt="approval")
-    claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal, digest=shown)
+    claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal, digest=digest)
     return await _record_decision(request, decision, claimed)
 
 
@@ -272,13 +272,15 @@ async def _read_execution(request: ToolRequest, attempt: Literal["approval", "an
 
 def _find_open_suspension(request: ToolRequest, view: Execution) -> Suspension | None:
     """The suspension that this call names, or None when it is no longer open."""
-    return next((found for found in view.suspensions if found.suspension_id == request.suspension_id), None)
+    return next(
+        (suspension for suspension in view.suspensions if suspension.suspension_id == request.suspension_id), None
+    )
 
 
-def _build_decision(given: Mapping[str, Any]) -> Decision:
+def _build_decision(fields: Mapping[str, Any]) -> Decision:
     return Decision(
-        approved=given.get("approved"),
-        reason=given.get("reason"),
-        modified_args=given.get("modifiedArgs"),
-        content=given.get("content"),
+        approved=fields.get("approved"),
+        reason=fields.get("reason"),
+        modified_args=fields.get("modifiedArgs"),
+        content=fields.get("content"),
     )

@@ -103,17 +103,17 @@ class _Stream:
     """One open stream."""
 
     def __init__(
-        self, ctx: ServiceContext, service: Service, tasks: Tasks, bus: SubscriptionBus, wanted: SubscriptionFilter
+        self, ctx: ServiceContext, service: Service, tasks: Tasks, bus: SubscriptionBus, filter_: SubscriptionFilter
     ) -> None:
         self._ctx = ctx
         self._service = service
         self._tasks = tasks
         self._principal = ctx.lifespan_context.principal()
-        uris = list(dict.fromkeys(wanted.resource_subscriptions or ()))[:MAX_TOPICS]
+        uris = list(dict.fromkeys(filter_.resource_subscriptions or ()))[:MAX_TOPICS]
         self._honored = SubscriptionFilter(
-            tools_list_changed=wanted.tools_list_changed or None,
-            prompts_list_changed=wanted.prompts_list_changed or None,
-            resources_list_changed=wanted.resources_list_changed or None,
+            tools_list_changed=filter_.tools_list_changed or None,
+            prompts_list_changed=filter_.prompts_list_changed or None,
+            resources_list_changed=filter_.resources_list_changed or None,
             resource_subscriptions=uris or None,
         )
         self._uris = frozenset(uris)
@@ -196,13 +196,13 @@ class _Stream:
         await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
 
 
-def _read_task_ids(ctx: ServiceContext, wanted: SubscriptionFilter) -> list[str]:
+def _read_task_ids(ctx: ServiceContext, filter_: SubscriptionFilter) -> list[str]:
     """The task ids in the filter. Raises `MCPError` without the extension, or when they are not strings."""
-    given: object = (wanted.model_extra or {}).get(TASK_IDS)
-    if given is None:
+    ids: object = (filter_.model_extra or {}).get(TASK_IDS)
+    if ids is None:
         return []
     require_client_extension(ctx, TASKS)
-    entries = cast("list[object]", given) if isinstance(given, list) else [None]
+    entries = cast("list[object]", ids) if isinstance(ids, list) else [None]
     names = [task_id for task_id in entries if isinstance(task_id, str)]
     if len(names) != len(entries):
         raise MCPError(code=INVALID_PARAMS, message=f"notifications.{TASK_IDS} is not a list of task ids")

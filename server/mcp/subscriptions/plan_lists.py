@@ -53,10 +53,10 @@ class PlanListWatch:
 
     async def look(self) -> None:
         """Looks once, and tells everybody if a plan came, went or changed."""
-        found = await self._fingerprint()
-        if found == self._seen:
+        fingerprint = await self._fingerprint()
+        if fingerprint == self._seen:
             return
-        self._seen = found
+        self._seen = fingerprint
         for connection in self._connections.values():
             connection.changed.set()
         for event in (ToolsListChanged(), PromptsListChanged(), ResourceUpdated(PLANS)):

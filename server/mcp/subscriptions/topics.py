@@ -200,10 +200,10 @@ class TopicWatcher:
         return headers[-1].execution_id, headers[-1].version
 
     async def _fingerprint_task(self, task_id: str) -> object:
-        found = await self._service.store.header(task_id)
-        if found is None or found.principal != self._principal:
+        header = await self._service.store.header(task_id)
+        if header is None or header.principal != self._principal:
             return None
-        return found.version, None if self._fingerprint_answers is None else await self._fingerprint_answers(task_id)
+        return header.version, None if self._fingerprint_answers is None else await self._fingerprint_answers(task_id)
 
     def _fingerprint_tools(self) -> object:
         definitions = self._service.tools.definitions()
@@ -213,9 +213,10 @@ class TopicWatcher:
 
     async def _fingerprint_suspensions(self) -> object:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal, max_rows=0)
-        self._executions_with_questions = frozenset(found.execution_id for found in page.suspensions)
+        self._executions_with_questions = frozenset(suspension.execution_id for suspension in page.suspensions)
         return page.total, tuple(
-            (found.suspension_id, found.digest, len(found.endorsements)) for found in page.suspensions
+            (suspension.suspension_id, suspension.digest, len(suspension.endorsements))
+            for suspension in page.suspensions
         )
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
@@ -223,8 +224,8 @@ class TopicWatcher:
         row = await self._service.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
-        found, is_open = await self._service.read_question(row.thread_id, suspension_id, principal=self._principal)
-        return is_open, found.digest, len(found.endorsements)
+        view, is_open = await self._service.read_question(row.thread_id, suspension_id, principal=self._principal)
+        return is_open, view.digest, len(view.endorsements)
 
 
 class Listener(Protocol):
@@ -262,8 +263,8 @@ def find_topic(uri: str) -> Topic | None:
     """The topic of a resource; None for a resource that planwarden does not change."""
     if uri in _LISTS:
         return Topic(_LISTS[uri], uri=uri)
-    found, kind = resources.find_reader(uri), _SINGLE.get(uri.rpartition("/")[0])
-    return None if found is None or kind is None else Topic(kind, found[1], uri)
+    reader, kind = resources.find_reader(uri), _SINGLE.get(uri.rpartition("/")[0])
+    return None if reader is None or kind is None else Topic(kind, reader[1], uri)
 
 
 _LISTS: Mapping[str, Kind] = {resources.SUSPENSIONS: "suspensions", resources.TOOLS: "tools"}

@@ -121,8 +121,8 @@ class Tasks(Extension):
             service = await ctx.lifespan_context.service()
             execution = await service.find(task_id)
             task = Task(service, execution)
-            found = await self._read_state(task, ctx.session.client_capabilities)
-            return {"resultType": "task", **build_task_document(service, execution, found.status, found.progress)}
+            state = await self._read_state(task, ctx.session.client_capabilities)
+            return {"resultType": "task", **build_task_document(service, execution, state.status, state.progress)}
 
     async def run(self, tool: McpTool, request: ToolRequest) -> ToolResult:
         """The tool's result, offered as a task at once, even if the execution has already ended.
@@ -139,33 +139,33 @@ class Tasks(Extension):
         service = request.service
         suspension_id = request.arguments.get("suspensionId")
         execution = await _find_execution(request, document)
-        if any(found.question.suspension_id == suspension_id for found in execution.open_suspensions):
+        if any(state.question.suspension_id == suspension_id for state in execution.open_suspensions):
             return result
-        found = await read_task_state(self._input, service, execution, request.context.client_capabilities)
-        if not found.has_ended_early and not _has_caller_prompts(service, execution):
+        state = await read_task_state(self._input, service, execution, request.context.client_capabilities)
+        if not state.has_ended_early and not _has_caller_prompts(service, execution):
             return offer_task(result, execution.execution_id)
         return await wait_and_show_execution(request, execution)
 
     async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
         """The task with its open questions, result or error, depending on its status. Raises `StoreError`."""
-        found = await self._read_state(task, capabilities)
-        document = build_task_document(task.service, task.execution, found.status, found.progress)
-        if found.status == "input_required":
-            requests = {key: build_input_request(question) for key, (_, question) in found.questions.items()}
+        state = await self._read_state(task, capabilities)
+        document = build_task_document(task.service, task.execution, state.status, state.progress)
+        if state.status == "input_required":
+            requests = {key: build_input_request(question) for key, (_, question) in state.questions.items()}
             document["inputRequests"] = requests
-        elif found.status == "completed":
+        elif state.status == "completed":
             outcome = self.build_outcome(task)
             given = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
             failed = {"status": "failed", "error": given}
             document |= failed if isinstance(outcome, ErrorData) else {"result": given}
-        return TaskSnapshot(document, found.changes_in_s)
+        return TaskSnapshot(document, state.changes_in_s)
 
     async def _read_state(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
         """The state of the task; recorded if it tells the client that the task is over."""
-        found = await read_task_state(self._input, task.service, task.execution, capabilities)
-        if found.has_ended_early or found.can_continue:
+        state = await read_task_state(self._input, task.service, task.execution, capabilities)
+        if state.has_ended_early or state.can_continue:
             await record_end(self._input, task.service, task.execution, capabilities)
-        return found
+        return state
 
     def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
         """The final result of the call: the finished execution, as every tool returns it."""
@@ -180,10 +180,10 @@ class Tasks(Extension):
     async def _update(self, ctx: ServiceContext, params: UpdateParams) -> Document:
         with translate_errors():
             task = await _require_task(ctx, params)
-            found = await read_task_state(self._input, task.service, task.execution, ctx.session.client_capabilities)
+            state = await read_task_state(self._input, task.service, task.execution, ctx.session.client_capabilities)
             try:
                 await self._input.apply_responses(
-                    task.service, task.execution.principal, found.questions, params.input_responses
+                    task.service, task.execution.principal, state.questions, params.input_responses
                 )
             finally:
                 for listener in self._listeners:
@@ -246,10 +246,10 @@ def _check_name_header(ctx: ServiceContext, task_id: str) -> None:
 
 async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
     """True when the call continues an execution that ended `incomplete`, whose task is over."""
-    given: Mapping[str, Any] = request.arguments
-    if tool.name != "execute_plan" or "plan" in given or "threadId" not in given:
+    arguments: Mapping[str, Any] = request.arguments
+    if tool.name != "execute_plan" or "plan" in arguments or "threadId" not in arguments:
         return False
-    newest = await request.service.load_newest(given["threadId"], request.principal)
+    newest = await request.service.load_newest(arguments["threadId"], request.principal)
     return newest.status == "incomplete"
 
 
@@ -257,15 +257,15 @@ async def _find_execution(request: ToolRequest, document: Document) -> Execution
     """The execution that the call started, or whose question it answered."""
     if "executionId" in document:
         return await request.service.find(document["executionId"])
-    found = await request.service.find_by_suspension(
+    execution = await request.service.find_by_suspension(
         request.thread_id, request.suspension_id, principal=request.principal
     )
-    return await request.service.find(found.execution_id)
+    return await request.service.find(execution.execution_id)
 
 
 def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:
     """True when the execution asks the calling model, or will ask it."""
-    if any(found.question.addressee == "caller" for found in execution.open_suspensions):
+    if any(suspension.question.addressee == "caller" for suspension in execution.open_suspensions):
         return True
     if not service.is_caller_model:
         return False

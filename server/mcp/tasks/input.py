@@ -66,7 +66,7 @@ class TaskInput:
         self, service: Service, view: Execution, capabilities: ClientCapabilities | None
     ) -> dict[str, TaskQuestion]:
         """The questions that this client can be asked now, by key. Raises `StoreError`."""
-        found: dict[str, TaskQuestion] = {}
+        questions: dict[str, TaskQuestion] = {}
         for suspension in view.suspensions:
             if suspension.addressee != "human":
                 continue
@@ -77,11 +77,11 @@ class TaskInput:
                 form=self._form,
             )
             if elicitation is not None:
-                found[_build_key(suspension, elicitation)] = suspension, elicitation
-        if not found:
+                questions[_build_key(suspension, elicitation)] = suspension, elicitation
+        if not questions:
             return {}
         notes = await self.notes.read(service.store, view.execution_id)
-        return {key: question for key, question in found.items() if parse_revision(key) not in notes.answered}
+        return {key: question for key, question in questions.items() if parse_revision(key) not in notes.answered}
 
     async def apply_responses(
         self, service: Service, principal: str, questions: Mapping[str, TaskQuestion], responses: Mapping[str, Any]
@@ -158,9 +158,9 @@ async def _record_decision(service: Service, suspension: Suspension, decision: D
         return
 
 
-def _parse_response(key: str, given: object) -> ElicitResult:
+def _parse_response(key: str, response: object) -> ElicitResult:
     try:
-        return ElicitResult.model_validate(given, by_name=False)
+        return ElicitResult.model_validate(response, by_name=False)
     except ValidationError:
         raise MCPError(
             code=INVALID_PARAMS,

@@ -112,7 +112,7 @@ def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> 
 
     The task does not wait if the clock was set back by more than `PAGE_S`.
     """
-    revisions = (f"{found.suspension_id}.{found.revision}" for found in view.suspensions)
+    revisions = (f"{suspension.suspension_id}.{suspension.revision}" for suspension in view.suspensions)
     ages = (now - notes.opened[name] for name in revisions if name in notes.opened)
     return max((PAGE_S - max(age, 0.0) for age in ages if abs(age) < PAGE_S), default=0.0)
 

@@ -3,7 +3,7 @@
 All steps stand in one column, in the order in which they may start. A link to the next row is a straight line. Every
 other one leaves to the left, runs down in a lane and comes back. Links that leave one step together share a lane, as do
 those that meet at one step, so a hundred steps side by side need one lane, not a hundred. Three hundred steps are as
-readable as three, and a narrow screen shows as much of a row as it has room for.
+readable as three, and a narrow screen shows as much of a row as fits.
 """
 
 from collections import Counter

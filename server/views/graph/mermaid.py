@@ -1,7 +1,7 @@
 """A graph as an outline and as Mermaid text (https://mermaid.js.org/syntax/flowchart.html).
 
-Everything that a plan or a tool wrote stands in it as letters, digits and character codes, so no text can add a node, a
-link or a line. Steps that ask a person are hexagons, and values flow along thick links.
+Everything that a plan or a tool wrote appears in it as letters, digits and character codes, so no text can add a
+node, a link or a line. Steps that ask a person are hexagons, and values flow along thick links.
 """
 
 import re
@@ -15,8 +15,8 @@ def write_outline(graph: PlanGraph) -> Iterator[str]:
     """Yields the summary, and then one line a step."""
     yield graph.summary
     for number, row in enumerate(graph.rows, 1):
-        said = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
-        yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {said}"
+        line = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
+        yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {line}"
     if graph.left_out:
         yield f"and {graph.left_out} more steps"
 
@@ -47,4 +47,4 @@ def _write_links(graph: PlanGraph) -> Iterator[str]:
 
 def _escape(text: str) -> str:
     cut = text if len(text) <= MAX_LABEL_CHARS else f"{text[: MAX_LABEL_CHARS - 3]}..."
-    return _ODD.sub(lambda found: f"#{ord(found.group())};", cut)
+    return _ODD.sub(lambda match: f"#{ord(match.group())};", cut)

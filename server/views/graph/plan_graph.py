@@ -67,8 +67,8 @@ class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
         for row in self.rows:
             if row.state:
                 states[row.state] = states.get(row.state, 0) + 1
-        said = ", ".join(f"{number} {state}" for state, number in states.items())
-        return f"{count} step{'s' if count != 1 else ''}{': ' if said else ''}{said}"
+        counts = ", ".join(f"{number} {state}" for state, number in states.items())
+        return f"{count} step{'s' if count != 1 else ''}{': ' if counts else ''}{counts}"
 
 
 def build_graph(
@@ -112,9 +112,9 @@ def list_in_order(plan: Plan) -> list[PlanStep]:
 
 
 def _list_links(plan: Plan, step: PlanStep, places: Mapping[str, int]) -> Iterable[GraphLink]:
-    taken = {binding.reference.step_id for binding in step.list_bindings()}
+    sources = {binding.reference.step_id for binding in step.list_bindings()}
     for name in step.dependencies:
-        yield GraphLink(places[name], places[step.step_id], name in taken)
+        yield GraphLink(places[name], places[step.step_id], name in sources)
 
 
 def _build_row(
@@ -170,12 +170,12 @@ def _count_over(state: StepState) -> int:
 
 def _find_waits(execution: ExecutionState) -> dict[str, str]:
     """Whom each suspended step waits for: a person before everybody else."""
-    found: dict[str, str] = {}
+    waits: dict[str, str] = {}
     for suspension in execution.open_suspensions:
         question = suspension.question
-        if question.step_id is not None and found.get(question.step_id) != "human":
-            found[question.step_id] = question.addressee
-    return found
+        if question.step_id is not None and waits.get(question.step_id) != "human":
+            waits[question.step_id] = question.addressee
+    return waits
 
 
 def _join(names: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ A page gets it in pieces of a few rows, one below the other: paper breaks betwee
 single tall drawing.
 
 The state is never said by colour alone. Inside a page the page's style sheet gives the colours, because its policy
-forbids styles of other origins than its own; a drawing that stands alone brings its own, for light, dark and paper.
+forbids styles of other origins than its own; a drawing in a file of its own brings its own, for light, dark and paper.
 """
 
 from collections.abc import Iterator
@@ -75,8 +75,8 @@ def _measure_height(graph: PlanGraph) -> int:
 
 def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alone: bool) -> Iterator[str]:
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    named = f'role="img" aria-label="{escape(graph.summary)}"'
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size} {named}>'
+    label = f'role="img" aria-label="{escape(graph.summary)}"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size} {label}>'
     yield f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>"
     if stands_alone:
         yield f"<style>{_ALONE}{read_rules()}</style>"
@@ -85,18 +85,18 @@ def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alo
     yield "</svg>"
 
 
-def _draw(graph: PlanGraph, layout: Layout, width: int, shown: range) -> Iterator[str]:
-    """The rows that are shown, and every line that touches them; what stands beside them is cut off by the frame."""
+def _draw(graph: PlanGraph, layout: Layout, width: int, rows: range) -> Iterator[str]:
+    """The rows that are shown, and every line that touches them; what is beside them is cut off by the frame."""
     x = MARGIN + RADIUS + LANE * layout.columns + (LANE // 2 if layout.columns else 0)
     for link in layout.straight:
-        if link.source in shown or link.target in shown:
+        if link.source in rows or link.target in rows:
             yield from _draw_straight(link, x)
     for lane in layout.lanes:
-        if lane.sources[0] < shown.stop and lane.targets[-1] >= shown.start:
-            yield from _draw_lane(lane, x, shown)
-    for number in shown:
+        if lane.sources[0] < rows.stop and lane.targets[-1] >= rows.start:
+            yield from _draw_lane(lane, x, rows)
+    for number in rows:
         yield from _draw_row(graph.rows[number], x, _middle(number), width)
-    if graph.left_out and shown.stop == len(graph.rows):
+    if graph.left_out and rows.stop == len(graph.rows):
         text_x, y = x + RADIUS + 12, _middle(len(graph.rows)) - ROW // 4
         yield f'<text class="soft" x="{text_x}" y="{y}">and {graph.left_out} more steps</text>'
 
@@ -111,16 +111,16 @@ def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
     yield f'<path class="tip" d="M{x - 4.5} {end - 6}h9L{x} {end}z"/>'
 
 
-def _draw_lane(lane: Lane, x: int, shown: range) -> Iterator[str]:
+def _draw_lane(lane: Lane, x: int, rows: range) -> Iterator[str]:
     """What leaves a step leaves below its middle, and what arrives arrives above it, so that they never meet."""
     line = x - RADIUS - LANE * (lane.column + 1)
     weight, edge = _weight(lane.carries_value), x - RADIUS
     first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5
     yield f'<path class="link{weight}" d="M{line} {first + 5}V{last - 5}"/>'
-    for source in filter(shown.__contains__, lane.sources):
+    for source in filter(rows.__contains__, lane.sources):
         y = _middle(source) + 5
         yield f'<path class="link{weight}" d="M{edge} {y}H{line + 5}q-5 0 -5 5"/>'
-    for target in filter(shown.__contains__, lane.targets):
+    for target in filter(rows.__contains__, lane.targets):
         y = _middle(target) - 5
         yield f'<path class="link{weight}" d="M{line} {y - 5}q0 5 5 5H{edge - 5}"/>'
         yield f'<path class="tip" d="M{edge - 7} {y - 4.5}v9L{edge} {y}z"/>'

@@ -250,7 +250,7 @@ async def test_calls_pass_until_a_budget_is_spent_and_then_ask_also_if_they_only
         [question] = asked.suspensions
         [found] = [sentence for sentence in question.found if "operator's rule" in sentence]
         assert question.needs == "human"
-        assert "500 in 24 hours, of which 0 is left; this call takes 1. There is room again at 20" in found
+        assert "500 in 24 hours; 0 is left, and this call takes 1. The budget has room again at 20" in found
         # What a person approves takes nothing of it.
         assert (await decide(w, asked)).status == "completed"
         clock.advance(DAY_S)

@@ -158,7 +158,7 @@ def test_a_placeholder_of_a_caller_is_a_warning_and_one_of_a_model_a_fault() -> 
     with pytest.raises(InvalidPlan, match="/copy is the placeholder '<name>'"):
         parse_plan(given, author="model", tools=facts({}))
     # A model that revises a caller's plan is not blamed for steps that it left alone.
-    again, warnings = parse_plan(given, author="model", tools=facts({}), known=accepted)
+    again, warnings = parse_plan(given, author="model", tools=facts({}), earlier_plan=accepted)
     assert (again, warnings) == (accepted, ())
 
 

@@ -186,7 +186,7 @@ def test_a_file_that_somebody_changed_in_between_is_not_overwritten(tmp_path: Pa
     path.write_text("a = 1\n")
     path.chmod(0o640)
     link.symlink_to(path)
-    with pytest.raises(UsageError, match="was changed meanwhile"):
+    with pytest.raises(UsageError, match="has been changed"):
         replace_text(link, "", "b = 2\n")
     replace_text(link, "a = 1\n", "b = 2\n")
     assert path.read_text() == "b = 2\n" and link.is_symlink()

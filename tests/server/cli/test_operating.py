@@ -217,7 +217,7 @@ def test_a_wrong_target_is_refused_with_the_exit_code_that_fits(cli: Cli, url: s
     assert cli.main("--store", url, "token", "add", "ann").code == 0
     for target, code, said in (
         (f"sqlite://{cli.home / 'planwarden.db'}", 2, "is at"),
-        ("mysql://x", 2, "is no kind of store"),
+        ("mysql://x", 2, "is not a kind of store"),
         (url, 1, "(rows of the audit: 1, tokens and other records: 1); name a new file or an empty database"),
         (f"sqlite://{tmp_path}", 1, "cannot"),
     ):

@@ -158,7 +158,7 @@ def test_a_finished_run_becomes_a_plan_whose_goal_values_are_inputs(cli: Cli) ->
     assert thread in head and "topic:\n      type: string\n      default: old letters\n" in text
     refused = cli.main("plans", "keep", thread, "letters")
     assert refused.code == 2 and "there is a plan 'letters' already" in refused.err
-    assert "is no name of a plan" in cli.main("plans", "keep", thread, "../up").err
+    assert "is not a name of a plan" in cli.main("plans", "keep", thread, "../up").err
     assert cli.main("run", "letters").code == 0
     run_again = cli.main("run", "letters", "--input", "topic=mine", "--json").json["threadId"]
     assert cli.main("plans", "keep", run_again, "mine", "--json").json["inputs"] == ["topic"]

@@ -56,7 +56,7 @@ RULE_FAULTS = [
     ("rules = [5]", "rule 1: must be a table"),
     ('[[rules]]\nthen = "deny"', "rule 1.tool: Field required"),
     ('[[rules]]\ntool = 5\nthen = "deny"', "rule 1.tool: must be text (1 or more characters, at most 200 characters)"),
-    ('[[rules]]\ntool = "pay me"\nthen = "deny"', "is no name or glob"),
+    ('[[rules]]\ntool = "pay me"\nthen = "deny"', "is neither a name nor a glob"),
     (RULE, "needs either then"),
     (RULE + 'then = "deny"\nrisk = "read"', "needs either then"),
     (RULE + 'than = "deny"', "unknown key rule 1.than (did you mean 'then'?)"),

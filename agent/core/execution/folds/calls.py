@@ -77,8 +77,8 @@ def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> 
 
 def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
     """Whether a person said so."""
-    asked = execution.suspensions.get(call.suspension_id or "")
-    decision = asked.decision if asked is not None and asked.question.kind == "reconcile" else None
+    suspension = execution.suspensions.get(call.suspension_id or "")
+    decision = suspension.decision if suspension is not None and suspension.question.kind == "reconcile" else None
     content = decision.content if decision is not None else None
     return isinstance(content, dict) and content.get("happened") is False
 
@@ -99,8 +99,8 @@ def apply_rejected(execution: ExecutionState, event: ev.CallRejected, at: float)
 
 def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
     """What the person saw in the row that they left out. The rows stand in the order of their calls."""
-    found = execution.suspensions.get(event.suspension_id)
-    rows = found.question.covers if found is not None else ()
+    suspension = execution.suspensions.get(event.suspension_id)
+    rows = suspension.question.covers if suspension is not None else ()
     place = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))
     row = rows[place] if place < len(rows) else None
     return row.arguments if row is not None and row.call_id == event.call_id else None
@@ -126,7 +126,7 @@ def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, a
 
 
 def apply_rehearsed(execution: ExecutionState, event: ev.CallRehearsed, at: float) -> FieldChanges:
-    check_is_rehearsal(execution, event, wanted=True)
+    check_is_rehearsal(execution, event, is_rehearsal=True)
     call = execution.call(event.call_id)
     rehearsed = replace(call, status=next_call_status(call, event), arguments=event.arguments, rehearsed=event)
     return {"steps": put_call(execution, rehearsed, event)}

@@ -55,12 +55,12 @@ def apply_cancel_requested(execution: ExecutionState, event: ev.CancelRequested,
 
 
 def apply_completed(execution: ExecutionState, event: ev.ExecutionCompleted, at: float) -> FieldChanges:
-    check_is_rehearsal(execution, event, wanted=False)
+    check_is_rehearsal(execution, event, is_rehearsal=False)
     return _withdraw_open(execution, at)
 
 
 def apply_rehearsed(execution: ExecutionState, event: ev.ExecutionRehearsed, at: float) -> FieldChanges:
-    check_is_rehearsal(execution, event, wanted=True)
+    check_is_rehearsal(execution, event, is_rehearsal=True)
     return _withdraw_open(execution, at)
 
 
@@ -83,7 +83,7 @@ def _withdraw_open(execution: ExecutionState, at: float) -> FieldChanges:
         return {}
     return {
         "suspensions": {
-            suspension_id: replace(found, status="withdrawn", decided_at=at) if found.is_open else found
-            for suspension_id, found in execution.suspensions.items()
+            suspension_id: replace(suspension, status="withdrawn", decided_at=at) if suspension.is_open else suspension
+            for suspension_id, suspension in execution.suspensions.items()
         }
     }

@@ -22,23 +22,23 @@ def make_planned_calls(step: PlanStep) -> tuple[Call, ...]:
 def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     """The step with the calls of all items; those that were made for the same items before are not made again."""
     step, size = state.step, len(state.step.tool_calls)
-    kept = {call.call_id: call for call in state.kept.calls} if state.kept is not None else {}
-    known = state.kept.items or () if state.kept is not None else ()
+    calls_by_id = {call.call_id: call for call in state.kept.calls} if state.kept is not None else {}
+    earlier_items = state.kept.items or () if state.kept is not None else ()
     calls: list[Call] = []
     for index, item in enumerate(items):
-        is_known = index < len(known) and is_same_json(known[index], item)
+        is_known = index < len(earlier_items) and is_same_json(earlier_items[index], item)
         for number, planned in enumerate(step.tool_calls, index * size + 1):
-            taken = kept.get(f"{step.step_id}:{number}") if is_known else None
-            if taken is not None and _is_call_of(taken, planned):
-                calls.append(take_over_call(step.step_id, taken))
+            reused = calls_by_id.get(f"{step.step_id}:{number}") if is_known else None
+            if reused is not None and _is_call_of(reused, planned):
+                calls.append(take_over_call(step.step_id, reused))
             else:
                 calls.append(_make_call(step, number, planned))
     order = find_item_order(step.tool_calls)
     return pass_over_items(replace(state, items=items, calls=tuple(calls), kept=None, item_order=order))
 
 
-def _is_call_of(taken: ev.TakenCall, planned: PlannedCall) -> bool:
-    return taken.tool_name == planned.tool_name and is_same_json(taken.proposed, planned.arguments)
+def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:
+    return reused.tool_name == planned.tool_name and is_same_json(reused.proposed, planned.arguments)
 
 
 def _make_call(step: PlanStep, number: int, planned: PlannedCall) -> Call:
@@ -51,29 +51,29 @@ def _make_call(step: PlanStep, number: int, planned: PlannedCall) -> Call:
     )
 
 
-def take_over_call(step_id: str, taken: ev.TakenCall) -> Call:
+def take_over_call(step_id: str, reused: ev.TakenCall) -> Call:
     """The call as its execution left it.
 
     Raises:
         IllegalTransition: it belongs to another step.
     """
-    if taken.call_id.rpartition(":")[0] != step_id:
-        raise IllegalTransition(f"call {taken.call_id!r} does not belong to step {step_id!r}")
-    is_unknown = taken.unknown is not None
+    if reused.call_id.rpartition(":")[0] != step_id:
+        raise IllegalTransition(f"call {reused.call_id!r} does not belong to step {step_id!r}")
+    is_unknown = reused.unknown is not None
     return Call(
-        call_id=taken.call_id,
+        call_id=reused.call_id,
         step_id=step_id,
-        tool_name=taken.tool_name,
-        proposed=taken.proposed,
-        by_model=taken.by_model,
+        tool_name=reused.tool_name,
+        proposed=reused.proposed,
+        by_model=reused.by_model,
         status="outcome_unknown" if is_unknown else "succeeded",
-        arguments=taken.arguments,
-        value=taken.value,
+        arguments=reused.arguments,
+        value=reused.value,
         error_code="outcome_unknown" if is_unknown else None,
-        error_message=taken.unknown,
-        effect=taken.effect,
-        artifact=taken.artifact,
-        beside=taken.beside,
-        origin=taken.origin,
-        is_confirmation=taken.is_confirmation,
+        error_message=reused.unknown,
+        effect=reused.effect,
+        artifact=reused.artifact,
+        beside=reused.beside,
+        origin=reused.origin,
+        is_confirmation=reused.is_confirmation,
     )

@@ -98,57 +98,59 @@ def put_all_steps(steps: Mapping[str, StepState]) -> FieldChanges:
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
     """The steps; those that have not begun wait for what stands open before steps that were taken over."""
     open_before: dict[str, dict[str, None]] = {}
-    found: dict[str, StepState] = {}
+    waits: dict[str, StepState] = {}
     needs = {name: [*filter(steps.__contains__, state.step.dependencies)] for name, state in steps.items()}
     for name in TopologicalSorter(needs).static_order():
         state = steps[name]
         through: dict[str, None] = {}
-        for needed in needs[name]:
-            through.update(open_before[needed])
-        found[name] = state if state.status != "pending" else replace(state, waits_for=tuple(through))
+        for dependency in needs[name]:
+            through.update(open_before[dependency])
+        waits[name] = state if state.status != "pending" else replace(state, waits_for=tuple(through))
         if state.taken_from is not None:
-            unfinished = [needed for needed in needs[name] if steps[needed].status != "completed"]
+            unfinished = [dependency for dependency in needs[name] if steps[dependency].status != "completed"]
             open_before[name] = {**through, **dict.fromkeys(unfinished)}
         else:
             open_before[name] = {}
-    return {name: found[name] for name in steps}
+    return {name: waits[name] for name in steps}
 
 
 def apply_taken_over(execution: ExecutionState, event: ev.StepsTakenOver, at: float) -> FieldChanges:
     if execution.plan is None or any(state.has_begun for state in execution.steps.values()):
         raise IllegalTransition(f"execution {execution.execution_id!r} has no plan, or has begun it")
     steps = dict(execution.steps)
-    for taken in event.steps:
-        state = steps.get(taken.step_id)
+    for reused in event.steps:
+        state = steps.get(reused.step_id)
         if state is None or state.has_begun:
-            raise IllegalTransition(f"step {taken.step_id!r} is not in the plan, or was taken over before")
-        steps[taken.step_id] = _take_over_step(state, taken)
+            raise IllegalTransition(f"step {reused.step_id!r} is not in the plan, or was taken over before")
+        steps[reused.step_id] = _take_over_step(state, reused)
     return {"again": event.again, "rejected_before": frozenset(event.rejected), **put_all_steps(steps)}
 
 
-def _take_over_step(state: StepState, taken: ev.TakenStep) -> StepState:
+def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
     if state.step.loop is not None:
-        return _take_over_loop(state, taken)
-    calls = {} if taken.is_completed else {call.call_id: call for call in state.calls}
-    for call in taken.calls:
+        return _take_over_loop(state, reused)
+    calls = {} if reused.is_completed else {call.call_id: call for call in state.calls}
+    for call in reused.calls:
         planned = calls.get(call.call_id)
         if planned is not None and (planned.tool_name != call.tool_name or call.by_model):
             raise IllegalTransition(f"call {call.call_id!r} is another one in the plan")
         calls[call.call_id] = take_over_call(state.step.step_id, call)
     changed = replace(state, calls=tuple(calls.values()))
-    if not taken.is_completed:
+    if not reused.is_completed:
         return changed
     if state.step.tool_validation_mode == "strict" and find_missing_tools(changed):
-        raise IllegalTransition(f"step {taken.step_id!r} is not proven by execution {taken.execution_id!r}")
-    turns = () if taken.text is None else (ModelTurn(content=taken.text, call_ids=(), enforced=False),)
-    return replace(changed, status="completed", turns=turns, validation=taken.validation, taken_from=taken.execution_id)
+        raise IllegalTransition(f"step {reused.step_id!r} is not proven by execution {reused.execution_id!r}")
+    turns = () if reused.text is None else (ModelTurn(content=reused.text, call_ids=(), enforced=False),)
+    return replace(
+        changed, status="completed", turns=turns, validation=reused.validation, taken_from=reused.execution_id
+    )
 
 
-def _take_over_loop(state: StepState, taken: ev.TakenStep) -> StepState:
+def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
     """A loop that did not complete keeps its calls until its items are known again."""
-    if not taken.is_completed:
-        return replace(state, kept=taken)
-    began = begin_loop(replace(state, kept=taken), taken.items or ())
+    if not reused.is_completed:
+        return replace(state, kept=reused)
+    began = begin_loop(replace(state, kept=reused), reused.items or ())
     # A call that has no result belongs to an item that a person left out, or that failed in an advisory step.
     calls = tuple(call if call.origin else replace(call, status="rejected") for call in began.calls)
     return replace(
@@ -156,6 +158,6 @@ def _take_over_loop(state: StepState, taken: ev.TakenStep) -> StepState:
         calls=calls,
         items_over=len(began.items or ()),
         status="completed",
-        validation=taken.validation,
-        taken_from=taken.execution_id,
+        validation=reused.validation,
+        taken_from=reused.execution_id,
     )

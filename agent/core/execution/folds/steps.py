@@ -59,8 +59,8 @@ def apply_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> 
 
 def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float) -> FieldChanges:
     state = move_step(execution, event.step_id, event)
-    asked = execution.suspensions.get(event.suspension_id)
-    rows = {} if asked is None else {row.call_id: row for row in asked.question.rows}
+    suspension = execution.suspensions.get(event.suspension_id)
+    rows = {} if suspension is None else {row.call_id: row for row in suspension.question.rows}
     calls = tuple(_reject_call(call, event, rows.get(call.call_id)) for call in state.calls)
     rejected = replace(
         state,

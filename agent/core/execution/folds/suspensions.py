@@ -22,7 +22,7 @@ def apply_asked(execution: ExecutionState, event: ev.Suspended, at: float) -> Fi
     question = event.question
     if question.addressee == "human":
         # A rehearsal may wait for the next attempt of a read, but it asks no person.
-        check_is_rehearsal(execution, event, wanted=False)
+        check_is_rehearsal(execution, event, is_rehearsal=False)
     if question.suspension_id in execution.suspensions:
         raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
     opened = SuspensionState(question=question, created_at=at)
@@ -127,10 +127,10 @@ def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState
 
 
 def _find_open(execution: ExecutionState, suspension_id: str) -> SuspensionState:
-    found = execution.suspensions.get(suspension_id)
-    if found is None or not found.is_open:
+    suspension = execution.suspensions.get(suspension_id)
+    if suspension is None or not suspension.is_open:
         raise IllegalTransition(f"suspension {suspension_id!r} is not open")
-    return found
+    return suspension
 
 
 def _begin_wait(outage: ModelOutage | None, question: ev.Question) -> ModelOutage:

@@ -107,10 +107,10 @@ def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:
         raise IllegalTransition(f"{name} cannot follow: nobody approved the plan of {execution.execution_id!r} yet")
 
 
-def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, wanted: bool) -> None:
-    """Raises `IllegalTransition` unless the execution is a rehearsal, or is none, as `wanted`."""
-    if execution.options.rehearse is not wanted:
-        what = "is a rehearsal" if execution.options.rehearse else "is no rehearsal"
+def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, is_rehearsal: bool) -> None:
+    """Raises `IllegalTransition` unless the execution is a rehearsal, or is none, as `is_rehearsal`."""
+    if execution.options.rehearse is not is_rehearsal:
+        what = "is a rehearsal" if execution.options.rehearse else "is not a rehearsal"
         raise IllegalTransition(f"{type(event).__name__} cannot follow: execution {execution.execution_id!r} {what}")
 
 
@@ -118,10 +118,10 @@ def build_order(steps: Mapping[str, StepState]) -> PlanOrder:
     """Returns the place of each step in the plan, and which steps depend on it."""
     followers: dict[str, list[str]] = {}
     for name, state in steps.items():
-        for needed in state.needs:
-            followers.setdefault(needed, []).append(name)
+        for dependency in state.needs:
+            followers.setdefault(dependency, []).append(name)
     places = {name: place for place, name in enumerate(steps)}
-    return PlanOrder(places=places, followers={name: tuple(found) for name, found in followers.items()})
+    return PlanOrder(places=places, followers={name: tuple(names) for name, names in followers.items()})
 
 
 def find_frontier(steps: Mapping[str, StepState]) -> tuple[str, ...]:
@@ -137,8 +137,8 @@ def find_frontier(steps: Mapping[str, StepState]) -> tuple[str, ...]:
 def move_frontier(execution: ExecutionState, over: str) -> tuple[str, ...]:
     """Returns the frontier after the step `over` has ended, in plan order."""
     order, steps = execution.order, execution.steps
-    kept = [name for name in execution.frontier if name != over]
-    known = {*kept}
-    new = [name for name in order.followers.get(over, ()) if name not in known and steps[name].status == "pending"]
+    remaining = [name for name in execution.frontier if name != over]
+    present = {*remaining}
+    new = [name for name in order.followers.get(over, ()) if name not in present and steps[name].status == "pending"]
     # Each of them is in plan order.
-    return tuple(sorted([*kept, *new], key=order.places.__getitem__)) if kept and new else (*kept, *new)
+    return tuple(sorted([*remaining, *new], key=order.places.__getitem__)) if remaining and new else (*remaining, *new)

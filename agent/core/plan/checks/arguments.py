@@ -47,28 +47,28 @@ class WrittenCall(NamedTuple):
 def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck | None]) -> list[str]:
     """Returns what the tools' schemas find in the arguments, at most `MAX_FAULTS` sentences."""
     faults: list[str] = []
-    left = CHECK_LIMIT
+    work_left = CHECK_LIMIT
     for call in calls:
         check = checks.get(call.tool_name)
         if check is None:
             continue
-        if left <= 0 or len(faults) >= MAX_FAULTS:
+        if work_left <= 0 or len(faults) >= MAX_FAULTS:
             break
         bound: list[Path] = []
         filled = call.arguments
         if not is_plain(filled):
             filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in filled.items()}
-        found, work = check(filled, bound, left)
-        left -= work
+        found, work = check(filled, bound, work_left)
+        work_left -= work
         if found:
             faults.extend(f"{call}: {fault}" for fault in found)
     return faults[:MAX_FAULTS]
 
 
 def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
-    """Returns a sentence for each value that stands for something the writer did not know, at most `MAX_FAULTS`."""
+    """Returns a sentence for each value that the writer did not know and filled in for show, at most `MAX_FAULTS`."""
     texts = ((call, path, text) for call in calls for path, text in list_texts(call.arguments))
-    return list(islice((f"{call}: {said}" for call, said in search(texts)), MAX_FAULTS))
+    return list(islice((f"{call}: {fault}" for call, fault in search(texts)), MAX_FAULTS))
 
 
 def find_foreign_faults(
@@ -81,22 +81,22 @@ def find_foreign_faults(
     """
     if earlier is None:
         for reference, step_id in foreign.items():
-            said = f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}"
+            fault = f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}"
             right = suggest_binding(reference.step_id, names, reference.pointer)
             hint = "to take the result of an earlier execution, run the plan on its thread"
-            yield f"{said}; {hint if right is None else f'write {right}'}"
+            yield f"{fault}; {hint if right is None else f'write {right}'}"
         return
     if len(foreign) > MAX_BOUND:
         yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
         return
     if missing := foreign.keys() - earlier.keys():
         raise EarlierNeeded(frozenset(missing))
-    found = {reference: earlier[reference] for reference in foreign}
-    for reference, why in found.items():
+    results = {reference: earlier[reference] for reference in foreign}
+    for reference, why in results.items():
         right = suggest_binding(reference.step_id, names, reference.pointer) if isinstance(why, str) else None
         if isinstance(why, str):
             yield f"step {foreign[reference]!r}: {why}" + (f"; write {right}" if right is not None else "")
-    values = [result.value for result in found.values() if isinstance(result, EarlierResult)]
+    values = [result.value for result in results.values() if isinstance(result, EarlierResult)]
     if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:
         yield (
             f"the values that the plan takes from earlier executions have more than {MAX_EARLIER_BYTES} bytes "

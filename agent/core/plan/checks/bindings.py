@@ -32,8 +32,8 @@ _RESULTS = ("result", "results", "output", "outputs")
 def find_unresolvable(plan: Plan, steps: Iterable[PlanStep], tools: Mapping[str, ToolFacts]) -> list[str]:
     """Return why bindings and conditions of the steps come to nothing in any run, at most `MAX_LISTED` sentences."""
     shapes = Shapes(plan, tools)
-    found = (f"step {step.step_id!r}: {fault}" for step in steps for fault in _find_step_faults(step, shapes))
-    return list(islice(found, MAX_LISTED))
+    faults = (f"step {step.step_id!r}: {fault}" for step in steps for fault in _find_step_faults(step, shapes))
+    return list(islice(faults, MAX_LISTED))
 
 
 def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
             yield f"the pointer of {_quote(binding.written)} {fault}"
     for number, condition in enumerate(step.when):
         binding = _read_one(condition.value)
-        # A default may match that stands for a step that was skipped.
+        # The default that replaces the result of a skipped step may match.
         schema = None if binding.has_default else shapes.find(binding.reference, step).schema
         for fault in find_type_faults(condition.matches, schema) if schema is not None else ():
             yield f"when[{number}] never matches: {fault}"
@@ -73,9 +73,9 @@ def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> dict[str, st
     for step in steps:
         values = [value for call in step.tool_calls for value in call.arguments.values()]
         values.extend([] if step.loop is None else [step.loop.items])
-        found = islice(_find_foreign_values(values, ids | list_own_names(plan, step)), MAX_TOLD)
-        if said := dict.fromkeys(f"{written} takes nothing; write {right}" for written, right in found):
-            faults[step.step_id] = f"step {step.step_id!r}: {', and '.join(said)}"
+        pairs = islice(_find_foreign_values(values, ids | list_own_names(plan, step)), MAX_TOLD)
+        if sentences := dict.fromkeys(f"{text} takes nothing; write {right}" for text, right in pairs):
+            faults[step.step_id] = f"step {step.step_id!r}: {', and '.join(sentences)}"
     return faults
 
 
@@ -85,8 +85,8 @@ def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[t
         for child in value:
             yield from _find_foreign_values(child, names)
     elif isinstance(value, str):
-        found = _EXPRESSION.fullmatch(value.strip()) if len(value) <= MAX_TEXT_CHARS else None
-        inner = next((part for part in found.groups() if part), None) if found is not None else None
+        match = _EXPRESSION.fullmatch(value.strip()) if len(value) <= MAX_TEXT_CHARS else None
+        inner = next((part for part in match.groups() if part), None) if match is not None else None
         if inner is not None and (right := suggest_binding(inner, names)) is not None:
             yield _quote(value), right
     elif isinstance(value, dict):
@@ -103,8 +103,8 @@ def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | 
     """Return the binding that an object of another language was probably meant as."""
     for key in _MARKED:
         if key in value and len(value) == 1:
-            given = str(value[key])
-            path = f"{key[1:]}.{given}" if key[1:] in names else f"item.{given}" if "item" in key else given
+            text = str(value[key])
+            path = f"{key[1:]}.{text}" if key[1:] in names else f"item.{text}" if "item" in key else text
             return suggest_binding(path.removesuffix("."), names)
     keys = [key for key in _SOURCES if key in value]
     if len(keys) != 1 or not isinstance(name := value[keys[0]], str):

@@ -12,12 +12,12 @@ from planwarden.agent.core.plan.plan import Plan, PlanStep, list_own_names
 
 
 def find_reserved_names(plan: Plan) -> list[str]:
-    """Return which steps have a name that stands for something else in this plan, one sentence each."""
+    """Return which steps have a name that means something else in this plan, one sentence each."""
     own = list_own_names(plan)
     if any(step.when for step in plan.steps):
         own.add(WHEN)
-    taken = (step.step_id for step in plan.steps if step.step_id in own)
-    return [f"step id {step_id!r} stands for something else in this plan; rename the step" for step_id in taken]
+    reserved = (step.step_id for step in plan.steps if step.step_id in own)
+    return [f"step id {step_id!r} means something else in this plan; rename the step" for step_id in reserved]
 
 
 def find_graph_faults(

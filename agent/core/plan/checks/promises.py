@@ -54,11 +54,11 @@ def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFact
         description = _INTENTION.sub("", step.description)
         effect = _EFFECT.search(description)
         if effect is not None:
-            doing, done = EFFECTS[effect[1].lower()]
-            yield f"step {step.step_id!r} speaks of {doing}, but promises no tool; nothing will be {done}"
+            doing, past = EFFECTS[effect[1].lower()]
+            yield f"step {step.step_id!r} speaks of {doing}, but promises no tool; nothing will be {past}"
             continue
-        named = (found[1].rstrip(".") for found in _TOOL.finditer(description))
-        tool = next((name for name in named if name in tools and _NAME.search(name)), None)
+        names = (match[1].rstrip(".") for match in _TOOL.finditer(description))
+        tool = next((name for name in names if name in tools and _NAME.search(name)), None)
         if tool is not None:
             yield f"step {step.step_id!r} speaks of {tool}, but promises no tool; it will not be called"
 
@@ -91,11 +91,13 @@ def _find_steps_before(by_id: Mapping[str, PlanStep], step: PlanStep) -> set[str
 
 def _advise(by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str]) -> str | None:
     """Return how to ask once about the calls of the covered step; None when the confirmation does."""
-    made = {call.tool_name for call in covered.tool_calls}
+    tool_names = {call.tool_name for call in covered.tool_calls}
     references = [binding.reference for binding in covered.list_bindings()]
-    late = [taken.step_id for taken in references if taken.step_id in by_id and taken.step_id not in before]
-    takes_calls = any(taken.call is not None for taken in references)
-    if not late and not takes_calls and made >= {*covered.required_tools}:
+    late = [
+        reference.step_id for reference in references if reference.step_id in by_id and reference.step_id not in before
+    ]
+    takes_calls = any(reference.call is not None for reference in references)
+    if not late and not takes_calls and tool_names >= {*covered.required_tools}:
         return None
     if covered.loop is not None:
         return "leave the confirmation out: the loop asks once, with a row for each call"

@@ -13,7 +13,7 @@ from planwarden.agent.core.plan.plan_words import MAX_NAME_CHARS
 
 
 def check_tools(
-    steps: tuple[PlanStep, ...], written: list[WrittenCall], tools: Mapping[str, ToolFacts], problems: list[str]
+    steps: tuple[PlanStep, ...], calls: list[WrittenCall], tools: Mapping[str, ToolFacts], problems: list[str]
 ) -> None:
     """Raises `InvalidPlan` with the `problems` and what does not fit the tools."""
     unknown: dict[str, list[str]] = {}
@@ -32,8 +32,8 @@ def check_tools(
             )
         if step.confirms and not asking:
             problems.append(f"step {step.step_id!r} confirms other steps but names no tool that asks a person")
-    checks = {call.tool_name: tools[call.tool_name].check for call in written if call.tool_name in tools}
-    faults = find_argument_faults(written, checks)
+    checks = {call.tool_name: tools[call.tool_name].check for call in calls if call.tool_name in tools}
+    faults = find_argument_faults(calls, checks)
     problems.extend(faults)
     hint = "; get_tool_schemas shows what a tool takes" if faults else ""
     if unknown:
@@ -44,7 +44,7 @@ def check_tools(
         raise InvalidPlan(
             f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"
             + (f" and {len(available) - 20} more (search_tools finds them)" if len(available) > 20 else "")
-            + (f"; besides, {join_faults(problems)}{hint}" if problems else ""),
+            + (f"; also: {join_faults(problems)}{hint}" if problems else ""),
             details={
                 "unknownTools": list[JsonValue](list(unknown)[:MAX_LISTED]),
                 "availableTools": list[JsonValue](available[:MAX_LISTED]),

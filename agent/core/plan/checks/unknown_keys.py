@@ -54,18 +54,18 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
 def _find_unknown_keys(
     document: JsonValue, entries: list[JsonValue]
 ) -> Iterator[tuple[str, dict[str, JsonValue], list[str], list[str], list[str]]]:
-    """Yields each place with keys that no field knows: what stands there, these keys, those it lacks, all it takes."""
-    for where, numbers, node, (keys, known) in _list_nodes(document, entries):
-        if isinstance(node, dict) and not known.issuperset(node):
-            taken = [key for key in keys if key not in ENGINE_KEYS]
-            absent = [key for key in taken if key not in node]
-            yield where.format(*numbers), node, sorted(node.keys() - known), absent, taken
+    """Yield each place with keys that no field knows: its value, these keys, those it lacks, all it takes."""
+    for where, numbers, node, (keys, known_keys) in _list_nodes(document, entries):
+        if isinstance(node, dict) and not known_keys.issuperset(node):
+            own_keys = [key for key in keys if key not in ENGINE_KEYS]
+            absent = [key for key in own_keys if key not in node]
+            yield where.format(*numbers), node, sorted(node.keys() - known_keys), absent, own_keys
 
 
 def _list_nodes(
     document: JsonValue, entries: list[JsonValue]
 ) -> Iterator[tuple[str, tuple[int, ...], JsonValue, _Known]]:
-    """Yields the pattern of each place and the numbers in it, what stands there, and the keys that it may have."""
+    """Yield the pattern of each place and the numbers in it, its value, and the keys that it may have."""
     yield "plan", (), document, _PLAN
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
@@ -88,7 +88,8 @@ def is_told(fault: str, problems: Iterable[str]) -> bool:
     where, key = missing.groups()
     starts = (f"{where} has no key ", f"{where} is a call ")
     return any(
-        said.startswith(starts[1]) or (said.startswith(starts[0]) and f"(write {key})" in said) for said in problems
+        problem.startswith(starts[1]) or (problem.startswith(starts[0]) and f"(write {key})" in problem)
+        for problem in problems
     )
 
 
