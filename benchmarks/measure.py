@@ -229,8 +229,3 @@ def _first_answers(folder: Path) -> dict[str, Any]:
 def person_commands(folder: Path) -> dict[str, list[float]]:
     """Seconds from start to exit of what people run; see `benchmarks.commands`."""
     return commands.measure(folder / "commands", STARTS)
-
-
-def drivers(folder: Path) -> dict[str, Any]:
-    """Seconds per execution by driver; see `benchmarks.drivers`."""
-    return startup.timed("benchmarks.drivers", "--json", "--folder", str(folder))[1]

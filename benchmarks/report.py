@@ -48,7 +48,6 @@ def summarise(
     cold: dict[str, Any],
     answer: dict[str, Any] | str,
     commands: dict[str, list[float]],
-    drivers: dict[str, Any],
 ) -> dict[str, Any]:
     """Returns everything as JSON: medians, extremes and ratios."""
     sides = {name: _side(found) for name, found in figures.items()}
@@ -73,9 +72,6 @@ def summarise(
         },
         "first_answer": answer if isinstance(answer, str) else _first_answer(answer),
         "commands": {name: _spread(seconds) for name, seconds in commands.items()},
-        "drivers": {
-            name: {mode: _spread(seconds) for mode, seconds in modes.items()} for name, modes in drivers.items()
-        },
     }
 
 
@@ -98,11 +94,6 @@ def tables(summary: dict[str, Any]) -> list[tuple[str, Row, list[Row]]]:
             list(_size_rows(summary)),
         ),
         ("Figures to reach", ("", "measured", "to reach", ""), list(_target_rows(summary))),
-        (
-            "Drivers for SQLite, the six transactions of an execution",
-            ("", "one after the other", f"{IN_FLIGHT} at once"),
-            list(_driver_rows(summary)),
-        ),
     ]
 
 
@@ -209,10 +200,6 @@ typed as soon as the question appears, and runs the two remaining steps.
 memory of both a second after `tools/list`.
 
 `make bench-against TREE=../other` measures this tree against another checkout.
-
-**Drivers** (`drivers.py`) are the statements, parameters and transactions of one execution, through planwarden's writer
-(a connection of the standard library, used on the event loop or on a thread) and through aiosqlite, with and without
-group commit.
 
 Not measured here: models, networks, several processes on one file."""
 
@@ -327,18 +314,6 @@ def _target_rows(summary: dict[str, Any]) -> Iterable[Row]:
 def _target(title: str, value: float, limit: float, form: str, *, at_least: bool = False) -> Row:
     met = value >= limit if at_least else value <= limit
     return title, form.format(value), f"{'>=' if at_least else '<='} {limit:g}", "yes" if met else "NO"
-
-
-def _driver_rows(summary: dict[str, Any]) -> Iterable[Row]:
-    ours = summary["drivers"]["writer"]
-    for name, modes in summary["drivers"].items():
-        yield (
-            name,
-            *(
-                f"{_ms(modes[mode])}, {modes[mode]['median'] / ours[mode]['median']:.2f} x"
-                for mode in ("sequential", "concurrent")
-            ),
-        )
 
 
 def _ms(spread: dict[str, float]) -> str:

@@ -57,11 +57,9 @@ def _measure(folder: Path, rounds: int) -> dict[str, object]:
     answer = measure.first_answer(folder)
     say("commands")
     commands = measure.person_commands(folder)
-    say("drivers")
-    drivers = measure.drivers(folder)
     say("done")
     figures = {child.spec.name: child.figures for child in started}
-    return report.summarise(facts, figures, cold, answer, commands, drivers)
+    return report.summarise(facts, figures, cold, answer, commands)
 
 
 if __name__ == "__main__":

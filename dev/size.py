@@ -7,6 +7,7 @@ ceiling to the number of now, and never raises one.
 
 import argparse
 import ast
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,16 @@ CEILINGS = TESTS / "project" / "size.toml"
 ROOTS = ("agent", "tools", "storage", "server")
 SLACK = 0.02
 """How far below its ceiling a number may be before the ceiling is to be lowered, as a part of the ceiling."""
+
+PARTICIPLES = {"asked", "chosen", "done", "found", "given", "gone", "held", "kept", "known", "left", "made", "named"}
+PARTICIPLES |= {"needed", "said", "seen", "sent", "shown", "taken", "told", "wanted", "written"}
+"""As names of variables they say what happened to a value, not what it is."""
+PHRASES = re.compile(
+    r"of which|whoever|nobody [a-z ]*who\b|(?<!there )\bis no (?!longer|more)[a-z]|\bstands\b|\bbesides\b|\bmeanwhile\b"
+    r"|\bas ever\b|of today\b|the doing of|by its own word|to be had\b",
+    re.IGNORECASE,
+)
+"""Turns of phrase that one reads twice."""
 
 HEAD = """\
 # How large the project may be: ceilings that only fall. `python -m dev.size --lower` lowers each to the number of now.
@@ -62,6 +73,17 @@ def _count_type_checking() -> int:
     return sum(isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") for node in _nodes())
 
 
+def _count_participles() -> int:
+    names = (node.id for node in _nodes() if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    arguments = (node.arg for node in _nodes() if isinstance(node, ast.arg))
+    return sum(name in PARTICIPLES for name in (*names, *arguments))
+
+
+def _count_phrases() -> int:
+    texts = (*_files(*ROOTS), *_files(*ROOTS, pattern="*.html"), *_files("docs", pattern="*.md"))
+    return sum(len(PHRASES.findall(path.read_text(encoding="utf-8"))) for path in texts)
+
+
 def _count_words() -> int:
     pages = (path for path in DOCS.rglob("*.md") if DOCS / "reference" not in path.parents)
     return sum(len(path.read_text(encoding="utf-8").split()) for path in pages)
@@ -80,6 +102,8 @@ MEASURES: dict[str, Measure] = {
     "programs": Measure("Python in dev and benchmarks, lines", _lines("dev", "benchmarks"), 4_500, 3_500),
     "late_imports": Measure("imports inside functions", _count_late_imports, 40, None),
     "type_checking": Measure("TYPE_CHECKING blocks", _count_type_checking, 15, None),
+    "participles": Measure("variables named by a participle", _count_participles, None, 0),
+    "phrases": Measure("turns of phrase that are read twice", _count_phrases, None, 0),
     "words": Measure("words in docs without docs/reference", _count_words, 20_000, 16_000),
 }
 
