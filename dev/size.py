@@ -20,8 +20,9 @@ ROOTS = ("agent", "tools", "storage", "server")
 SLACK = 0.02
 """How far below its ceiling a number may be before the ceiling is to be lowered, as a part of the ceiling."""
 
-PARTICIPLES = {"asked", "chosen", "done", "found", "given", "gone", "held", "kept", "known", "left", "made", "named"}
-PARTICIPLES |= {"needed", "said", "seen", "sent", "shown", "taken", "told", "wanted", "written"}
+PARTICIPLES = {"asked", "chosen", "done", "found", "given", "gone", "held", "kept", "known", "left", "made"} | {
+    *("named", "needed", "said", "seen", "sent", "shown", "taken", "told", "wanted", "written")
+}
 """As names of variables they say what happened to a value, not what it is."""
 PHRASES = re.compile(
     r"of which|whoever|nobody [a-z ]*who\b|(?<!there )\bis no (?!longer|more)[a-z]|\bstands\b|\bbesides\b|\bmeanwhile\b"

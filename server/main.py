@@ -15,12 +15,12 @@ _PROGRAM = "planwarden.server.cli.program"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command in a process that may be somebody else's, and returns its exit code."""
+    """Run one command in a process that may be somebody else's, and return its exit code."""
     return import_module(_PROGRAM).run_program(argv, lambda: None)
 
 
 def run() -> NoReturn:
-    """Runs the command that the process was started for, and ends the process."""
+    """Run the command that the process was started for, and ends the process."""
     gc.disable()
     words = _put_home_last(sys.argv[1:])
     if words[:2] == _HOOK:
@@ -40,7 +40,7 @@ def _put_home_last(words: list[str]) -> list[str]:
 
 
 def _keep_imported() -> None:
-    """Keeps what was imported out of every later collection."""
+    """Keep what was imported out of every later collection."""
     gc.freeze()
     gc.enable()
 

@@ -69,7 +69,7 @@ _HOLDING: frozenset[type[ev.Event]] = frozenset({ev.ToolCallIntended, *_GIVING_B
 
 
 def project_holdings(append: Append) -> Holdings | None:
-    """What the append takes and gives back; None for nothing at all, as nearly always.
+    """Return what the append takes and gives back; None for nothing at all, as nearly always.
 
     Raises:
         DuplicateEffect: two calls of the append want the same key.

@@ -13,7 +13,7 @@ class SystemClock:
         return time.time()
 
     def steady(self) -> float:
-        """Seconds since the machine started. On Linux and macOS they stand still while it sleeps."""
+        """Return seconds since the machine started. On Linux and macOS they stand still while it sleeps."""
         return time.monotonic()
 
 

@@ -28,7 +28,7 @@ _DECODER = msgspec.json.Decoder(Transaction)
 
 
 def encode_events(events: Iterable[ev.Event]) -> str:
-    """The text of one transaction's events, on one line.
+    """Return the text of one transaction's events, on one line.
 
     Raises:
         NotStorable: a number is not finite, or a value does not fit its field; the log could not be read any more.
@@ -59,7 +59,7 @@ def _reads_back(text: bytes, events: Transaction) -> bool:
 
 
 def decode_events(text: str) -> Transaction:
-    """The events of one stored transaction.
+    """Return the events of one stored transaction.
 
     Raises:
         LogUnreadable: the text is not what `encode_events` writes.
@@ -82,7 +82,7 @@ def _decode(text: str) -> Transaction:
 
 
 def count_readable(text: str) -> int:
-    """The number of events before the first one of a stored transaction that cannot be decoded."""
+    """Return the number of events before the first one of a stored transaction that cannot be decoded."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -59,7 +59,7 @@ class StoreLocation(msgspec.Struct, frozen=True):
 
 
 def read_location(text: str, control: str = "") -> StoreLocation:
-    """Returns the location that a URL names; `control` is a second URL of the same PostgreSQL.
+    """Return the location that a URL names; `control` is a second URL of the same PostgreSQL.
 
     Raises:
         InvalidArguments: it names no store of a known kind.

@@ -22,7 +22,7 @@ _OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 def _open(path: Path) -> int:
-    """Returns a descriptor of the file at `path`; creates the file and its folder if they are missing."""
+    """Return a descriptor of the file at `path`; creates the file and its folder if they are missing."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -61,7 +61,7 @@ class WriteLock:
 
     @contextmanager
     def held_if_free(self) -> Generator[bool]:
-        """Does not block. Gives False when somebody else, in this process or another one, holds the lock."""
+        """Do not block. Gives False when somebody else, in this process or another one, holds the lock."""
         is_held = self.try_to_take()
         try:
             yield is_held
@@ -70,7 +70,7 @@ class WriteLock:
                 self.give_back()
 
     def try_to_take(self) -> bool:
-        """Raises `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
+        """Raise `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
         try:
             return lock_descriptor(self._descriptor, blocking=False)
         except OSError as error:
@@ -95,7 +95,7 @@ class LivenessFile:
         self._held: dict[str, int] = {}
 
     def announce(self, owner: str) -> None:
-        """Records that `owner` lives in this process; a second call for the same owner does nothing.
+        """Record that `owner` lives in this process; a second call for the same owner does nothing.
 
         Raises:
             StoreError: the file cannot be created.
@@ -107,7 +107,7 @@ class LivenessFile:
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
-        """Returns True only when `owner` is certainly dead, and then deletes its file.
+        """Return True only when `owner` is certainly dead, and then deletes its file.
 
         A stored name that leads anywhere else than to a file of this folder was never announced.
         """
@@ -136,7 +136,7 @@ class LivenessFile:
         return any(not self.is_dead(name) for name in names)
 
     def retire(self) -> None:
-        """Deletes the files of this process's owners."""
+        """Delete the files of this process's owners."""
         for owner, descriptor in self._held.items():
             (self._folder / f"{owner}.alive").unlink(missing_ok=True)
             os.close(descriptor)

@@ -21,7 +21,7 @@ class MoveMark(msgspec.Struct, frozen=True):
     """The other store, as a URL without a password."""
 
     def explain(self, name: str) -> str:
-        """Returns why nobody may use the store of that name, and what to do."""
+        """Return why nobody may use the store of that name, and what to do."""
         if self.is_source:
             return f"{name} was moved to {self.place}; set PLANWARDEN_STORE to that"
         return (

@@ -35,7 +35,7 @@ class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
 
 @asynccontextmanager
 async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
-    """Yields the store, and closes it at the end, also when the task was cancelled.
+    """Yield the store, and close it at the end, also when the task was cancelled.
 
     Raises:
         StoreError: it cannot be reached, or must not be used.
@@ -51,7 +51,7 @@ async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
 
 @asynccontextmanager
 async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
-    """Yields what the store tells of executions, to a process that does nothing else meanwhile: a command.
+    """Yield what the store tells of executions, to a process that does nothing else meanwhile: a command.
 
     Only a file whose schema is not the newest one is opened to write.
 
@@ -70,7 +70,7 @@ async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
 
 
 def open_at_once(location: StoreLocation) -> SqlLookups | None:
-    """Returns lookups that wait for nothing and need no event loop; None where the whole store has to be opened.
+    """Return lookups that wait for nothing and need no event loop; None where the whole store has to be opened.
 
     Raises:
         StoreError: as `open_store`.

@@ -123,7 +123,7 @@ _ASKING: frozenset[type[ev.Event]] = frozenset(
 
 
 def project(append: Append) -> Projection:
-    """What the append changes beside the log."""
+    """Return what the append changes beside the log."""
     execution = append.execution
     changes: list[RowChange] = []
     is_renamed = goes_on = False
@@ -177,6 +177,6 @@ def _is_beside_the_plan(execution: ExecutionState, intended: ev.ToolCallIntended
 
 
 def count_grant_uses(changes: Iterable[RowChange]) -> Mapping[str, int]:
-    """How often these changes use each grant."""
+    """Return how often these changes use each grant."""
     used = [change.grant_id for change in changes if isinstance(change, GrantUsed)]
     return Counter(used) if used else {}

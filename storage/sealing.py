@@ -38,7 +38,7 @@ _CHECKED = b"planwarden"
 
 
 def make_secret_key() -> str:
-    """A new key, as the variable holds it."""
+    """Return a new key, as the variable holds it."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
@@ -46,7 +46,7 @@ class SecretKey:
     """Seals values, each for one name."""
 
     def __init__(self, text: str) -> None:
-        """Raises `UsageError` when the text is not a key."""
+        """Raise `UsageError` when the text is not a key."""
         try:
             key = base64.b64decode(text.strip(), validate=True)
         except ValueError:
@@ -63,7 +63,7 @@ class SecretKey:
         return FORM + nonce + self._cipher.encrypt(nonce, value, _bind(name))
 
     def open(self, name: str, sealed: bytes) -> bytes | None:
-        """The value; None when it was sealed with another key or for another name, or was changed."""
+        """Return the value; None when it was sealed with another key or for another name, or was changed."""
         start = len(FORM) + NONCE_BYTES
         if sealed[: len(FORM)] != FORM:
             return None
@@ -117,7 +117,7 @@ class SealedSecrets:
         self._key = key
 
     async def is_in_use(self) -> bool:
-        """Whether the store has a key yet. Writes nothing; raises as `check`."""
+        """Return whether the store has a key yet. Writes nothing; raises as `check`."""
         key, found = self._read_key(), await self._records.find(CHECK)
         if found is not None:
             _confirm(key, found.sealed)
@@ -196,7 +196,7 @@ class SealedSecrets:
         await self._records.write(free, lock=_LOCK)
 
     async def _find_key(self) -> SecretKey:
-        """The key, checked before its first use, so that a wrong one seals nothing."""
+        """Return the key, checked before its first use, so that a wrong one seals nothing."""
         if self._key is None:
             await self.check()
         assert self._key is not None

@@ -107,7 +107,7 @@ async def _hold(path: Path) -> AsyncGenerator[None]:
 
 
 def _write(path: Path, value: bytes, *, is_first: bool) -> None:
-    """Writes a file beside it first, so that readers never see half a value. The first one never replaces another."""
+    """Write a file beside it first, so that readers never see half a value. The first one never replaces another."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # mkstemp creates the file with mode 0600.

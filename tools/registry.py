@@ -267,7 +267,7 @@ class UnusableResult(ToolError):
 
 
 def _refuse(name: str, error: Exception) -> UnusableResult:
-    """What is raised for a value that has no JSON text, is nested too deeply, or is too large.
+    """Return what is raised for a value that has no JSON text, is nested too deeply, or is too large.
 
     A value of somebody else's class runs that one's code, which may raise anything.
     """

@@ -38,7 +38,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The filled-in form, or a caller's answer to a prompt."""
 
     def __post_init__(self) -> None:
-        """Raises `InvalidArguments` for a field of another type, such as the string "false" for `approved`."""
+        """Raise `InvalidArguments` for a field of another type, such as the string "false" for `approved`."""
         if type(self.approved) not in (bool, type(None)):
             raise InvalidArguments(f"'approved' is {self.approved!r}; send the JSON boolean true or false")
         reason, modified = cast("object", self.reason), cast("object", self.modified_args)
@@ -77,7 +77,7 @@ def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bo
 
 
 def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
-    """The caller's content in the form of a model's reply; raises `InvalidArguments` for any other shape."""
+    """Return the caller's content in the form of a model's reply; raises `InvalidArguments` for any other shape."""
     if isinstance(content, str) and content.strip():
         return Reply(content=content)
     expected = {

@@ -51,7 +51,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepState) -> tuple[ev.Event, ...]:
-    """The question about the calls of the loop that have not begun and need a person, at most `MAX_ROWS`.
+    """Return the question about the calls of the loop that have not begun and need a person, at most `MAX_ROWS`.
 
     At least one of them does. Calls that cannot work, whatever the answer is, fail before anybody is asked.
     """
@@ -129,7 +129,7 @@ def _describe_gaps(state: StepState) -> Iterator[str]:
 
 
 def _describe_rules(rows: list[_Row]) -> Iterator[str]:
-    """Yields a sentence for each rule of the operator that asks about rows, the first few of them."""
+    """Yield a sentence for each rule of the operator that asks about rows, the first few of them."""
     by_number: dict[int, tuple[ev.MatchedRule, list[int]]] = {}
     for place, row in enumerate(rows, 1):
         rule = row.requirement.rule
@@ -172,7 +172,7 @@ def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
 
 
 def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
-    """Yields the rows whose call may happen: not those whose business key another call has, or a row before.
+    """Yield the rows whose call may happen: not those whose business key another call has, or a row before.
 
     Those are refused when their turn comes. Raises `OnceNeeded`.
     """
@@ -190,7 +190,7 @@ def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows
 def _judge(
     context: ApprovalContext, execution: ExecutionState, call: Call, *, is_due: bool
 ) -> _Row | ev.ToolFailed | None:
-    """The row of a call that needs a person; None for one that does not, or that cannot run.
+    """Return the row of a call that needs a person; None for one that does not, or that cannot run.
 
     Everything that a call takes is known when it is due: if its arguments do not fit, they never will.
     """
@@ -216,7 +216,7 @@ def _judge(
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
-    """Raises `InvalidArguments` unless the content of an approval names rows of the question, or is absent."""
+    """Raise `InvalidArguments` unless the content of an approval names rows of the question, or is absent."""
     if content is None:
         return
     items = content["items"] if isinstance(content, dict) and content.keys() == {"items"} else None

@@ -43,7 +43,7 @@ class MissingKey(Exception):
 
 
 def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonValue]) -> ev.OnceKey:
-    """The key of a call. Numbers are equal by value, and never equal text.
+    """Return the key of a call. Numbers are equal by value, and never equal text.
 
     Raises:
         MissingKey: an argument is missing or null.
@@ -54,7 +54,7 @@ def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonV
 
 
 def digest_key(tool_name: str, values: Mapping[str, JsonValue]) -> str:
-    """What names the key: the same for equal values at the same pointers, in whatever order."""
+    """Return what names the key: the same for equal values at the same pointers, in whatever order."""
     parts: list[JsonValue] = [tool_name, {pointer: _normalize(value) for pointer, value in values.items()}]
     return digest(parts, context="once/v1")[:KEY_CHARS]
 
@@ -86,7 +86,7 @@ def _shorten(value: JsonValue) -> JsonValue:
 
 
 def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonValue]) -> str | None:
-    """Why nobody can know whether the call was made before, in a sentence; None when its key is there."""
+    """Return why nobody can know whether the call was made before, in a sentence; None when its key is there."""
     try:
         build_once_key(rule, tool_name, arguments)
     except MissingKey as missing:
@@ -98,7 +98,7 @@ def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, 
 
 
 def find_key(context: ApprovalContext, tool_name: str, arguments: Mapping[str, JsonValue]) -> ev.OnceKey | None:
-    """The key that the call needs; None when its tool has none, or its arguments do not have all of it."""
+    """Return the key that the call needs; None when its tool has none, or its arguments do not have all of it."""
     rule = context.policy.find_once(tool_name)
     if rule is None:
         return None
@@ -118,7 +118,7 @@ def look_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None
 def find_duplicate(
     context: ApprovalContext, execution: ExecutionState, call: Call, once: ev.OnceKey | None
 ) -> str | None:
-    """Why the call must not happen because another one has its key, in sentences; None when it may.
+    """Return why the call must not happen because another one has its key, in sentences; None when it may.
 
     Raises:
         OnceNeeded: as long as nobody has looked.
@@ -133,9 +133,8 @@ def find_duplicate(
 
 
 def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: DuplicateEffect) -> str:
-    """What the model and people are told, and what a person can do who means it. Another principal's call is not named:
-    who made it and when is that principal's business.
-    """
+    """Return what the model and people are told, and what a person can do who means it. Another principal's call is not
+    named: who made it and when is that principal's business."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     who = once_more = ""
     if first.principal == principal:
@@ -151,7 +150,7 @@ def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: 
 
 
 def _list_words(tool_name: str, once: ev.OnceKey) -> Iterator[str]:
-    """Yields the words of the command that frees the key, each safe in a shell."""
+    """Yield the words of the command that frees the key, each safe in a shell."""
     yield from ("planwarden", "once", "forget", shlex.quote(tool_name))
     for pointer, value in once.values.items():
         yield "--key"

@@ -21,7 +21,7 @@ from planwarden.agent.core.tool import ToolDefinition
 
 
 def complete_arguments(context: ApprovalContext, execution: ExecutionState, call: Call) -> dict[str, JsonValue]:
-    """What will run.
+    """Return what will run.
 
     Raises:
         InvalidArguments: with every fault.
@@ -57,12 +57,12 @@ def _check_size(arguments: dict[str, JsonValue]) -> None:
 
 
 def has_changed_since_question(definition: ToolDefinition, question: ev.Question) -> bool:
-    """True when the tool is not the one that the question showed."""
+    """Return True when the tool is not the one that the question showed."""
     return definition.digest != question.definition_digest
 
 
 def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition) -> bool:
-    """True when the tool is not the one that the plan was accepted with, and nobody has approved it since."""
+    """Return True when the tool is not the one that the plan was accepted with, and nobody has approved it since."""
     pinned = execution.pins.get(definition.name)
     if not pinned or definition.digest.startswith(pinned):
         return False
@@ -78,7 +78,7 @@ def describe_change(
     definition: ToolDefinition,
     since: ev.Question | ToolDefinition | None,
 ) -> str:
-    """One sentence that says how the tool changed.
+    """Return one sentence that says how the tool changed.
 
     `since` is what somebody relied on: an earlier question, a definition, or None for the accepted plan.
     """
@@ -95,7 +95,7 @@ def describe_change(
 
 
 def _has_shown(approved: SuspensionState, definition: ToolDefinition) -> bool:
-    """True when the question was about the tool as it is now, by itself or among the calls that it covers."""
+    """Return True when the question was about the tool as it is now, by itself or among the calls that it covers."""
     question = approved.question
     shown = [(covered.tool_name, covered.definition_digest) for covered in approved.covered]
     if question.traits.releases == "call":

@@ -71,7 +71,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator may have forgotten, in a sentence."""
 
     def find_value(self, arguments: Mapping[str, JsonValue]) -> object:
-        """The value at the pointer, or `MISSING`."""
+        """Return the value at the pointer, or `MISSING`."""
         found: object = arguments
         for part in self.parts:
             if isinstance(found, Mapping):
@@ -86,7 +86,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     def judge(
         self, value: JsonValue, limit: int, paths: RealPaths | None, *, loosens: bool | None
     ) -> tuple[Verdict, int]:
-        """Whether the value is like that, and the units of work spent. `loosens` as in `is_in_folder`.
+        """Return whether the value is like that, and the units of work spent. `loosens` as in `is_in_folder`.
 
         Raises:
             PathsNeeded: as in `is_in_folder`.
@@ -108,7 +108,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def compile_condition(pointer: str, written: object) -> RuleCondition:
-    """Returns the condition that the operator wrote for the value at `pointer`.
+    """Return the condition that the operator wrote for the value at `pointer`.
 
     Raises:
         RuleFault: it cannot mean anything.
@@ -154,7 +154,7 @@ def compile_condition(pointer: str, written: object) -> RuleCondition:
 
 
 def show_value(value: JsonValue) -> str:
-    """Returns the beginning of the value as JSON in ASCII, for a sentence."""
+    """Return the beginning of the value as JSON in ASCII, for a sentence."""
     if isinstance(value, str):
         return canonical_json(value) if len(value) <= SHOWN_CHARS else canonical_json(value[:SHOWN_CHARS]) + "..."
     if exceeds(value, SHOWN_CHARS, 4 * SHOWN_CHARS):
@@ -167,13 +167,13 @@ def show_value(value: JsonValue) -> str:
 
 
 def _show(value: Any) -> str:
-    """What the operator wrote, for a message about it."""
+    """Return what the operator wrote, for a message about it."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
 
 
 def _check_keywords(schema: object, depth: int, *, can_be_short: bool = False) -> None:
-    """Raises `RuleFault` for words that JSON Schema does not have, and for values that JSON does not have."""
+    """Raise `RuleFault` for words that JSON Schema does not have, and for values that JSON does not have."""
     if depth > 20:
         raise RuleFault("is nested deeper than 20 levels")
     if isinstance(schema, bool):
@@ -209,7 +209,7 @@ def _hint_at(key: str, value: object, *, can_be_short: bool) -> str:
 
 
 def _check_json(key: str, value: object) -> None:
-    """Raises `RuleFault` for dates, NaN and infinities, which TOML has and JSON has not."""
+    """Raise `RuleFault` for dates, NaN and infinities, which TOML has and JSON has not."""
     try:
         canonical_json(cast("JsonValue", value))
     except (InvalidArguments, TypeError, RecursionError):

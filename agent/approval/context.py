@@ -38,7 +38,7 @@ class BudgetRoom(msgspec.Struct):
             self.taken[share.budget] = self.taken.get(share.budget, 0.0) + share.amount
 
     def apply_to(self, requirement: Requirement, policy: Policy, definition: ToolDefinition) -> Requirement:
-        """The requirement; without what the rule takes away, if a budget of it has no room for the call."""
+        """Return the requirement; without what the rule takes away, if a budget of it has no room for the call."""
         for share in requirement.shares if self.refused and requirement.needs is None else ():
             refusal = self.refused.get(share.budget)
             if refusal is not None and self.taken.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:
@@ -95,7 +95,7 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     """Answered questions by their ids: judging all rows again for each of them would take too long."""
 
     def find_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
-        """What the policy and the operator's rules ask of a call with these arguments.
+        """Return what the policy and the operator's rules ask of a call with these arguments.
 
         Raises:
             PathsNeeded: as `Policy.requirement`.

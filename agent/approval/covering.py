@@ -30,7 +30,7 @@ MAX_COVERED_BYTES = 1024 * 1024
 def list_covered_calls(
     context: ApprovalContext, execution: ExecutionState, call: Call
 ) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
-    """The later calls that a question about `call` covers, with the risk of each, at most `MAX_COVERED`."""
+    """Return the later calls that a question about `call` covers, with the risk of each, at most `MAX_COVERED`."""
     found: list[tuple[ev.CoveredCall, Risk]] = []
     size = 0
     for step_id in execution.steps[call.step_id].step.confirms:
@@ -46,7 +46,7 @@ def list_covered_calls(
 
 
 def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
-    """The execution as if the loop of the step had begun, if what it goes through is known already."""
+    """Return the execution as if the loop of the step had begun, if what it goes through is known already."""
     state = execution.steps[step_id]
     if state.step.loop is None or state.items is not None:
         return execution
@@ -62,7 +62,8 @@ def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: st
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """The call as a question covers it, with its risk; None for one whose arguments are not known, or that asks."""
+    """Return the call as a question covers it, with its risk; None for one whose arguments are not known, or that
+    asks."""
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None
@@ -84,7 +85,7 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
 def name_call(
     execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
 ) -> ev.CoveredCall:
-    """The call as a question about several calls names it; one of a loop by its id, too."""
+    """Return the call as a question about several calls names it; one of a loop by its id, too."""
     return ev.CoveredCall(
         step_id=call.step_id,
         tool_name=call.tool_name,
@@ -120,7 +121,7 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
 
 
 def _will_begin(context: ApprovalContext, execution: ExecutionState, state: StepState) -> bool:
-    """Whether the conditions of the step hold as far as they can be judged, and they can."""
+    """Return whether the conditions of the step hold as far as they can be judged, and they can."""
     if not state.step.when:
         return True
     if not _are_over(execution, (binding for found in state.step.when for binding in find_bindings(found.value))):
@@ -130,7 +131,7 @@ def _will_begin(context: ApprovalContext, execution: ExecutionState, state: Step
 
 
 def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
-    """Whether everything that the bindings name is known by now."""
+    """Return whether everything that the bindings name is known by now."""
     for binding in bindings:
         name = binding.reference.step_id
         if name in execution.steps and execution.steps[name].status != "completed":
@@ -141,7 +142,7 @@ def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
-    """The same call with its tool as it is now, and its risk."""
+    """Return the same call with its tool as it is now, and its risk."""
     definition = context.tools.get(covered.tool_name)
     if definition is None:
         return covered, "dangerous"
@@ -150,5 +151,5 @@ def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tu
 
 
 def list_risks(covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> list[Risk]:
-    """The risk of each covered call."""
+    """Return the risk of each covered call."""
     return [risk for _, risk in covers]

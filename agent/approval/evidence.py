@@ -77,7 +77,7 @@ def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended
 
 
 def _was_named(asked: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
-    """True when the question was about this call with these arguments, or covers it."""
+    """Return True when the question was about this call with these arguments, or covers it."""
     question = asked.question
     if event.arguments is None:
         return question.call_id == call.call_id

@@ -67,7 +67,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
 def forecast_calls(
     context: ApprovalContext, execution: ExecutionState, *, has_inputs: bool = True
 ) -> tuple[CallForecast, ...]:
-    """Returns a forecast of each planned call that has not run, in plan order, for at most `MAX_CALLS` calls.
+    """Return a forecast of each planned call that has not run, in plan order, for at most `MAX_CALLS` calls.
 
     Without `has_inputs` nobody knows yet what the plan will be given.
 
@@ -109,7 +109,7 @@ def are_conditions_met(execution: ExecutionState, step: PlanStep, *, has_inputs:
 
 
 def _find_verdict(execution: ExecutionState, step: PlanStep, *, has_inputs: bool) -> bool | None:
-    """Whether the conditions hold; None while only the run can say."""
+    """Return whether the conditions hold; None while only the run can say."""
     sources = list_sources(execution)
     verdict: bool | None = True
     for condition in step.when:
@@ -132,7 +132,7 @@ def _finish(found: list[CallForecast], wanted: set[str]) -> tuple[CallForecast, 
 
 
 def _list_planned(state: StepState) -> Sequence[Call]:
-    """The calls of the step; of a loop that has not begun, those of one item."""
+    """Return the calls of the step; of a loop that has not begun, those of one item."""
     if state.step.loop is None or state.items is not None:
         return state.calls
     return tuple(
@@ -190,7 +190,7 @@ def _forecast_call(
 
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:
-    """Yields what the call's arguments take values from that is not there yet, each once."""
+    """Yield what the call's arguments take values from that is not there yet, each once."""
     plan, loop = execution.plan, execution.steps[call.step_id].step.loop
     assert plan is not None
     takes_inputs = plan.inputs is not None
@@ -214,7 +214,7 @@ def _judge(
     arguments: dict[str, JsonValue],
     before: list[CallForecast],
 ) -> Mapping[str, object]:
-    """Whom the call will ask, as fields of a forecast; as `authorize` judges."""
+    """Return whom the call will ask, as fields of a forecast; as `authorize` judges."""
     suspend = context.tools.question(call.tool_name, arguments)
     if suspend is not None:
         question = ask_what_tool_asks(context, execution, call, definition, arguments, suspend).question
@@ -240,7 +240,8 @@ def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
 def _find_question_for_rows(
     context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
 ) -> Mapping[str, object] | None:
-    """The one question for all rows of a loop, as fields of a forecast; None where it depends on their values."""
+    """Return the one question for all rows of a loop, as fields of a forecast; None where it depends on their
+    values."""
     assert execution.plan is not None
     if execution.steps[call.step_id].step.loop is None or context.policy.looks_at_arguments(definition):
         return None
@@ -265,7 +266,7 @@ def _find_likely_grant(
     definition: ToolDefinition,
     before: list[CallForecast],
 ) -> str | None:
-    """The grant that lets the call through whatever the values will be that are not there yet."""
+    """Return the grant that lets the call through whatever the values will be that are not there yet."""
     literal = {name: value for name, value in call.proposed.items() if not has_bindings(value)}
     requirement = context.find_requirement(definition, literal)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
@@ -277,5 +278,5 @@ def _find_likely_grant(
 
 
 def _covers(other: CallForecast, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> bool:
-    """Whether the question of the other call will name exactly this one."""
+    """Return whether the question of the other call will name exactly this one."""
     return any(names_call(covered, call, definition.digest, arguments) for covered in other.covers)

@@ -76,7 +76,7 @@ class GrantCache(msgspec.Struct):
         *,
         taken: Mapping[str, int] | None = None,
     ) -> str | None:
-        """The id of a grant that lets this call through, the one that ends first; None when there is none.
+        """Return the id of a grant that lets this call through, the one that ends first; None when there is none.
 
         `taken` counts the uses that a forecast has given to other calls already.
         """
@@ -98,7 +98,7 @@ class GrantCache(msgspec.Struct):
     def explain_no_grant(
         self, execution: ExecutionState, call: Call, definition: ToolDefinition, now: float
     ) -> Iterator[str]:
-        """Yields why grants for the tool do not let this call through, for the person who is asked about it."""
+        """Yield why grants for the tool do not let this call through, for the person who is asked about it."""
         grants = [
             grant
             for grant in self._open
@@ -117,7 +117,7 @@ class GrantCache(msgspec.Struct):
     def _explain_step(
         self, grant: Grant, step: GrantedStep, execution: ExecutionState, call: Call, now: float
     ) -> str | None:
-        """None when the grant has nothing to do with this plan and step."""
+        """Return None when the grant has nothing to do with this plan and step."""
         saved = execution.saved_plan
         if saved is None or (saved.name, call.step_id) != (step.plan_name, step.step_id):
             return None
@@ -138,8 +138,8 @@ def describe_uses_a_day(uses: int) -> str:
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
-    """True for exactly the pinned tool, the owner it was made for, equal values of all arguments whose values it names,
-    and no argument that it does not name.
+    """Return True for exactly the pinned tool, the owner it was made for, equal values of all arguments whose values it
+    names, and no argument that it does not name.
 
     An argument that takes a value which is not there yet equals nothing.
     """
@@ -162,7 +162,7 @@ def list_properties(definition: ToolDefinition) -> tuple[str, ...]:
 
 
 def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bool:
-    """True for calls that the plan itself writes in this step, while the run is one of exactly this version."""
+    """Return True for calls that the plan itself writes in this step, while the run is one of exactly this version."""
     return (
         not call.by_model
         and call.step_id == step.step_id

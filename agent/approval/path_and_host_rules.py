@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 def find_host(text: str) -> str | None:
-    """The host of an absolute URL or an e-mail address, in lower case; None for any other text."""
+    """Return the host of an absolute URL or an e-mail address, in lower case; None for any other text."""
     if len(text) > MAX_CHARS:
         return None
     found = _URL.fullmatch(text) or _EMAIL.fullmatch(text)
@@ -30,7 +30,7 @@ def find_host(text: str) -> str | None:
 
 
 def normalise_host(host: str) -> str | None:
-    """The one spelling of a host's name or address; None for one that programs read in different ways."""
+    """Return the one spelling of a host's name or address; None for one that programs read in different ways."""
     if host.startswith("["):
         try:
             return f"[{ipaddress.IPv6Address(host[1:-1])}]"
@@ -49,12 +49,12 @@ def normalise_host(host: str) -> str | None:
 
 
 def is_on_domain(host: str, domains: Sequence[str]) -> bool:
-    """Whether the host is one of the domains or below one."""
+    """Return whether the host is one of the domains or below one."""
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
 def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, loosens: bool | None) -> bool | None:
-    """Whether the path lies below one of the folders; None when nobody knows.
+    """Return whether the path lies below one of the folders; None when nobody knows.
 
     Links and letters of another case may say both yes and no. A rule that `loosens` then does not match, and one that
     is strict does; None is for a rule that may be either. Only for strict rules a folder
@@ -82,7 +82,7 @@ def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, 
 
 
 def normalise_path(path: str) -> str:
-    """An absolute path without `.`, `..` and doubled separators, as it is written: no link is followed."""
+    """Return an absolute path without `.`, `..` and doubled separators, as it is written: no link is followed."""
     # POSIX lets two separators at the start mean something else, which no current system does.
     return os.path.normpath(os.path.sep + path.lstrip(os.path.sep) if path.startswith(os.path.sep) else path)
 
@@ -92,5 +92,5 @@ def _is_below(path: str, folders: Sequence[str]) -> bool:
 
 
 def _fold(path: str) -> str:
-    """The same text for paths that some file systems take for the same."""
+    """Return the same text for paths that some file systems take for the same."""
     return unicodedata.normalize("NFC", path).casefold()

@@ -68,7 +68,7 @@ def ask_what_tool_asks(
     arguments: dict[str, JsonValue],
     suspend: Suspend,
 ) -> ev.Suspended:
-    """The question that a tool asks itself."""
+    """Return the question that a tool asks itself."""
     kind: ev.SuspensionKind = "delegated" if suspend.is_delegated else "confirmation"
     if suspend.addressee == "clock":
         kind = "wait"
@@ -146,7 +146,7 @@ def ask_approval(
     requirement: Requirement,
     found: tuple[str, ...] = (),
 ) -> ev.Suspended:
-    """The question whether the call may run with exactly these arguments; `found` is why it is asked now."""
+    """Return the question whether the call may run with exactly these arguments; `found` is why it is asked now."""
     message = execution.steps[call.step_id].step.description[:MESSAGE_CHARS]
     question = replace(
         _begin_question(context, call, definition, arguments, "approval", message),
@@ -176,7 +176,8 @@ def ask_approval_of_change(
     *,
     since: ev.Question | ToolDefinition | None = None,
 ) -> ev.Suspended:
-    """The question that a person must answer before a tool runs that changed; `since` as in `describe_change`."""
+    """Return the question that a person must answer before a tool runs that changed; `since` as in
+    `describe_change`."""
     requirement = context.find_full_requirement(definition, arguments)
     found = (describe_change(context, execution, definition, since),)
     return ask_approval(context, execution, call, definition, arguments, requirement, found)
@@ -189,7 +190,7 @@ def ask_what_happened(
     definition: ToolDefinition,
     found: tuple[str, ...] = (),
 ) -> ev.Suspended:
-    """The question whether a call took effect whose outcome is unknown; `found` is why it is asked again."""
+    """Return the question whether a call took effect whose outcome is unknown; `found` is why it is asked again."""
     required = context.find_full_requirement(definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
     if call.origin:
@@ -216,14 +217,14 @@ def ask_next_attempt(
     retry: RetryPolicy,
     attempts: int,
 ) -> ev.Suspended:
-    """The durable wait before the next attempt of a call that failed `attempts` times."""
+    """Return the durable wait before the next attempt of a call that failed `attempts` times."""
     message = f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next"
     question = _begin_question(context, call, definition, call.arguments, "wait", message)
     return _wait_until(context, execution, question, _find_end(context, retry.find_delay_s(attempts)))
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
-    """What an approval of a call of the step covers besides its first attempt, in at most one sentence."""
+    """Return what an approval of a call of the step covers besides its first attempt, in at most one sentence."""
     retry = execution.steps[step_id].step.retry
     if retry is None:
         return ()
@@ -233,7 +234,8 @@ def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...
 def wait_for_model(
     context: ApprovalContext, execution: ExecutionState, step_id: str | None, attempt: int, until: float
 ) -> ev.Suspended:
-    """The wait before a prompt is sent again whose provider failed; without `step_id` a plan or synthesis prompt."""
+    """Return the wait before a prompt is sent again whose provider failed; without `step_id` a plan or synthesis
+    prompt."""
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="wait",
@@ -287,14 +289,14 @@ def _list_covered(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCa
 
 
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
-    """What was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
+    """Return what was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
     return (*(other for other in question.found if other != sentence), sentence)[-MAX_FOUND:]
 
 
 def _find_circumstances(
     context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
 ) -> Iterator[str]:
-    """Yields what a person who is asked about the call should know besides it: a retry, a grant that does not fit."""
+    """Yield what a person who is asked about the call should know besides it: a retry, a grant that does not fit."""
     if is_of_host(call.tool_name):
         yield "Approved, the identical call of the host passes once, within an hour; planwarden does not make it."
     yield from describe_earlier_runs(execution, call.step_id)
@@ -311,7 +313,7 @@ def _find_circumstances(
 
 
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
-    """The question with its approval digest and the policy that it is asked under.
+    """Return the question with its approval digest and the policy that it is asked under.
 
     What its calls repeat is said first; other arguments repeat something else, or nothing.
     """
@@ -325,12 +327,12 @@ def bind_question(context: ApprovalContext, execution: ExecutionState, question:
 
 
 def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: ev.Question) -> ev.Question:
-    """The changed question as its next revision."""
+    """Return the changed question as its next revision."""
     return bind_question(context, execution, replace(changed, revision=changed.revision + 1))
 
 
 def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
-    """The edits with one more. Each argument is named once, so that their number is bounded."""
+    """Return the edits with one more. Each argument is named once, so that their number is bounded."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )
@@ -345,19 +347,21 @@ def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) 
 
 
 def is_of_policy(question: ev.Question, policy: Policy) -> bool:
-    """True when the question was asked under this policy."""
+    """Return True when the question was asked under this policy."""
     return question.policy == policy.policy_digest[:POLICY_DIGITS]
 
 
 def compute_approval_digest(policy: str, execution: ExecutionState, question: ev.Question) -> str:
-    """The digest over all of the question, and of the plan under review, under the policy with the digest `policy`."""
+    """Return the digest over all of the question, and of the plan under review, under the policy with the digest
+    `policy`."""
     asked = msgspec.to_builtins(replace(question, digest="", policy=policy), enc_hook=plain_value)
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     return digest([execution.principal, execution.execution_id, asked, plan], context="approval/v1")
 
 
 def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
-    """The decision as the result of the call that asked: the shape of `decision` on the wire, without empty fields."""
+    """Return the decision as the result of the call that asked: the shape of `decision` on the wire, without empty
+    fields."""
     if question.addressee == "clock":
         return {"waited": True}
     found: dict[str, JsonValue] = {"approved": decision.approved}
@@ -371,7 +375,7 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
 
 
 def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
-    """A new question with the alarms of its tool's schedule, bound; nobody is reminded of a clock."""
+    """Return a new question with the alarms of its tool's schedule, bound; nobody is reminded of a clock."""
     alarms: tuple[Alarm, ...] = ()
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
@@ -380,7 +384,7 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
 
 
 def _limit_wait(definition: ToolDefinition, suspend: Suspend, risk: Risk) -> tuple[float | None, OnTimeout]:
-    """The seconds for the answer, and what passes then.
+    """Return the seconds for the answer, and what passes then.
 
     The limit of the definition is the operator's or the author's. A number in the question may come from a model: it
     can only lengthen that limit, and then silence rejects.

@@ -14,7 +14,8 @@ from planwarden.agent.core.tool import ToolDefinition
 
 
 def rehearse_event(execution: ExecutionState, call: Call, event: ev.Event) -> Iterator[ev.Event]:
-    """What stands for the event in a rehearsal: a record for each call that a question is about, else the event."""
+    """Yield what stands for the event in a rehearsal: a record for each call that a question is about, else the
+    event."""
     if not isinstance(event, ev.Suspended):
         yield event
         return
@@ -27,7 +28,7 @@ def rehearse_event(execution: ExecutionState, call: Call, event: ev.Event) -> It
 
 
 def rehearse_question(execution: ExecutionState, call: Call, question: ev.Question) -> ev.CallRehearsed:
-    """The call whose question nobody is asked."""
+    """Return the call whose question nobody is asked."""
     rehearsed = ev.CallRehearsed(
         call_id=call.call_id,
         arguments=question.arguments,
@@ -47,7 +48,7 @@ def rehearse_question(execution: ExecutionState, call: Call, question: ev.Questi
 
 
 def rehearse_dispatch(call: Call, definition: ToolDefinition, intent: ev.ToolCallIntended | None) -> ev.CallRehearsed:
-    """The call that would have run without a question."""
+    """Return the call that would have run without a question."""
     return ev.CallRehearsed(
         call_id=call.call_id,
         arguments=call.arguments,
@@ -60,7 +61,7 @@ def rehearse_dispatch(call: Call, definition: ToolDefinition, intent: ev.ToolCal
 
 
 def _find_confirmation(execution: ExecutionState, call: Call, question: ev.Question) -> Call | None:
-    """The rehearsed confirmation that names exactly this call."""
+    """Return the rehearsed confirmation that names exactly this call."""
     if question.kind != "approval":
         return None
     for state in execution.steps.values():

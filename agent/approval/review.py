@@ -40,7 +40,7 @@ _EXAMPLE = '{"plan": {"todoList": [...]}} for an edited plan, {"cover": true} to
 
 
 def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspended:
-    """The question whether the plan may start, or go on after a model has revised it."""
+    """Return the question whether the plan may start, or go on after a model has revised it."""
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="review",
@@ -52,7 +52,7 @@ def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspen
 
 
 def _look_again(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
-    """The question about the plan as it is, with tools, policy and grants as they are."""
+    """Return the question about the plan as it is, with tools, policy and grants as they are."""
     forecast = forecast_calls(context, execution)
     covers = tuple(
         ev.CoveredCall(
@@ -77,7 +77,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
 
 
 def _quote_agent(execution: ExecutionState) -> str:
-    """What the plan says in words, which are those of whoever wrote it."""
+    """Return what the plan says in words, which are those of whoever wrote it."""
     said = [execution.goal] if execution.goal else []
     for state in execution.steps.values():
         outcome = f" ({state.step.expected_outcome})" if state.step.expected_outcome else ""
@@ -117,7 +117,7 @@ def _name(names: list[str]) -> str:
 def revise_stale_review(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question
 ) -> tuple[ev.Question, str] | None:
-    """The next revision and why, when it no longer says what the plan will ask or cover; None when it does."""
+    """Return the next revision and why, when it no longer says what the plan will ask or cover; None when it does."""
     now = _look_again(context, execution, question)
     if not is_of_policy(question, context.policy):
         reason = POLICY_CHANGED
@@ -130,7 +130,8 @@ def revise_stale_review(
 
 
 def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
-    """The edited plan, if the answer has one, and whether it covers the known calls. Raises `InvalidArguments`."""
+    """Return the edited plan, if the answer has one, and whether it covers the known calls. Raises
+    `InvalidArguments`."""
     content = {} if answer.content is None else answer.content
     if not isinstance(content, dict) or content.keys() - {*_KEYS} or answer.modified_args is not None:
         raise InvalidArguments(f"a review takes no other content than {_EXAMPLE}")
@@ -143,7 +144,7 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
 
 
 def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
-    """The assurance that covering the question's calls needs, as the policy is now."""
+    """Return the assurance that covering the question's calls needs, as the policy is now."""
     risks = list_risks(update_covered_call(context, covered) for covered in question.covers)
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs
 
@@ -156,7 +157,7 @@ def edit_plan(
     editor: Authority,
     plans: PlanIntake,
 ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
-    """The question about the plan as the answer has it, and the events of that edit; none for the same plan.
+    """Return the question about the plan as the answer has it, and the events of that edit; none for the same plan.
 
     Raises:
         InvalidPlan, LimitExceeded, EarlierNeeded, ParsingNeeded: as `plans.read`.
@@ -178,7 +179,7 @@ def edit_plan(
 
 
 def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanIntake) -> ev.PlanRevised | None:
-    """The plan that a person wrote instead, checked as any plan; None if it is the same plan.
+    """Return the plan that a person wrote instead, checked as any plan; None if it is the same plan.
 
     Raises:
         InvalidPlan: also if its inputs or a step that began differ.
@@ -206,7 +207,7 @@ def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans:
 
 
 def _find_differences(before: Plan, after: Plan) -> dict[str, tuple[str, ...]]:
-    """Ids of steps, as fields of `PlanRevised`."""
+    """Return ids of steps, as fields of `PlanRevised`."""
     old, new = ({step.step_id: step for step in plan.steps} for plan in (before, after))
     was, now = [name for name in old if name in new], [name for name in new if name in old]
     return {

@@ -35,7 +35,8 @@ MAX_PLACE_DIGITS = 5
 def revise_stale_question(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question
 ) -> tuple[ev.Question, str] | None:
-    """The next revision and why, when the tool, a call that it covers or the policy is not what the question showed.
+    """Return the next revision and why, when the tool, a call that it covers or the policy is not what the question
+    showed.
 
     None when the question still says what would run, and for questions that release no call.
     """
@@ -67,7 +68,7 @@ def revise_stale_question(
 def _find_staleness(
     context: ApprovalContext, question: ev.Question, now: ev.Question, definition: ToolDefinition | None
 ) -> str | None:
-    """Why the question does not say any more what would run, in words; `now` has what it covers as it is now."""
+    """Return why the question does not say any more what would run, in words; `now` has what it covers as it is now."""
     if definition is not None and definition.digest != question.definition_digest:
         if context.tools.complete(definition.name, question.arguments or {})[1]:
             # It cannot run as it was shown, whatever the answer is; preparing the call says so.
@@ -112,7 +113,8 @@ def revise_arguments(
     arguments: dict[str, JsonValue],
     editor: Authority,
 ) -> ev.Question:
-    """The next revision of a question with arguments as `editor` wants them, or `question` itself if they are the same.
+    """Return the next revision of a question with arguments as `editor` wants them, or `question` itself if they are
+    the same.
 
     Those of rows stand under the place of each row, counted from 0.
 
@@ -149,7 +151,8 @@ def revise_arguments(
 def _edit_rows(
     context: ApprovalContext, question: ev.Question, edits: Mapping[str, JsonValue], editor: Authority
 ) -> tuple[ev.Question, tuple[str, ...], tuple[Risk, ...]]:
-    """The question with the edited rows, the names of what was edited as `ROW/NAME`, and the risks of these rows."""
+    """Return the question with the edited rows, the names of what was edited as `ROW/NAME`, and the risks of these
+    rows."""
     rows, edited, risks = list(question.rows), list[str](), list[Risk]()
     for place, arguments in edits.items():
         index = int(place) if place.isdecimal() and len(place) <= MAX_PLACE_DIGITS else len(rows)
@@ -175,7 +178,8 @@ def _edit_call(
     editor: Authority,
     where: str = "",
 ) -> _Edit:
-    """The call with the edited arguments; raises `InvalidArguments` for what its tool or a rule does not take."""
+    """Return the call with the edited arguments; raises `InvalidArguments` for what its tool or a rule does not
+    take."""
     definition = context.tools.get(tool_name)
     if definition is None:
         raise InvalidArguments(f"{tool_name} is gone, so its arguments cannot be modified")
@@ -202,7 +206,7 @@ def _edit_call(
 def add_late_report(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, report: str
 ) -> ev.SuspensionRevised:
-    """The next revision of the question what became of a call, with what its former process reported since."""
+    """Return the next revision of the question what became of a call, with what its former process reported since."""
     changed = replace(question, found=add_finding(question, report))
     reason = "the process that made the call reported what became of it"
     return ev.SuspensionRevised(question=bind_revision(context, execution, changed), reason=reason)

@@ -86,7 +86,7 @@ class RuleBook:
         self._by_tool: dict[str, tuple[ArgumentRule, ...]] = {}
 
     def list_rules_for(self, tool_name: str) -> tuple[ArgumentRule, ...]:
-        """The rules whose glob fits the name."""
+        """Return the rules whose glob fits the name."""
         known = self._by_tool.get(tool_name)
         if known is None:
             known = tuple(rule for rule, glob in zip(self.rules, self._globs, strict=True) if glob.fullmatch(tool_name))
@@ -98,7 +98,7 @@ class RuleBook:
     def judge(
         self, tool_name: str, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Judgement | None:
-        """What the first rule that matches says; None when none does.
+        """Return what the first rule that matches says; None when none does.
 
         Without `paths`, nobody knows where a path leads, so that a rule with `under` asks.
 
@@ -123,7 +123,7 @@ class RuleBook:
 def _match(
     rule: ArgumentRule, arguments: Mapping[str, JsonValue], left: int, paths: RealPaths | None
 ) -> tuple[Literal["yes", "no", "unknown"], dict[str, str], int]:
-    """Whether the rule matches, the values that it looked at by their conditions, and the units of work left.
+    """Return whether the rule matches, the values that it looked at by their conditions, and the units of work left.
 
     One condition that certainly does not hold is enough; so those about paths, which need a look at the disk, are last.
     """
@@ -147,7 +147,7 @@ def _match(
 
 
 def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tuple[BudgetShare, ...] | None:
-    """What the call takes of the rule's budgets; None when an amount cannot be counted."""
+    """Return what the call takes of the rule's budgets; None when an amount cannot be counted."""
     shares: list[BudgetShare] = []
     for budget in rule.budgets:
         amount: object = 1.0 if budget.condition is None else budget.condition.find_value(arguments)

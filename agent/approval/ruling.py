@@ -67,7 +67,7 @@ def rule_on_answer(
     plans: PlanIntake,
     now: float,
 ) -> Ruling:
-    """The events that the answer causes; `plans` reads a plan in it.
+    """Return the events that the answer causes; `plans` reads a plan in it.
 
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
@@ -123,7 +123,7 @@ def _rule_on_approval(
     plans: PlanIntake,
     guard: Guard,
 ) -> Ruling:
-    """An approval by a person, perhaps with edited arguments or an edited plan."""
+    """Return an approval by a person, perhaps with edited arguments or an edited plan."""
     question, policy = suspension.question, context.policy
     _check_approval(question, answer)
     revise = revise_stale_review if question.kind == "review" else revise_stale_question
@@ -168,7 +168,7 @@ def _find_worth(
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
-    """Raises `UndecidableHere` or `InvalidArguments` for an approval that cannot count, whoever gives it."""
+    """Raise `UndecidableHere` or `InvalidArguments` for an approval that cannot count, whoever gives it."""
     if question.undecidable:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
@@ -191,7 +191,8 @@ def _edit(
     authority: Authority,
     plans: PlanIntake,
 ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
-    """The question with the answer's arguments or its plan, and the events of that revision if they are different."""
+    """Return the question with the answer's arguments or its plan, and the events of that revision if they are
+    different."""
     if question.kind == "review":
         may_edit = _find_worth(context, execution, question, answer, authority) is not None
         return edit_plan(context, execution, question, answer, authority, plans) if may_edit else (question, ())
@@ -206,7 +207,7 @@ def _edit(
 
 
 def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, JsonValue] | None:
-    """The edited arguments as they run: of one call, or of the edited rows by their places."""
+    """Return the edited arguments as they run: of one call, or of the edited rows by their places."""
     if not final.rows:
         return final.arguments
     return {place: final.rows[int(place)].arguments for place in answer.modified_args or {}}
@@ -236,7 +237,7 @@ def _refuse_stale(question: ev.Question, revised: ev.Question, reason: str, guar
 
 
 def _find_voters(context: ApprovalContext, suspension: SuspensionState, content: JsonValue) -> set[str]:
-    """The people who have given exactly this answer."""
+    """Return the people who have given exactly this answer."""
     answer = canonical_json(content)
     votes = (vote for vote in suspension.endorsements if canonical_json(vote.content) == answer)
     return {context.policy.person(vote.principal) for vote in votes}
@@ -248,7 +249,7 @@ def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authori
 
 
 def _describe_answer(question: ev.Question, authority: Authority) -> dict[str, str]:
-    """What every answer records of the question and of who answers."""
+    """Return what every answer records of the question and of who answers."""
     return {
         "suspension_id": question.suspension_id,
         "channel": authority.channel,

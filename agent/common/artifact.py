@@ -75,7 +75,8 @@ def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
 
 
 def is_stand_in(value: JsonValue) -> bool:
-    """Whether the value has the form of `build_stand_in`. For display only: the event says which artifact it is."""
+    """Return whether the value has the form of `build_stand_in`. For display only: the event says which artifact it
+    is."""
     if not isinstance(value, dict) or value.keys() != _KEYS or not isinstance(value["preview"], str):
         return False
     facts = (fact for key, fact in value.items() if key != "preview")

@@ -37,7 +37,8 @@ def digest(value: JsonValue, *, context: str = "") -> str:
 
 
 def is_same_json(one: object, other: object) -> bool:
-    """Whether two JSON values, or structs of them, have the same canonical JSON: `true` is not 1, and 1 is not 1.0."""
+    """Return whether two JSON values, or structs of them, have the same canonical JSON: `true` is not 1, and 1 is not
+    1.0."""
     # What Python calls different is different, and cheaply found; its equals are few, and then compared as they are.
     return one == other and canonical_json(msgspec.to_builtins(one)) == canonical_json(msgspec.to_builtins(other))
 
@@ -65,7 +66,8 @@ def read_json(text: str | bytes) -> JsonValue:
 
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
-    """Whether the canonical JSON of `value` exceeds `limit_bytes`. Raises `InvalidArguments` if there is none."""
+    """Return whether the canonical JSON of `value` exceeds `limit_bytes`. Raises `InvalidArguments` if there is
+    none."""
     return len(canonical_json(value)) > limit_bytes
 
 
@@ -97,7 +99,8 @@ def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
 
 
 def exceeds(value: object, max_values: int, max_chars: int) -> bool:
-    """Whether a value has more values or characters than that; stops there. Other objects count as one value each."""
+    """Return whether a value has more values or characters than that; stops there. Other objects count as one value
+    each."""
     stack: list[Any] = [value]
     values = chars = 0
     while stack:
@@ -116,7 +119,7 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
 
 
 def has_json_form(value: JsonValue) -> bool:
-    """False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
+    """Return False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
     try:
         canonical_json(value)
     except InvalidArguments:

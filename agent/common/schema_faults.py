@@ -93,7 +93,7 @@ def _is_of_other_type(branch: list[jsonschema_rs.ValidationError], where: list[s
 
 
 def _list_branches(error: jsonschema_rs.ValidationError) -> list[list[jsonschema_rs.ValidationError]]:
-    """What each of the alternatives finds; empty if the fault is of another kind."""
+    """Return what each of the alternatives finds; empty if the fault is of another kind."""
     kind = error.kind
     return kind.context if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid) else []
 

@@ -44,12 +44,12 @@ _QUESTION_WORDS: dict[str, tuple[str | None, ...]] = {
 
 
 def is_of_host(tool_name: str) -> bool:
-    """Whether a host makes the calls of the tool itself."""
+    """Return whether a host makes the calls of the tool itself."""
     return HOST_SEPARATOR in tool_name
 
 
 def highest_risk(*risks: Risk) -> Risk:
-    """Returns the strictest of the risks; `read` when there is none."""
+    """Return the strictest of the risks; `read` when there is none."""
     return RISKS[max((RISKS.index(risk) for risk in risks), default=0)]
 
 

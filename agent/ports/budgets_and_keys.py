@@ -39,7 +39,7 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
     """From then on another call may have it."""
 
     def as_refusal(self) -> DuplicateEffect:
-        """The error for another call that wants the key."""
+        """Return the error for another call that wants the key."""
         return DuplicateEffect(
             key=self.key,
             holder=self.holder,

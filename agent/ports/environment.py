@@ -9,7 +9,8 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> float:
-        """Seconds for leases, the same for all processes of the store. They jump as little as the machine allows."""
+        """Return seconds for leases, the same for all processes of the store. They jump as little as the machine
+        allows."""
         ...
 
 

@@ -52,12 +52,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def day_of(at: float) -> int:
-    """Returns the number of the calendar day in UTC; 0 is 1970-01-01."""
+    """Return the number of the calendar day in UTC; 0 is 1970-01-01."""
     return int(at // DAY_S)
 
 
 def count_uses_left(grant: Grant, now: float) -> int:
-    """Returns how many more calls the grant lets through, on this day if it counts by days.
+    """Return how many more calls the grant lets through, on this day if it counts by days.
 
     A clock that went back gives no uses back: until it is past `used_on` again, the uses of that day count.
     """
@@ -69,6 +69,6 @@ def count_uses_left(grant: Grant, now: float) -> int:
 
 
 def is_open(grant: Grant, now: float) -> bool:
-    """Returns False when the grant has ended: no call will ever use it again."""
+    """Return False when the grant has ended: no call will ever use it again."""
     is_spent = grant.step is None and grant.used >= grant.uses
     return grant.revoked_at is None and now < grant.expires_at and not is_spent

@@ -67,7 +67,7 @@ class ListPosition(msgspec.Struct, frozen=True):
 
 
 def read_cursor(cursor: str | None) -> ListPosition:
-    """Returns where the page after the cursor begins. Raises `InvalidArguments` for one that no page ended with."""
+    """Return where the page after the cursor begins. Raises `InvalidArguments` for one that no page ended with."""
     if cursor is None:
         return ListPosition()
     at, _, number = cursor.partition(":")

@@ -19,5 +19,5 @@ class Peers(Protocol):
         ...
 
     def is_current(self, definition: ToolDefinition) -> bool:
-        """False when the process that started last with a tool of this name has another definition of it."""
+        """Return False when the process that started last with a tool of this name has another definition of it."""
         ...

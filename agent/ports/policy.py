@@ -37,7 +37,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
 
 def describe_denial(requirement: Requirement) -> str:
-    """Returns why the operator's rule refuses, as a sentence that the model reads."""
+    """Return why the operator's rule refuses, as a sentence that the model reads."""
     number = "" if requirement.rule is None else f" {requirement.rule.number}"
     return f"rule{number} of the operator denies it: {requirement.denied}"
 
@@ -69,7 +69,7 @@ class Policy(Protocol):
     def requirement(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Requirement:
-        """What one call needs. Without `paths`, a rule that has to know where a path leads asks.
+        """Return what one call needs. Without `paths`, a rule that has to know where a path leads asks.
 
         Raises:
             PathsNeeded: `paths` lacks some that the rules need.
@@ -77,7 +77,8 @@ class Policy(Protocol):
         ...
 
     def looks_at_arguments(self, definition: ToolDefinition) -> bool:
-        """Whether calls of the tool may need more or less by their arguments; False if all of them need the same."""
+        """Return whether calls of the tool may need more or less by their arguments; False if all of them need the
+        same."""
         ...
 
     def find_once(self, tool_name: str) -> OnceRule | None:
@@ -85,15 +86,16 @@ class Policy(Protocol):
         ...
 
     def for_risk(self, risk: Risk) -> Requirement:
-        """What a call of that risk needs."""
+        """Return what a call of that risk needs."""
         ...
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """What an approval by `principal` is worth for an execution of `owner`; None when it is less than `needs`."""
+        """Return what an approval by `principal` is worth for an execution of `owner`; None when it is less than
+        `needs`."""
         ...
 
     def person(self, principal: str) -> str:
-        """The name of the person behind the principal; principals of the same person have the same name."""
+        """Return the name of the person behind the principal; principals of the same person have the same name."""
         ...
 
     def schedule(self, tool_name: str) -> Schedule:

@@ -39,7 +39,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Steady seconds."""
 
     def is_leased(self, steady_s: float) -> bool:
-        """True when the lease of a process is valid at that moment."""
+        """Return True when the lease of a process is valid at that moment."""
         return self.owner is not None and self.leased_until > steady_s
 
 
@@ -186,23 +186,23 @@ class Lookups(Protocol):
     async def header(self, execution_id: str) -> Header | None: ...
 
     async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
-        """Those of the executions that exist, in any order."""
+        """Return those of the executions that exist, in any order."""
         ...
 
     async def log(self, execution_id: str) -> Log | None:
-        """The execution's row and all of its events, as of one moment."""
+        """Return the execution's row and all of its events, as of one moment."""
         ...
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
-        """Events with a sequence above `after`; empty for an unknown execution."""
+        """Return events with a sequence above `after`; empty for an unknown execution."""
         ...
 
     async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
-        """An artifact of any execution of the thread. Raises `StoreError` when it is not what was written."""
+        """Return an artifact of any execution of the thread. Raises `StoreError` when it is not what was written."""
         ...
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
-        """Executions of the thread, oldest first; empty for an unknown thread."""
+        """Return executions of the thread, oldest first; empty for an unknown thread."""
         ...
 
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
@@ -210,26 +210,26 @@ class Lookups(Protocol):
         ...
 
     async def list_executions(self, only: ExecutionFilter, *, limit: int = 25, cursor: str | None = None) -> ListedPage:
-        """Executions with what a list shows of them, the one with the newest activity first; no log is read.
+        """Return executions with what a list shows of them, the one with the newest activity first; no log is read.
 
         Raises `InvalidArguments` for a foreign cursor.
         """
         ...
 
     async def list_hosts(self) -> tuple[str, ...]:
-        """The hosts of the newest executions, each once, sorted."""
+        """Return the hosts of the newest executions, each once, sorted."""
         ...
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
-        """Executions by id, those with an id above `after`; to look at every one without holding all of them."""
+        """Return executions by id, those with an id above `after`; to look at every one without holding all of them."""
         ...
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
-        """The execution that the principal started with the key; None when there is none, or it was pruned."""
+        """Return the execution that the principal started with the key; None when there is none, or it was pruned."""
         ...
 
     async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
-        """Those of the business keys that are held now."""
+        """Return those of the business keys that are held now."""
         ...
 
     async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
@@ -251,25 +251,26 @@ class Lookups(Protocol):
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
-        """Pending questions to people and callers, oldest first. Raises `InvalidArguments` for a foreign cursor."""
+        """Return pending questions to people and callers, oldest first. Raises `InvalidArguments` for a foreign
+        cursor."""
         ...
 
     async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        """Pending questions to people, the most dangerous first, then the oldest.
+        """Return pending questions to people, the most dangerous first, then the oldest.
 
         Raises `InvalidArguments` for a foreign cursor.
         """
         ...
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        """Closed questions to people, the last one closed first; `total` is the number of rows of this page.
+        """Return closed questions to people, the last one closed first; `total` is the number of rows of this page.
 
         Raises `InvalidArguments` for a foreign cursor.
         """
         ...
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        """Pending suspensions of which an alarm is due or the deadline has passed.
+        """Return pending suspensions of which an alarm is due or the deadline has passed.
 
         First the earliest of each principal, earliest first, then the second of each, and so on: nobody waits until
         all of somebody else's are done.
@@ -277,7 +278,7 @@ class Lookups(Protocol):
         ...
 
     async def next_deadline(self) -> float | None:
-        """The earliest alarm or deadline of a pending suspension."""
+        """Return the earliest alarm or deadline of a pending suspension."""
         ...
 
     async def close(self) -> None: ...
@@ -332,7 +333,8 @@ class Store(Lookups, Protocol):
         ...
 
     async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
-        """Ids of running executions that nobody valid owns, the oldest first: processes that are gone own nothing.
+        """Return ids of running executions that nobody valid owns, the oldest first: processes that are gone own
+        nothing.
 
         With `ahead_s` also those whose lease ends within so many seconds; with `after` only those that are newer than
         the execution of that id, which is all of them when there is none.
@@ -349,7 +351,8 @@ class Store(Lookups, Protocol):
     async def release(self, lease: Lease) -> None: ...
 
     async def changes(self, since: int) -> Changes:
-        """What other processes may have committed to since the look that gave the number `since`; 0 is before all."""
+        """Return what other processes may have committed to since the look that gave the number `since`; 0 is before
+        all."""
         ...
 
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
@@ -390,13 +393,14 @@ class Store(Lookups, Protocol):
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
     ) -> tuple[AuditRow, ...]:
-        """Rows with a number above `after`, oldest first, as stored and not verified."""
+        """Return rows with a number above `after`, oldest first, as stored and not verified."""
         ...
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        """Rows of `TASK_KINDS` about one execution, as `audit_rows` returns them, without reading the whole audit."""
+        """Return rows of `TASK_KINDS` about one execution, as `audit_rows` returns them, without reading the whole
+        audit."""
         ...
 
     async def audit_end(self) -> int:
-        """The highest number that a row of the audit ever had; 0 before the first."""
+        """Return the highest number that a row of the audit ever had; 0 before the first."""
         ...

@@ -19,7 +19,7 @@ class Toolbox(Definitions, Protocol):
     """The tools that exist now."""
 
     def is_awaited(self, name: str) -> bool:
-        """True while the tool is unknown, and `wait_for_tools` may bring it."""
+        """Return True while the tool is unknown, and `wait_for_tools` may bring it."""
         ...
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
@@ -27,7 +27,7 @@ class Toolbox(Definitions, Protocol):
         ...
 
     def definitions(self) -> Sequence[ToolDefinition]:
-        """All of them, sorted by name, unavailable ones included; the same object until something changes."""
+        """Return all of them, sorted by name, unavailable ones included; the same object until something changes."""
         ...
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -35,30 +35,31 @@ class Toolbox(Definitions, Protocol):
         ...
 
     def earlier(self, digest: str) -> ToolDefinition | None:
-        """The definition whose digest begins so, before its tool changed; None when this process does not know it."""
+        """Return the definition whose digest begins so, before its tool changed; None when this process does not know
+        it."""
         ...
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
-        """The tools that match, best first; without a query the first by name."""
+        """Return the tools that match, best first; without a query the first by name."""
         ...
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
-        """The arguments with schema defaults filled in, and every fault that the schema finds in them."""
+        """Return the arguments with schema defaults filled in, and every fault that the schema finds in them."""
         ...
 
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """What the schema finds in the arguments whatever will be in their `unknown` parts, where null stands now, and
-        the work spent. What would take more than `limit` is not found; see `Schema.find_certain_faults`."""
+        """Return what the schema finds in the arguments whatever will be in their `unknown` parts, where null stands
+        now, and the work spent. What would take more than `limit` is not found; see `Schema.find_certain_faults`."""
         ...
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
-        """The question of a tool that does nothing but ask; None for any other tool."""
+        """Return the question of a tool that does nothing but ask; None for any other tool."""
         ...
 
     def resumes(self, name: str) -> bool:
-        """True when the tool turns the decision into its result itself."""
+        """Return True when the tool turns the decision into its result itself."""
         ...
 
     async def call(
@@ -74,5 +75,5 @@ class Toolbox(Definitions, Protocol):
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
     ) -> JsonValue | ResultWithArtifacts | Suspend:
-        """The result after the decision on what the call asked, or its next question."""
+        """Return the result after the decision on what the call asked, or its next question."""
         ...

@@ -16,7 +16,7 @@ class NotificationSource(Protocol):
     """Says whom to notify of what."""
 
     def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
-        """The notifications to store with these events, in their order; `execution` is the state after them."""
+        """Return the notifications to store with these events, in their order; `execution` is the state after them."""
         ...
 
 

@@ -27,14 +27,14 @@ MAX_SKIPPED = 1_000
 
 
 def find_missing_tools(execution: ExecutionState, tools: Toolbox) -> list[str]:
-    """The tools that the remaining steps name and that this process does not have, by name."""
+    """Return the tools that the remaining steps name and that this process does not have, by name."""
     return sorted(
         name for name in find_needed_tools(execution) if tools.get(name) is None and not tools.is_awaited(name)
     )
 
 
 def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
-    """Raises `UndecidableHere` when the suspension is a question to a person, which is judged by the policy."""
+    """Raise `UndecidableHere` when the suspension is a question to a person, which is judged by the policy."""
     suspension = execution.suspensions.get(suspension_id)
     if suspension is not None and suspension.question.addressee == "human":
         raise UndecidableHere(
@@ -88,7 +88,7 @@ class Adoption:
         """The catalogue and the generation of the peers with which they were looked at."""
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
-        """True at the first look at an execution whose tools are not here, on a store of one machine.
+        """Return True at the first look at an execution whose tools are not here, on a store of one machine.
 
         Another process may have them, and nobody says so there. At a later look it is continued, and its calls fail.
         """
@@ -102,7 +102,7 @@ class Adoption:
         return True
 
     def may_run(self, execution: ExecutionState) -> bool:
-        """False when other processes must continue it."""
+        """Return False when other processes must continue it."""
         if not self._follows or self._peers is None:
             return self._follows
         if self._peers.is_outdated:
@@ -127,16 +127,17 @@ class Adoption:
         return self._peers is not None and self._peers.is_outdated
 
     def count_room(self) -> int:
-        """How many more executions it can take."""
+        """Return how many more executions it can take."""
         return 0 if self.is_outdated else self._concurrency - len(self._cache.runs)
 
     def count_claimable(self) -> int:
-        """How many that nobody owns it may claim unseen: none while it cannot remember which ones it gives back."""
+        """Return how many that nobody owns it may claim unseen: none while it cannot remember which ones it gives
+        back."""
         self._forget_skipped()
         return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
 
     def list_skipped(self) -> Collection[str]:
-        """Those that others must take, as far as this process knows, and those that have work here already."""
+        """Return those that others must take, as far as this process knows, and those that have work here already."""
         self._forget_skipped()
         return self._skipped.keys() | self._cache.runs.keys()
 

@@ -72,7 +72,7 @@ async def _read_parts(artifact: Artifact, addresses: Sequence[PartAddress]) -> d
 
 
 async def _read_in_process(artifact: Artifact, addresses: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
-    """Returns the part at each address. Raises `StoreError` when the process fails or takes too long."""
+    """Return the part at each address. Raises `StoreError` when the process fails or takes too long."""
     try:
         async with _LIMITER:
             with anyio.fail_after(TIME_LIMIT_S):
@@ -108,7 +108,7 @@ async def _run(artifact: Artifact, addresses: Sequence[PartAddress]) -> list[byt
 
 
 def main() -> None:
-    """Runs in the process."""
+    """Run in the process."""
     artifact_id, listed = json.loads(sys.stdin.buffer.readline())
     artifact = Artifact(JSON_TYPE, sys.stdin.buffer.read(), artifact_id)
     addresses = [PartAddress(artifact_id, *address) for address in listed]

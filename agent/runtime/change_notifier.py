@@ -24,11 +24,12 @@ class ChangeNotifier:
         return [*self._watches.keys() | self._stop_watches.keys()]
 
     def watch(self, execution_id: str) -> asyncio.Event:
-        """An event that is set at the next change of the execution."""
+        """Return an event that is set at the next change of the execution."""
         return self._watches.setdefault(execution_id, asyncio.Event())
 
     def watch_stop(self, execution_id: str) -> asyncio.Event:
-        """An event that is set when the execution no longer runs in this process, or another process changed it."""
+        """Return an event that is set when the execution no longer runs in this process, or another process changed
+        it."""
         return self._stop_watches.setdefault(execution_id, asyncio.Event())
 
     def wake(self, execution_id: str, *, goes_on: bool = False) -> None:

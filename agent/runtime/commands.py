@@ -115,7 +115,7 @@ def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
 
 
 def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
-    """None when the process does not know what became of the job either."""
+    """Return None when the process does not know what became of the job either."""
     match outcome.events:
         case (ev.ToolReturned(call_id=call_id, value=value, artifact=artifact),):
             text = canonical_json(value)

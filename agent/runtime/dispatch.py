@@ -60,7 +60,7 @@ class PreparedCall(msgspec.Struct, frozen=True, gc=False):
 
 
 def prepare_call(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
-    """What to record for a call that waits for its turn, and what to perform afterwards."""
+    """Return what to record for a call that waits for its turn, and what to perform afterwards."""
     return _hold(execution, call, _keep_once(context, execution, call, _prepare(context, execution, call)))
 
 
@@ -83,7 +83,7 @@ def recover_call(
 
 
 def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
-    """What was prepared, with the business key in the intent; a refusal when another call has the key.
+    """Return what was prepared, with the business key in the intent; a refusal when another call has the key.
 
     Stands behind every path to an intent. Raises `OnceNeeded` as long as nobody has looked who has it.
     """
@@ -275,7 +275,7 @@ def _prepare_unknown(
 def _find_same_confirmation(
     execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
 ) -> Call | None:
-    """An earlier call of this step that asked exactly the same and was answered."""
+    """Return an earlier call of this step that asked exactly the same and was answered."""
     if not definition.is_blocking or definition.effect == "effect":
         return None
     for earlier in execution.steps[call.step_id].calls:

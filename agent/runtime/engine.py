@@ -154,7 +154,7 @@ class Engine:
         self._context: RunContext | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises `StoreError` when the store cannot be read."""
+        """Raise `StoreError` when the store cannot be read."""
         await self.refresh_grants()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
@@ -313,7 +313,7 @@ class Engine:
         *,
         then: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[ExecutionState, bool]:
-        """The execution after the answer, and whether the answer was accepted (False: a person must decide).
+        """Return the execution after the answer, and whether the answer was accepted (False: a person must decide).
 
         `then` is awaited once this answer has decided the question, before anything that it released is called; not
         for an answer that was recorded before. It must not raise, and a crash may come before it.
@@ -361,7 +361,7 @@ class Engine:
         return outcome, ruling.is_accepted
 
     async def find(self, execution_id: str) -> ExecutionState:
-        """The committed state of an execution.
+        """Return the committed state of an execution.
 
         Raises:
             UnknownThread: there is no such execution.
@@ -388,7 +388,7 @@ class Engine:
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
     ) -> ExecutionState:
-        """The execution of the thread that has the suspension, possibly not its newest state.
+        """Return the execution of the thread that has the suspension, possibly not its newest state.
 
         With `principal` only that principal's are found: what belongs to somebody else costs the same one query as
         what does not exist, and its log is not read.
@@ -405,7 +405,7 @@ class Engine:
         return await self.find(row.execution_id)
 
     async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState:
-        """The state when the execution stops running, or after `seconds`, whichever comes first.
+        """Return the state when the execution stops running, or after `seconds`, whichever comes first.
 
         Raises:
             StoreError: nothing that the execution does can be stored; see `check_recording`.
@@ -445,7 +445,8 @@ class Engine:
             )
 
     async def wait_for_change(self, before: ExecutionState) -> ExecutionState:
-        """The state after the next commit to the execution, by any process, or when more of an answer was streamed.
+        """Return the state after the next commit to the execution, by any process, or when more of an answer was
+        streamed.
 
         Returns at once when its state is no longer `before`, so that no commit is missed between two looks.
         """
@@ -461,12 +462,12 @@ class Engine:
         self.grants.fill(await self.store.grants(only_open=True))
 
     def streamed_text(self, execution_id: str) -> str:
-        """The end of the final answer while a model writes it in this process; the answer may still fail."""
+        """Return the end of the final answer while a model writes it in this process; the answer may still fail."""
         run = self._cache.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
 
     def forecast(self, execution: ExecutionState) -> tuple[CallForecast, ...]:
-        """What can be said of the calls of the execution's plan before they run; see `forecast_calls`.
+        """Return what can be said of the calls of the execution's plan before they run; see `forecast_calls`.
 
         No file is looked at: where a rule has to know where a path leads, the forecast says that it will ask.
         """
@@ -482,7 +483,7 @@ class Engine:
                 await self.lookups.read(needed, execution, lookups)
 
     def tool_facts(self) -> dict[str, ToolFacts]:
-        """The tools that a plan may name now."""
+        """Return the tools that a plan may name now."""
         definitions = self.tools.definitions()
         if definitions is not self._facts[0]:
             facts = {
@@ -538,7 +539,7 @@ class Engine:
         return run
 
     async def _latest(self, execution: ExecutionState) -> ExecutionState:
-        """The newest state, without asking the store when this process was the last to commit."""
+        """Return the newest state, without asking the store when this process was the last to commit."""
         run = self._cache.runs.get(execution.execution_id)
         if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution

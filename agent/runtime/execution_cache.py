@@ -58,7 +58,7 @@ class ExecutionCache:
         yield from self.idle.values()
 
     def find_idle_in_thread(self, thread_id: str) -> ExecutionState | None:
-        """The newest idle execution of the thread."""
+        """Return the newest idle execution of the thread."""
         return self.idle.get(self._newest.get(thread_id, ""))
 
     def note_owner(self, execution_id: str, *, is_other: bool) -> None:
@@ -70,7 +70,7 @@ class ExecutionCache:
             self._elsewhere.add(execution_id)
 
     def seems_elsewhere(self, execution_id: str) -> bool:
-        """True when another process owned it when its header was read last."""
+        """Return True when another process owned it when its header was read last."""
         return execution_id in self._elsewhere
 
     def cache_idle(self, execution: ExecutionState) -> None:
@@ -97,7 +97,8 @@ class ExecutionCache:
                 self._plans.popitem(last=False)
 
     def find_unfinished_plan(self, principal: str, start: StartRequest) -> PlanUnfinished | None:
-        """What the store would say of a plan that this process runs already; spares building its refused start."""
+        """Return what the store would say of a plan that this process runs already; spares building its refused
+        start."""
         refusal = self._plans.get((principal, start.plan or ""))
         if refusal is None or not start.is_only:
             return None

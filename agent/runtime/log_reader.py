@@ -10,7 +10,7 @@ from planwarden.agent.ports.store import Header, Log, Lookups, SuspensionRow
 
 
 async def find_header(store: Lookups, execution_id: str) -> Header:
-    """Raises `UnknownThread` when there is no such execution."""
+    """Raise `UnknownThread` when there is no such execution."""
     header = await store.header(execution_id)
     if header is None:
         raise _explain_unknown(execution_id)
@@ -18,7 +18,7 @@ async def find_header(store: Lookups, execution_id: str) -> Header:
 
 
 async def find_execution(store: Lookups, execution_id: str) -> ExecutionState:
-    """The committed state of an execution.
+    """Return the committed state of an execution.
 
     Raises:
         UnknownThread: there is no such execution.
@@ -29,7 +29,7 @@ async def find_execution(store: Lookups, execution_id: str) -> ExecutionState:
 
 
 async def find_log(store: Lookups, execution_id: str) -> Log:
-    """Raises `UnknownThread` when there is no such execution."""
+    """Raise `UnknownThread` when there is no such execution."""
     log = await store.log(execution_id)
     if log is None:
         raise _explain_unknown(execution_id)
@@ -37,7 +37,7 @@ async def find_log(store: Lookups, execution_id: str) -> Log:
 
 
 async def load_execution(store: Lookups, row: Header | SuspensionRow | ExecutionState) -> ExecutionState:
-    """The state of the stored execution that `row` belongs to, folded from its log.
+    """Return the state of the stored execution that `row` belongs to, folded from its log.
 
     Raises:
         LogUnreadable: the log says what no execution can do, or what this version does not know.
@@ -46,7 +46,7 @@ async def load_execution(store: Lookups, row: Header | SuspensionRow | Execution
 
 
 def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """The state after these events, the first ones of the log of the execution that `row` belongs to.
+    """Return the state after these events, the first ones of the log of the execution that `row` belongs to.
 
     Raises:
         LogUnreadable: as `load_execution`.

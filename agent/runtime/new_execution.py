@@ -88,7 +88,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTakenOver) -> Retry:
-    """Returns what goes on from `source`.
+    """Return what goes on from `source`.
 
     Raises:
         NotRetryable: an artifact is gone, because `source` was pruned meanwhile.

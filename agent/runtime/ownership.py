@@ -126,7 +126,8 @@ class Ownership:
         self._confirmed_at = confirmed_at
 
     def is_certain(self, now: float) -> bool:
-        """Whether the lease was confirmed so shortly before `now`, in steady seconds, that nobody can have taken it."""
+        """Return whether the lease was confirmed so shortly before `now`, in steady seconds, that nobody can have taken
+        it."""
         return self.lease is not None and now - self._confirmed_at < CERTAIN_S
 
     def confirm(self, confirmed_at: float) -> None:

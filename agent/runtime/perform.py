@@ -86,7 +86,7 @@ class Performer:
         scope: anyio.CancelScope,
         confirm_lease: Callable[[], Coroutine[object, object, None]],
     ) -> CallOutcome:
-        """How the call ended. Cancelling `scope` stops the call and is recorded.
+        """Return how the call ended. Cancelling `scope` stops the call and is recorded.
 
         `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
         """
@@ -207,7 +207,7 @@ class Performer:
         facts: Callable[[], Mapping[str, ToolFacts]],
         on_text: Callable[[str], None] | None = None,
     ) -> tuple[ev.Event, ...]:
-        """The journalled reply, or the question to the caller, or the model's failure.
+        """Return the journalled reply, or the question to the caller, or the model's failure.
 
         A `StreamingModel` calls `on_text` while it writes the final answer: progress, not a record.
         """

@@ -22,7 +22,7 @@ _limiters = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("planwarden_real_paths"
 
 
 async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
-    """Returns where each path leads when all links in it are followed; None where that cannot be found out.
+    """Return where each path leads when all links in it are followed; None where that cannot be found out.
 
     What does not exist leads to where it would be made.
     """
@@ -36,7 +36,7 @@ async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
 
 
 def _get_limiter() -> anyio.CapacityLimiter:
-    """One for each event loop, of its own: looks that hang must not use up the threads of everything else."""
+    """Return one for each event loop, of its own: looks that hang must not use up the threads of everything else."""
     try:
         return _limiters.get()
     except LookupError:
@@ -54,7 +54,7 @@ def _follow(path: str) -> str:
 
 
 def follow_links(paths: Iterable[str]) -> dict[str, str | None]:
-    """Returns as `find_real_paths`, in the thread of the caller, however long that takes."""
+    """Return as `find_real_paths`, in the thread of the caller, however long that takes."""
     real_paths: dict[str, str | None] = {}
     for path in paths:
         try:

@@ -275,7 +275,8 @@ class Run:
             raise
 
     async def _try_to_commit(self, facts: list[JobOutcome | Command], lookups: LookedUp) -> list[Job] | None:
-        """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
+        """Return the announced jobs; None when another writer changed the state first and the attempt must be
+        repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         follows = self._context.follows(self.execution)
         # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
@@ -342,7 +343,7 @@ class Run:
         *,
         follows: bool,
     ) -> list[Job] | None:
-        """What the attempt comes to that the store refused, as `_try_to_commit` returns it."""
+        """Return what the attempt comes to that the store refused, as `_try_to_commit` returns it."""
         if isinstance(refusal, VersionConflict | GuardFailed):
             self._remember_refusal(refusal, lookups)
             # Another writer was first, or a deadline passed: judge again on what the log says now.
@@ -522,7 +523,7 @@ class Run:
         self._end_jobs()
 
     async def confirm_lease(self, key: str) -> None:
-        """Returns when this process certainly owns the execution, asking the store if it is some time since it did.
+        """Return when this process certainly owns the execution, asking the store if it is some time since it did.
 
         Raises:
             LeaseLost: it does not, so the job `key` must not act.

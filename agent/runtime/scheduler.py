@@ -69,7 +69,7 @@ class Scheduler:
         """The late leases that this look has come to; it takes several turns where they are many."""
 
     async def run(self) -> None:
-        """Runs until it is cancelled."""
+        """Run until it is cancelled."""
         while True:
             has_more = False
             try:

@@ -26,7 +26,7 @@ Load = Callable[[str], Awaitable[ExecutionState]]
 async def find_thread_results(
     store: Store, load: Load, asking: ExecutionState, references: frozenset[Reference]
 ) -> Earlier:
-    """Returns for each reference what the thread and owner of the execution have for it, or why it cannot be had.
+    """Return for each reference what the thread and owner of the execution have for it, or why it cannot be had.
 
     The execution itself need not exist yet.
     """
@@ -52,7 +52,7 @@ async def find_thread_results(
 
 
 async def _find_sources(load: Load, headers: list[Header], step_ids: set[str]) -> Mapping[str, ExecutionState]:
-    """Returns the newest execution in which each step is completed, else the newest one that has it at all."""
+    """Return the newest execution in which each step is completed, else the newest one that has it at all."""
     sources: dict[str, ExecutionState] = {}
     remaining = set(step_ids)
     for header in reversed(headers[-MAX_EXECUTIONS:]):
@@ -87,7 +87,7 @@ def _explain_no_result(step_id: str, source: ExecutionState) -> str:
 async def _read_results(
     store: Store, source: ExecutionState, references: list[Reference]
 ) -> dict[Reference, EarlierResult | str]:
-    """Returns what the references take from one completed step."""
+    """Return what the references take from one completed step."""
     state, texts = source.steps[references[0].step_id], ParsedTexts()
     addresses = {address for reference in references if (address := find_address(state, reference)) is not None}
     parts = await read_wanted(store, source.thread_id, frozenset(addresses), {})

@@ -115,7 +115,7 @@ class PromptJob(msgspec.Struct, frozen=True):
 
 
 def name_prompt(purpose: ev.Purpose, step_id: str | None) -> str:
-    """Returns the key of the job that prompts for it."""
+    """Return the key of the job that prompts for it."""
     return f"prompt {purpose} {step_id or ''}"
 
 
@@ -288,13 +288,13 @@ class Transaction:
         return True
 
     def _is_still_wanted(self, call: Call) -> bool:
-        """False when what was prepared just before used up a budget, or asked about this call of a loop, too."""
+        """Return False when what was prepared just before used up a budget, or asked about this call of a loop, too."""
         is_asked = call.status == "proposed" and has_open_batch(self.execution, call.step_id)
         is_settled = self.execution.call(call.call_id).status != call.status
         return not (is_asked or is_settled) and find_exhausted_budget(self.execution) is None
 
     def _awaits(self, *names: str) -> bool:
-        """True while a tool is awaited; a job then waits for it, and what needs it is decided again afterwards.
+        """Return True while a tool is awaited; a job then waits for it, and what needs it is decided again afterwards.
 
         The process that lists a server need not be the one that continues the execution.
         """
@@ -358,7 +358,7 @@ class Transaction:
                     self._approval = replace(self._approval, once=keys)
 
     def _name_holder(self, call: Call, once: ev.OnceKey) -> DuplicateEffect:
-        """What another call of this transaction with the same key is told."""
+        """Return what another call of this transaction with the same key is told."""
         return DuplicateEffect(
             key=once.key,
             holder=name_holder(self.execution, call),
@@ -389,7 +389,8 @@ class Transaction:
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
-    """The tools to show in a prompt: all available ones if they are few, else the best matches, then others by name."""
+    """Return the tools to show in a prompt: all available ones if they are few, else the best matches, then others by
+    name."""
     available = [definition for definition in tools.definitions() if not definition.unavailable]
     if len(available) <= PLANNING_TOOLS:
         return available

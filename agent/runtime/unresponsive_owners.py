@@ -49,7 +49,8 @@ class UnresponsiveOwners:
         return min((at for at in times if at > looked_at), default=math.inf)
 
     def find_grace_s(self, header: Header, execution: ExecutionState) -> float:
-        """Seconds after the end of its lease for which the owner keeps the execution; infinite at the first look."""
+        """Return seconds after the end of its lease for which the owner keeps the execution; infinite at the first
+        look."""
         return longest_call_s(execution, self._tools) if self.watch(header) else math.inf
 
     def forget(self, execution_id: str) -> None:
@@ -67,7 +68,7 @@ class UnresponsiveOwners:
 
 
 def longest_call_s(execution: ExecutionState, tools: Toolbox) -> float:
-    """Seconds after which a silent owner of the execution cannot send an effect any more that it has begun."""
+    """Return seconds after which a silent owner of the execution cannot send an effect any more that it has begun."""
     longest = 0.0
     for call in find_running_calls(execution):
         definition = tools.get(call.tool_name)

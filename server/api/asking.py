@@ -18,7 +18,7 @@ MAX_BYTES = 64 * 1024
 def build_question_plan(
     message: str, details: JsonValue, form: JsonValue, addressee: str | None
 ) -> dict[str, JsonValue]:
-    """Returns the plan that asks for a confirmation, or with a form for an answer that fits it.
+    """Return the plan that asks for a confirmation, or with a form for an answer that fits it.
 
     Raises:
         InvalidArguments: a text is empty, the form is no JSON Schema of an object, or something is not JSON.

@@ -46,7 +46,7 @@ class AuditReader:
         limit: int = 50,
         cursor: str | None = None,
     ) -> AuditPage:
-        """Returns rows, oldest first: of one execution, of the stored executions of a thread, or of the whole audit."""
+        """Return rows, oldest first: of one execution, of the stored executions of a thread, or of the whole audit."""
         if not 1 <= limit <= PAGE:
             raise InvalidArguments(f"'limit' must be between 1 and {PAGE}")
         after = 0 if cursor is None else int(cursor) if cursor.isascii() and cursor.isdigit() else -1
@@ -65,7 +65,7 @@ class AuditReader:
         return AuditPage(rows=tuple(map(build_audit_line, found[:limit])), next_cursor=following)
 
     async def read_rows(self) -> AsyncGenerator[AuditRow]:
-        """Yields every row, oldest first."""
+        """Yield every row, oldest first."""
         after = 0
         while page := await self._store.audit_rows(after=after, limit=PAGE):
             for row in page:
@@ -73,7 +73,7 @@ class AuditReader:
             after = page[-1].sequence
 
     async def verify(self, head: str | None = None) -> AuditVerdict:
-        """Verifies the audit; `head` is the head that an earlier verification or export printed."""
+        """Verify the audit; `head` is the head that an earlier verification or export printed."""
         kept = _parse_head(head)
         return await Verification(self._store, kept).run()
 

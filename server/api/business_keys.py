@@ -48,11 +48,11 @@ class OnceService:
         self._store = store
 
     async def list(self, tool_name: str | None = None) -> tuple[OnceKeyView, ...]:
-        """Returns at most 200 keys that calls have, newest first."""
+        """Return at most 200 keys that calls have, newest first."""
         return tuple(_view(held) for held in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Returns the call that has the key; `readings` has the values that may be meant, by pointer, best first.
+        """Return the call that has the key; `readings` has the values that may be meant, by pointer, best first.
 
         Raises:
             InvalidArguments: no call has such a key.
@@ -68,7 +68,7 @@ class OnceService:
         )
 
     async def forget(self, found: OnceKeyView, authority: Authority) -> None:
-        """Frees the key now. Raises `InvalidArguments` when no person does it, or it is free."""
+        """Free the key now. Raises `InvalidArguments` when no person does it, or it is free."""
         if authority.assurance not in MAKERS:
             raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
         facts: dict[str, JsonValue] = {

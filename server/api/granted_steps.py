@@ -49,7 +49,7 @@ class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_granted_step(read_plan: ReadPlan, plan_name: str, step_id: str, tool_name: str) -> FoundStep:
-    """Returns the step as it is in the plan now.
+    """Return the step as it is in the plan now.
 
     Raises:
         UnknownPlan, InvalidPlan, LimitExceeded: as `ReadPlan`.
@@ -73,7 +73,7 @@ async def find_granted_step(read_plan: ReadPlan, plan_name: str, step_id: str, t
 
 
 def check_values(calls: tuple[StepCall, ...], wanted: Mapping[str, JsonValue]) -> None:
-    """Raises `InvalidArguments` when no call of the step can ever have the wanted values."""
+    """Raise `InvalidArguments` when no call of the step can ever have the wanted values."""
     for name, value in wanted.items():
         written = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
         if len(written) == len(calls) and all(canonical_json(found) != canonical_json(value) for found in written):

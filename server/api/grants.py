@@ -105,13 +105,13 @@ class GrantService:
         self._read_plan = read_plan
 
     async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:
-        """Returns at most 200 grants, newest first."""
+        """Return at most 200 grants, newest first."""
         found = await self._engine.store.grants(only_open=only_open, limit=MAX_LISTED)
         versions = await self._saved.read_versions() if any(grant.step is not None for grant in found) else None
         return tuple(self._view(grant, versions) for grant in found)
 
     async def find_step(self, plan_name: str, step_id: str, tool_name: str) -> FoundStep:
-        """Returns the step of the saved plan that calls the tool, for a person to look at before it is allowed.
+        """Return the step of the saved plan that calls the tool, for a person to look at before it is allowed.
 
         Raises:
             UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
@@ -120,13 +120,13 @@ class GrantService:
         return await find_granted_step(self._read_plan, plan_name, step_id, tool_name)
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
-        """Makes a grant, which holds when this returns. Raises as `prepare`."""
+        """Make a grant, which holds when this returns. Raises as `prepare`."""
         grant = await self.prepare(request, authority)
         await self.add(grant)
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
-        """Returns the grant for `add`; nothing is stored. One that an answer makes has the id of its question.
+        """Return the grant for `add`; nothing is stored. One that an answer makes has the id of its question.
 
         Raises:
             InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
@@ -157,16 +157,16 @@ class GrantService:
         )
 
     async def add(self, grant: Grant) -> None:
-        """Stores the grant that `prepare` returned, with its row of the audit; it holds when this returns."""
+        """Store the grant that `prepare` returned, with its row of the audit; it holds when this returns."""
         await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=describe_grant(grant)))
         await self._engine.refresh_grants()
 
     async def find(self, grant_id: str) -> GrantView | None:
-        """Returns the grant of that id among the newest 200; None when there is none."""
+        """Return the grant of that id among the newest 200; None when there is none."""
         return next((grant for grant in await self.list() if grant.grant_id == grant_id), None)
 
     async def revoke(self, grant_id: str, authority: Authority) -> None:
-        """Revokes a grant now; revoking it again changes nothing.
+        """Revoke a grant now; revoking it again changes nothing.
 
         Raises:
             UnknownGrant: there is no grant with that id.
@@ -286,7 +286,7 @@ def _view_step(step: GrantedStep, versions: Mapping[str, str] | None) -> Granted
 
 
 def describe_grant(grant: Grant) -> dict[str, JsonValue]:
-    """The facts of the row that says that the grant was made."""
+    """Return the facts of the row that says that the grant was made."""
     step = grant.step
     facts: dict[str, JsonValue] = {
         "grant": grant.grant_id,

@@ -17,7 +17,7 @@ _ARGUMENTS = {"thread": "threadId", "suspension": "suspensionId", "execution": "
 
 
 async def describe_id(store: Store, wanted: Kind, given: str, principal: str) -> str | None:
-    """Returns a sentence about what `given` is instead of an id of the kind `wanted`; None if it is like no id."""
+    """Return a sentence about what `given` is instead of an id of the kind `wanted`; None if it is like no id."""
     text = given.strip()
     if not text:
         return f"{_ARGUMENTS[wanted]!r} is empty"

@@ -29,7 +29,7 @@ class AttemptLimiter:
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def count(self, suspension_id: str, kind: str = "approval") -> None:
-        """Counts one attempt; each kind has its own count, because asking a person once takes one of each.
+        """Count one attempt; each kind has its own count, because asking a person once takes one of each.
 
         Raises:
             RateLimited: there were `ATTEMPTS` of this kind within `ATTEMPTS_S` seconds.

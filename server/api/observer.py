@@ -28,7 +28,7 @@ def build_observer(
     meter_provider: "MeterProvider | None" = None,
     whole_process: bool = False,
 ) -> "Telemetry | None":
-    """Returns an observer, which the caller closes; None without telemetry. Given providers win over settings.
+    """Return an observer, which the caller closes; None without telemetry. Given providers win over settings.
 
     Raises:
         InvalidArguments: the settings need a package that is not installed, or a protocol that is not supported.
@@ -60,7 +60,7 @@ def build_observer(
 
 
 def _is_from_extra(error: ImportError) -> bool:
-    """Returns False for a module of planwarden, which no extra could provide."""
+    """Return False for a module of planwarden, which no extra could provide."""
     return (error.name or "").partition(".")[0] != "planwarden"
 
 
@@ -78,7 +78,7 @@ def _find_extra(observation: TelemetrySettings) -> str:
 
 @asynccontextmanager
 async def close_at_end(observer: "Telemetry | None") -> "AsyncGenerator[Telemetry | None]":
-    """Closes the observer at the end of the block."""
+    """Close the observer at the end of the block."""
     try:
         yield observer
     finally:

@@ -83,7 +83,7 @@ class StorePeers:
             tasks.cancel_scope.cancel()
 
     async def _publish(self, facts: ProcessFacts, before: ProcessFacts | None) -> ProcessFacts:
-        """Says what has changed since `before`, and returns what is said now."""
+        """Say what has changed since `before`, and return what is said now."""
         tools = {found.name: found.digest for found in self._tools.definitions() if not found.unavailable}
         now = replace(facts, tools=tools)
         if now != before:

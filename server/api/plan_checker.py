@@ -43,7 +43,7 @@ class PlanChecker:
         self._max_steps = max_steps
 
     async def check(self, plan: JsonValue, *, thread_id: str | None, principal: str) -> ParsedPlan:
-        """Returns the plan as it would run now on the thread; waits a limited time for tools of downstream servers.
+        """Return the plan as it would run now on the thread; wait a limited time for tools of downstream servers.
 
         Raises:
             InvalidPlan, LimitExceeded: it cannot run.
@@ -91,7 +91,7 @@ class PlanChecker:
                 await self._engine.lookups.parse_large(needed)
 
     async def read_saved(self, name: str) -> "CheckedPlan":
-        """Returns the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
+        """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
         saved = await self._saved.find(name)
         found = await self.check(saved.document, thread_id=None, principal="")
         version = ev.PlanVersion(name=saved.name, digest=saved.digest)
@@ -106,7 +106,7 @@ class PlanChecker:
         version: str | None,
         principal: str,
     ) -> Forecast:
-        """Returns what can be said of a plan before it runs; raises as `check`, and `InvalidArguments`.
+        """Return what can be said of a plan before it runs; raise as `check`, and `InvalidArguments`.
 
         `name` and `version` are those of the plan, if it is a saved one.
         """
@@ -126,12 +126,12 @@ class PlanChecker:
         return build_forecast(foreseen, calls, is_whole=True, has_inputs=has_inputs, warnings=checked.warnings)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
-        """Waits a limited time until the downstream servers that the unknown names point to have listed their tools."""
+        """Wait a limited time until the downstream servers that the unknown names point to have listed their tools."""
         if self._downstream is not None:
             await self._downstream.wait_until_listed(names)
 
     def check_servers(self, names: Iterable[str]) -> None:
-        """Raises `InvalidPlan` that says why a server's tools are missing, which `unknown tool` would not."""
+        """Raise `InvalidPlan` that says why a server's tools are missing, which `unknown tool` would not."""
         if self._downstream is None:
             return
         found = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}

@@ -18,7 +18,7 @@ from planwarden.agent.ports.store import Lookups, Store
 
 
 async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
-    """Returns a whole artifact of the thread, of anybody's without a `principal`.
+    """Return a whole artifact of the thread, of anybody's without a `principal`.
 
     Raises:
         UnknownArtifact: the thread has no such artifact, or belongs to another principal.

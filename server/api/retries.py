@@ -146,7 +146,7 @@ class RetryStarter:
                 earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
 
     def _check_tools(self, plan: Plan, taken: ev.StepsTakenOver, document: JsonValue) -> None:
-        """Raises `InvalidPlan` when a step that has to run needs a tool that is not there."""
+        """Raise `InvalidPlan` when a step that has to run needs a tool that is not there."""
         done = {step.step_id for step in taken.steps if step.is_completed}
         needed = {name for step in plan.steps if step.step_id not in done for name in list_step_tools(step)}
         missing = needed - self._engine.tool_facts().keys()
@@ -162,7 +162,7 @@ class RetryStarter:
 def _choose_inputs(
     source: ExecutionState, plan: Plan, given: Mapping[str, JsonValue] | None
 ) -> Mapping[str, JsonValue] | None:
-    """Returns what the new execution is given: what it does not name stays, where the plan takes the same inputs."""
+    """Return what the new execution is given: what it does not name stays, where the plan takes the same inputs."""
     if given is None:
         return source.inputs if plan.inputs is not None else None
     takes_same = source.plan is not None and source.plan.inputs == plan.inputs
@@ -170,6 +170,7 @@ def _choose_inputs(
 
 
 def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Who asks: without a person who retries it in a channel of the operator, it stays the doing of who started it."""
+    """Return who asks: without a person who retries it in a channel of the operator, it stays the doing of who started
+    it."""
     requester = replace(requester, is_operator=source.is_operators if is_same_plan else requester.is_operator)
     return requester if requester.starter is not None else replace(requester, starter=source.starter)

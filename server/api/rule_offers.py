@@ -62,7 +62,7 @@ class _Approval(msgspec.Struct, frozen=True):
 async def find_offer(
     store: Lookups, execution: ExecutionState, asked: SuspensionState, definition: ToolDefinition | None
 ) -> RuleOffer | None:
-    """Returns the rule that the approved question about one call leads to; None where there is none.
+    """Return the rule that the approved question about one call leads to; None where there is none.
 
     Raises:
         StoreError: the store cannot be read.
@@ -77,7 +77,7 @@ async def find_offer(
 
 
 def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, JsonValue]]]) -> RuleOffer | None:
-    """Returns the rule that matches all of these calls, each with the time of its approval; None if none can."""
+    """Return the rule that matches all of these calls, each with the time of its approval; None if none can."""
     calls = [arguments for _, arguments in approvals]
     conditions: dict[str, dict[str, JsonValue]] = {}
     for place in dict.fromkeys(place for call in calls for place in _list_places(call)):
@@ -117,7 +117,7 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
 
 
 def _counts(asked: SuspensionState, definition: ToolDefinition) -> bool:
-    """Whether a person approved one call of the tool as it is now, which a rule may let through."""
+    """Return whether a person approved one call of the tool as it is now, which a rule may let through."""
     question, decision = asked.question, asked.decision
     return (
         question.kind == "approval"
@@ -132,7 +132,7 @@ def _counts(asked: SuspensionState, definition: ToolDefinition) -> bool:
 
 
 def _list_places(value: JsonValue | Mapping[str, JsonValue], depth: int = 0) -> Iterator[tuple[str, ...]]:
-    """Yields where the values stand that are compared; an object is taken apart, a list is one value."""
+    """Yield where the values stand that are compared; an object is taken apart, a list is one value."""
     if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
         for name, inside in value.items():
             for place in _list_places(inside, depth + 1):
@@ -142,7 +142,7 @@ def _list_places(value: JsonValue | Mapping[str, JsonValue], depth: int = 0) -> 
 
 
 def _list_objects(value: Mapping[str, JsonValue]) -> Iterator[tuple[str, ...]]:
-    """Yields the objects that were taken apart, which may have no other names."""
+    """Yield the objects that were taken apart, which may have no other names."""
     yield from dict.fromkeys(place[:depth] for place in _list_places(value) for depth in range(len(place)))
 
 
@@ -160,7 +160,7 @@ def _find(call: Mapping[str, JsonValue], place: tuple[str, ...]) -> object:
 
 
 def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
-    """Returns the condition that just these values fit; None where they differ in what no rule bounds."""
+    """Return the condition that just these values fit; None where they differ in what no rule bounds."""
     if any(value is _ABSENT for value in values):
         return None
     if all(type(value) in (int, float) for value in values):
@@ -189,7 +189,7 @@ def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a rule can list the value as it is: no null, no object, nothing long."""
+    """Return whether a rule can list the value as it is: no null, no object, nothing long."""
     parts = cast("list[object]", value) if isinstance(value, list) else [value]
     if len(parts) > MAX_VALUES or not all(isinstance(part, str | int | float) for part in parts):
         return False
@@ -221,7 +221,7 @@ def _quote(value: JsonValue) -> str:
 
 
 def _matches_all(text: str, tool_name: str, calls: Sequence[Mapping[str, JsonValue]]) -> bool:
-    """Reads the text as the settings would; links in paths are not looked at here."""
+    """Read the text as the settings would; links in paths are not looked at here."""
     try:
         book, _ = build_rule_book(tomllib.loads(text)["rules"])
     except (tomllib.TOMLDecodeError, InvalidArguments):

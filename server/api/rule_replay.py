@@ -103,7 +103,7 @@ class _BudgetMemory:
         self._sums: dict[str, float] = {}
 
     def take(self, requirement: Requirement, at: float) -> bool:
-        """Whether every budget of the rule has room; if so, all of them are taken from."""
+        """Return whether every budget of the rule has room; if so, all of them are taken from."""
         for share in requirement.shares:
             taken = self._taken.setdefault(share.budget, deque())
             while taken and taken[0][0] <= at - share.window_s:
@@ -117,7 +117,7 @@ class _BudgetMemory:
 
 
 async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
-    """Returns what the policy of now says of the calls since then. Raises `StoreError` if the store cannot be read."""
+    """Return what the policy of now says of the calls since then. Raises `StoreError` if the store cannot be read."""
     report = RuleReplay()
     made = [call async for call in _list_calls(store, since, report)]
     made.sort(key=lambda found: found.at)
@@ -146,7 +146,7 @@ def _find_number(requirement: Requirement) -> int | None:
 
 
 def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
-    """Counts what would become of the call, and returns it as in `ReplayedCall.would`."""
+    """Count what would become of the call, and return it as in `ReplayedCall.would`."""
     if requirement.denied is not None:
         count.deny += 1
         return "deny"
@@ -159,7 +159,7 @@ def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
 
 
 def _compare(report: RuleReplay, made: _Made, would: str, number: int | None) -> ReplayedCall | None:
-    """Counts and returns a call that would go otherwise than it went; None for every other one."""
+    """Count and return a call that would go otherwise than it went; None for every other one."""
     before = "deny" if made.was == "denied" else "ask" if made.was in _ASKED else "allow"
     if would == before:
         return None
@@ -178,7 +178,7 @@ def _compare(report: RuleReplay, made: _Made, would: str, number: int | None) ->
 
 
 async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> AsyncGenerator[_Made]:
-    """Yields the calls, of the newest executions first."""
+    """Yield the calls, of the newest executions first."""
     cursor: str | None = None
     count = 0
     while True:
@@ -221,7 +221,7 @@ def _list_made(execution: ExecutionState, since: float) -> Iterator[_Made]:
 
 
 def _describe_past(execution: ExecutionState, call: Call) -> str:
-    """What became of the call, as in `ReplayedCall.was`."""
+    """Return what became of the call, as in `ReplayedCall.was`."""
     if call.error_code == "denied":
         return "denied"
     if call.grant_id is not None:

@@ -46,7 +46,7 @@ class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
 async def find_requirement(
     policy: Policy, definition: ToolDefinition, arguments: Mapping[str, JsonValue]
 ) -> tuple[Requirement, RealPaths]:
-    """Returns what the policy asks of a call now, and where the paths in it lead, as far as rules had to know."""
+    """Return what the policy asks of a call now, and where the paths in it lead, as far as rules had to know."""
     paths: dict[str, str | None] = {}
     while True:
         try:
@@ -56,7 +56,7 @@ async def find_requirement(
 
 
 async def explain_rules(book: RuleBook, tool_name: str, arguments: Mapping[str, JsonValue]) -> tuple[RuleVerdict, ...]:
-    """Returns the rules for the tool up to the one that decides, in the order of the file."""
+    """Return the rules for the tool up to the one that decides, in the order of the file."""
     found: list[RuleVerdict] = []
     paths: dict[str, str | None] = {}
     for rule in book.list_rules_for(tool_name):
@@ -88,7 +88,7 @@ def _explain(
 
 
 def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers: tuple[str, ...]) -> Iterator[str]:
-    """Yields what the operator may not have meant, at most one sentence for each rule and reason.
+    """Yield what the operator may not have meant, at most one sentence for each rule and reason.
 
     `servers` has the beginnings of the names of tools that are unknown until their server has listed them.
     """
@@ -102,7 +102,7 @@ def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers
 
 
 def list_open_ends(rule: ArgumentRule) -> Iterator[str]:
-    """Yields a sentence for each condition with `min` alone or `max` alone."""
+    """Yield a sentence for each condition with `min` alone or `max` alone."""
     for condition in rule.conditions:
         if condition.note is not None:
             yield f"rule {rule.number}: {condition.note}"

@@ -75,11 +75,11 @@ class InboxOpener(Protocol):
     """Opens the inbox when a person must decide."""
 
     def address(self) -> str | None:
-        """Returns the address of the inbox, which it opens if necessary; None when the inbox cannot be opened."""
+        """Return the address of the inbox, which it opens if necessary; None when the inbox cannot be opened."""
         ...
 
     def call_person(self, suspension_id: str) -> None:
-        """Shows the question to the person without the client, if that is possible."""
+        """Show the question to the person without the client, if that is possible."""
         ...
 
 
@@ -131,11 +131,11 @@ class Service:
         """Opens an inbox when an execution first waits for a person."""
 
     async def plans(self) -> tuple[SavedPlanLine, ...]:
-        """Returns the saved plans by name. Files that cannot be used are left out; `planwarden doctor` names them."""
+        """Return the saved plans by name. Files that cannot be used are left out; `planwarden doctor` names them."""
         return await self._saved.list()
 
     async def look_at_plans(self) -> PlanCatalogue:
-        """Returns what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
+        """Return what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
         return await self._saved.look()
 
     async def check_plan(self, plan: JsonValue, *, principal: str) -> ParsedPlan:
@@ -159,7 +159,7 @@ class Service:
         return await self._start(start, build_request(start.key, {"goal": goal}, call), create)
 
     async def execute_plan(self, plan: JsonValue, start: StartOptions) -> ExecutionState:
-        """Runs the plan; without one, the planned one of the thread, or its incomplete one with a larger budget.
+        """Run the plan; without one, the planned one of the thread, or its incomplete one with a larger budget.
 
         Without a key, the execution warns of an unfinished one of the same plan.
         """
@@ -175,7 +175,7 @@ class Service:
         return await self._start(start, request, lambda request: self._create_from_plan(plan, start, call, request))
 
     async def run_plan(self, name: str, start: StartOptions, *, shown: str | None = None) -> ExecutionState:
-        """Runs the saved plan of that name as its file is now, as `execute_plan` does, and records which version ran.
+        """Run the saved plan of that name as its file is now, as `execute_plan` does, and record which version ran.
 
         A known key starts nothing, also when the file has changed or is gone since. `shown` is the digest of the
         version that a person saw.
@@ -201,7 +201,7 @@ class Service:
     async def retry(
         self, thread_id: str, start: StartOptions, *, from_step: str | None = None, plan: JsonValue = None
     ) -> ExecutionState:
-        """Goes on from the thread's last execution without repeating what is completed, or again from a step on."""
+        """Go on from the thread's last execution without repeating what is completed, or again from a step on."""
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         given: JsonValue = None if start.inputs is None else dict(start.inputs)
@@ -220,12 +220,12 @@ class Service:
         form: JsonValue = None,
         addressee: str | None = None,
     ) -> ExecutionState:
-        """Asks a person for a confirmation, or to fill in the form; returns when the question is there."""
+        """Ask a person for a confirmation, or to fill in the form; return when the question is there."""
         plan = build_question_plan(message, details, form, addressee)
         return await self.wait(await self.execute_plan(plan, start), ASKED_WITHIN_S)
 
     async def wait_until_finished(self, execution: ExecutionState, seconds: float) -> ExecutionState:
-        """Returns the execution when it has ended, also if another process ends it, or after `seconds`."""
+        """Return the execution when it has ended, also if another process ends it, or after `seconds`."""
         with anyio.move_on_after(seconds):
             while not execution.is_finished:
                 with anyio.move_on_after(LOOK_AGAIN_S):
@@ -234,7 +234,7 @@ class Service:
         return execution
 
     async def _start(self, start: StartOptions, request: StartRequest | None, create: Create) -> ExecutionState:
-        """Returns what `create` starts, or what the key has started before, unless the goal was delegated too often.
+        """Return what `create` starts, or what the key has started before, unless the goal was delegated too often.
 
         A goal that an execution of the same principal delegated is refused. The caller must not learn of executions of
         others; a goal that goes round through them ends at the limit.
@@ -256,7 +256,7 @@ class Service:
         request: StartRequest | None,
         saved_plan: ev.PlanVersion | None = None,
     ) -> ExecutionState:
-        """Checks a plan and its inputs, and creates its execution: the one way in for every given plan."""
+        """Check a plan and its inputs, and creates its execution: the one way in for every given plan."""
         parsed = await self._checker.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         inputs = fill_inputs(parsed.plan.inputs, start.inputs)
         return await self.create(
@@ -305,7 +305,7 @@ class Service:
         version: str | None = None,
         principal: str,
     ) -> Forecast:
-        """Returns what can be said of a plan before it runs. Nothing runs, and nothing is stored.
+        """Return what can be said of a plan before it runs. Nothing runs, and nothing is stored.
 
         `name` and `version` are those of the plan, if it is a saved one.
 
@@ -326,7 +326,7 @@ class Service:
         items_limit: int = PAGE_ITEMS,
         principal: str,
     ) -> Execution:
-        """Returns the thread's newest execution; with `observations_after` also what happened after that number.
+        """Return the thread's newest execution; with `observations_after` also what happened after that number.
 
         With `step_id` it has that step alone, of a loop with the results of `items_limit` items from `items_from` on.
         """
@@ -344,7 +344,7 @@ class Service:
         return view if step_id is None else show_step(view, execution, step_id, items_from, items_limit)
 
     async def read_artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
-        """Returns a whole artifact of the thread. The operator's terminal passes no `principal` and reads everybody's.
+        """Return a whole artifact of the thread. The operator's terminal passes no `principal` and reads everybody's.
 
         Raises:
             UnknownArtifact: the thread has no such artifact, or belongs to another principal.
@@ -354,7 +354,7 @@ class Service:
     async def find_question(
         self, thread_id: str, suspension_id: str, *, principal: str | None
     ) -> tuple[ExecutionState, SuspensionState]:
-        """Returns the execution as it is now, and the suspension. A foreign one looks as if it did not exist.
+        """Return the execution as it is now, and the suspension. A foreign one looks as if it did not exist.
 
         Raises:
             UnknownSuspension: the principal's thread has no such suspension.
@@ -369,14 +369,14 @@ class Service:
     async def read_question(
         self, thread_id: str, suspension_id: str, *, principal: str | None
     ) -> tuple[Suspension, bool]:
-        """Returns the suspension as it is shown now, and whether it is still open. Raises as `find_question`."""
+        """Return the suspension as it is shown now, and whether it is still open. Raises as `find_question`."""
         execution, suspension = await self.find_question(thread_id, suspension_id, principal=principal)
         inbox = self.find_inbox(execution)
         view = build_suspension_view(execution, suspension, self.tools, inbox=inbox, program=self.program)
         return view, suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
-        """Returns the execution as it was when it first waited with this question; None if that is not open any more.
+        """Return the execution as it was when it first waited with this question; None if that is not open any more.
 
         Raises as `find_question`.
         """
@@ -398,7 +398,7 @@ class Service:
         principal: str,
         attempt: Literal["approval", "answer"] | None = None,
     ) -> Execution:
-        """Returns the execution with the sentence that asks for a person, unless the suspension is decided by now.
+        """Return the execution with the sentence that asks for a person, unless the suspension is decided by now.
 
         `attempt` counts against the limit: an `approval` without authority, or an `answer` that decided nothing.
         Raises as `find_question`.
@@ -424,7 +424,7 @@ class Service:
         max_rows: int | None = None,
         max_bytes: int | None = None,
     ) -> SuspensionPage:
-        """Returns open suspensions, oldest first. The operator's terminal passes no `principal` and sees all.
+        """Return open suspensions, oldest first. The operator's terminal passes no `principal` and sees all.
 
         `max_rows` and `max_bytes` are as for `list_open_suspensions`.
         """
@@ -457,7 +457,7 @@ class Service:
         caller_only: bool = False,
         then: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[ExecutionState, bool]:
-        """Decides a suspension. Returns the execution, and whether the decision was accepted.
+        """Decide a suspension. Returns the execution, and whether the decision was accepted.
 
         Without sufficient authority nothing runs, and a person must decide. `then` is as in `Engine.answer`: what this
         answer brings about besides. `principal` is the owner whose executions the channel may see; None for the
@@ -480,7 +480,7 @@ class Service:
         return execution, is_accepted
 
     async def _record_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
-        """Records in the audit that the calling model tried to decide for a person."""
+        """Record in the audit that the calling model tried to decide for a person."""
         facts: dict[str, JsonValue] = {
             "assurance": authority.assurance,
             "channel": authority.channel,
@@ -522,11 +522,11 @@ class Service:
         return replace(view, seen_result=NOT_SEEN if shape is None else shape)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
-        """Waits a limited time until the downstream servers that the unknown names point to have listed their tools."""
+        """Wait a limited time until the downstream servers that the unknown names point to have listed their tools."""
         await self._checker.wait_for_tools(names)
 
     async def wait_for_catalogue(self) -> None:
-        """Waits a limited time until every downstream server has listed its tools once."""
+        """Wait a limited time until every downstream server has listed its tools once."""
         if self.downstream is not None:
             await self.downstream.wait_until_all_listed()
 
@@ -539,22 +539,22 @@ class Service:
         return replace(view, forecast=build_forecast(foreseen, self._engine.forecast(foreseen), is_whole=False))
 
     def open_inbox(self) -> str | None:
-        """Returns the address of the inbox, which it opens if there is none and an opener is set."""
+        """Return the address of the inbox, which it opens if there is none and an opener is set."""
         if self.inbox_url is None and self.inbox_opener is not None:
             self.inbox_url = self.inbox_opener.address()
         return self.inbox_url
 
     def find_inbox(self, execution: ExecutionState) -> str | None:
-        """Returns the address of the inbox; opens one if the execution waits for a person."""
+        """Return the address of the inbox; opens one if the execution waits for a person."""
         return self.open_inbox() if any(map(_is_for_person, execution.open_suspensions)) else self.inbox_url
 
     def call_person(self, suspension_id: str) -> None:
-        """Shows the question to the person through the inbox, because the client cannot ask."""
+        """Show the question to the person through the inbox, because the client cannot ask."""
         if self.inbox_opener is not None:
             self.inbox_opener.call_person(suspension_id)
 
     async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:
-        """Returns the folded state of the thread's newest execution."""
+        """Return the folded state of the thread's newest execution."""
         return await self._threads.load_newest(thread_id, principal)
 
 

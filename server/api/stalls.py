@@ -82,7 +82,7 @@ class StallWatch:
 
 @asynccontextmanager
 async def watch_stalls(home: Path) -> AsyncGenerator[None]:
-    """Watches the event loop during the block."""
+    """Watch the event loop during the block."""
     tasks = anyio.create_task_group()
     await tasks.__aenter__()
     tasks.start_soon(StallWatch(home / FILE).run)
@@ -99,7 +99,7 @@ async def watch_stalls(home: Path) -> AsyncGenerator[None]:
 
 
 def read_stalls(home: Path) -> Stalls | None:
-    """Returns what the file of the home says of all processes; None if it says nothing. Ignores damaged lines."""
+    """Return what the file of the home says of all processes; None if it says nothing. Ignores damaged lines."""
     found: Stalls | None = None
     for path in (home / FILE, (home / FILE).with_suffix(".old.jsonl")):
         with suppress(OSError):
@@ -111,7 +111,7 @@ def read_stalls(home: Path) -> Stalls | None:
 
 
 def describe(stalls: Stalls) -> str:
-    """Returns one sentence."""
+    """Return one sentence."""
     if stalls.computed_s > stalls.longest_s / 2:
         why = "something computed without a pause"
     else:

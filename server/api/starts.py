@@ -103,7 +103,7 @@ async def _find(engine: Engine, principal: str, key: str, request: str, thread_i
 
 
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
-    """True when the key made a plan that waits, and the request is to run it."""
+    """Return True when the key made a plan that waits, and the request is to run it."""
     return thread_id is not None and execution.status == "planned"
 
 

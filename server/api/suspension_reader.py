@@ -29,7 +29,7 @@ async def list_open_suspensions(
     max_rows: int | None = None,
     max_bytes: int | None = None,
 ) -> SuspensionPage:
-    """Returns open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
+    """Return open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
 
     `tools`, `program`, `is_described` and `max_rows` are as for `build_suspension_view`. The page ends before the
     suspension with which it would have more than `max_bytes` of JSON, unless that is its first.

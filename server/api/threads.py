@@ -29,7 +29,7 @@ class Threads:
         self._options = options
 
     async def read_headers(self, thread_id: str, principal: str) -> tuple[Header, ...]:
-        """Returns the headers of the thread's executions, oldest first.
+        """Return the headers of the thread's executions, oldest first.
 
         Raises:
             UnknownThread: the principal has no such thread.
@@ -40,7 +40,7 @@ class Threads:
         return headers
 
     async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:
-        """Returns the thread's newest execution. Raises `UnknownThread`."""
+        """Return the thread's newest execution. Raises `UnknownThread`."""
         headers = await self.read_headers(thread_id, principal)
         return await self._engine.find(headers[-1].execution_id)
 

@@ -151,7 +151,7 @@ class Verification:
                 self._problems.append(f"execution {execution_id!r} is gone, and no row says that it was pruned")
 
     async def _was_pruned(self, execution_id: str) -> bool:
-        """True when it was pruned since the rows were read."""
+        """Return True when it was pruned since the rows were read."""
         await self._read_newer()
         return execution_id in self._pruned
 
@@ -172,7 +172,7 @@ class Verification:
             self._pruned.update(_read_pruned(entry))
 
     async def _compare(self, header: Header, said: bytes) -> list[str]:
-        """Where the execution's log, its rows and the audit differ. Others may continue it meanwhile."""
+        """Return where the execution's log, its rows and the audit differ. Others may continue it meanwhile."""
         execution_id = header.execution_id
         for _ in range(ATTEMPTS):
             try:
@@ -243,7 +243,7 @@ class GrantCheck:
         self._revoked = set[str]()
 
     def check_row(self, row: AuditRow) -> Iterator[str]:
-        """The faults of the row that concern grants."""
+        """Yield the faults of the row that concern grants."""
         name, facts = str(row.entry.facts.get("grant")), row.entry.facts
         if row.entry.kind == "grant_made":
             self._made[name] = facts
@@ -255,7 +255,7 @@ class GrantCheck:
                 yield f"row {row.sequence} names grant {name!r}, and no earlier row says that it was made"
 
     def compare(self, stored: Iterable[Grant]) -> Iterator[str]:
-        """The differences between the stored grants and those of the audit."""
+        """Yield the differences between the stored grants and those of the audit."""
         remaining = {grant.grant_id: grant for grant in stored}
         for name, facts in self._made.items():
             grant = remaining.pop(name, None)
@@ -269,7 +269,7 @@ class GrantCheck:
 
 
 def _add_to(said: bytes, entry: AuditEntry) -> bytes:
-    """The digest of what was said before and of this row, without the policy, which logs do not name."""
+    """Return the digest of what was said before and of this row, without the policy, which logs do not name."""
     facts = {name: value for name, value in entry.facts.items() if name != "policy"}
     return hashlib.sha256(said + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
 

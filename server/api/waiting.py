@@ -9,7 +9,7 @@ from planwarden.storage.ports.processes import ProcessFacts, merge_tools, regist
 
 
 async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
-    """Returns a sentence; None for an execution that does not wait for a process, and on a store of one machine."""
+    """Return a sentence; None for an execution that does not wait for a process, and on a store of one machine."""
     registry = registry_of(store)
     if registry is None or execution.status != "running":
         return None
@@ -20,7 +20,7 @@ async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | N
 
 
 def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]) -> str:
-    """Returns what the living processes lack to continue an execution that none of them has.
+    """Return what the living processes lack to continue an execution that none of them has.
 
     What counts is the policy of the process that started last, and each tool as the last one with it has it.
     """

@@ -116,7 +116,7 @@ class Warden:
         return shlex.join(build_command_prefix(self.settings.home, self.settings.servers_file))
 
     async def __aenter__(self) -> Self:
-        """Opens the store and takes over what a dead process left running. Raises `StoreError`."""
+        """Open the store and takes over what a dead process left running. Raises `StoreError`."""
         try:
             return await self._open()
         except BaseException:
@@ -213,7 +213,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Runs a plan, or without one the planned one of the thread; returns the execution as `run_goal` does.
+        """Run a plan, or without one the planned one of the thread; return the execution as `run_goal` does.
 
         `inputs` are what the plan's own `inputs` declare. A `key` works as in `run_goal`. Without one, `warnings` names
         an unfinished execution of the same plan.
@@ -244,7 +244,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Runs a saved plan as its file is now; returns the execution as `run_goal` does, with the plan's version.
+        """Run a saved plan as its file is now; return the execution as `run_goal` does, with the plan's version.
 
         A `key` works as in `run_goal`, also when the file has changed or is gone since it was used.
 
@@ -263,7 +263,7 @@ class Warden:
         return await self._wait(await self.service.run_plan(name, start), wait_seconds, options)
 
     async def plans(self) -> "tuple[SavedPlanLine, ...]":
-        """Returns the saved plans by name, without files that cannot be used, which `planwarden doctor` names."""
+        """Return the saved plans by name, without files that cannot be used, which `planwarden doctor` names."""
         return await self.service.plans()
 
     async def ask_person(
@@ -277,7 +277,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Asks a person, durably and without a plan; returns the execution after the answer or after `wait_seconds`.
+        """Ask a person, durably and without a plan; return the execution after the answer or after `wait_seconds`.
 
         Without `form`, a JSON Schema of an object, the person approves or rejects; with it, the answer stands in the
         result of the one step under `content`. `details` are shown with the question, and so is the `addressee`, who
@@ -307,7 +307,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Goes on from the thread's last execution, which is over, as a new one; returns it as `run_goal` does.
+        """Go on from the thread's last execution, which is over, as a new one; return it as `run_goal` does.
 
         Completed steps and calls that succeeded are taken over from the log that proves them. A call of which nobody
         knows whether it happened is asked about first, and every gate before what is left asks again. `from_step` runs
@@ -340,7 +340,7 @@ class Warden:
         items_limit: int = 100,
         principal: str = LOCAL,
     ) -> Execution:
-        """Returns the thread's newest execution; with `observations_after` also what happened after that place.
+        """Return the thread's newest execution; with `observations_after` also what happened after that place.
 
         With `step_id` it has that step alone. Of a loop it has `item_results` then: at most `items_limit` (1 to 1,000)
         items from `items_from` (0) on; `items.next` is where the next page begins, None after the last one.
@@ -367,7 +367,7 @@ class Warden:
         cursor: str | None = None,
         principal: str = LOCAL,
     ) -> SuspensionPage:
-        """Returns open suspensions, oldest first, at most `limit` (1 to 100) from `cursor` on.
+        """Return open suspensions, oldest first, at most `limit` (1 to 100) from `cursor` on.
 
         Raises:
             InvalidArguments: the limit or the cursor is not usable.
@@ -386,7 +386,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Answers a question to the caller with `content` that fits its `answer_schema`; the execution continues.
+        """Answer a question to the caller with `content` that fits its `answer_schema`; the execution continues.
 
         Raises:
             UnknownSuspension: the thread has no such question.
@@ -406,7 +406,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Decides a suspension; the execution continues. The program is the operator, so its authority always suffices.
+        """Decide a suspension; the execution continues. The program is the operator, so its authority always suffices.
 
         Raises:
             UnknownSuspension: the thread has no such question.
@@ -442,7 +442,8 @@ class Warden:
         wait_seconds: float | None,
         options: Mapping[str, JsonValue] | None = None,
     ) -> Execution:
-        """The view when the execution stops running; waits as `wait_seconds`, the call's or its own options say."""
+        """Return the view when the execution stops running; waits as `wait_seconds`, the call's or its own options
+        say."""
         chosen = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(found for found in chosen if isinstance(found, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)
@@ -457,7 +458,7 @@ class Warden:
         return self.service.build_view(execution)
 
     async def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
-        """Returns lines of the catalogue, best matches first; without a query all lines by name.
+        """Return lines of the catalogue, best matches first; without a query all lines by name.
 
         Raises:
             InvalidArguments: the limit or the cursor is not usable.
@@ -466,7 +467,7 @@ class Warden:
         return search_tools(self.tools, query, limit=limit, cursor=cursor)
 
     async def get_tool_schemas(self, names: Sequence[str], *, principal: str = LOCAL) -> ToolSchemas:
-        """Returns full definitions of the named tools, and the names that no tool has.
+        """Return full definitions of the named tools, and the names that no tool has.
 
         Raises:
             InvalidArguments: `names` is empty.

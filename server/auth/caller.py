@@ -41,7 +41,7 @@ class VerifiedToken(AccessToken):
         subject: str | None = None,
         client_id: str | None = None,
     ) -> "VerifiedToken":
-        """Sets client, issuer and subject, to which the SDK binds sessions and open questions."""
+        """Set client, issuer and subject, to which the SDK binds sessions and open questions."""
         return cls(
             token="",
             client_id=client_id or principal,
@@ -59,12 +59,12 @@ Identify = Callable[[], Caller]
 
 
 def identify_operator() -> Caller:
-    """Returns the operator, who is every caller of a server without authentication."""
+    """Return the operator, who is every caller of a server without authentication."""
     return Caller(LOCAL)
 
 
 def identify_bearer() -> Caller:
-    """Returns the owner of the request's token.
+    """Return the owner of the request's token.
 
     Raises:
         StoreError: the request has no verified token, although the middleware should have refused it.

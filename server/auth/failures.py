@@ -57,7 +57,7 @@ class FailedTokenLimiter:
         return len(self._failures)
 
     def _wait(self, address: str) -> float:
-        """Returns the seconds until the address may try again."""
+        """Return the seconds until the address may try again."""
         times = self._failures.get(address)
         if times is None or len(times) < FAILURES:
             return 0.0

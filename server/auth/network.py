@@ -55,7 +55,7 @@ class AllowedNamesMiddleware:
 
 
 def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, accepts_trust: bool) -> None:
-    """Raises `UsageError` unless the server may listen there; `check_access` looks at the tokens."""
+    """Raise `UsageError` unless the server may listen there; `check_access` looks at the tokens."""
     if is_loopback(host):
         return
     if not settings.names:
@@ -72,7 +72,7 @@ def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, acc
 
 
 def check_access(host: str, *, needs_token: bool, has_issuer: bool, has_tokens: bool) -> None:
-    """Raises `UsageError` if requests need a token and nobody can have one."""
+    """Raise `UsageError` if requests need a token and nobody can have one."""
     if needs_token and not (has_issuer or has_tokens):
         raise UsageError(
             f"will not listen on {host!r}: nobody could use it, because authentication is required and there is no "

@@ -57,7 +57,7 @@ class IssuerKeys:
         self._lock = anyio.Lock()
 
     async def find(self, key_id: str | None, algorithm: str) -> PyJWK | None:
-        """Returns the key with that id that fits the algorithm; for a token without an id the only key that fits."""
+        """Return the key with that id that fits the algorithm; for a token without an id the only key that fits."""
         async with self._lock:
             now = self._clock.now()
             is_old = self._fetched_at is None or now - self._fetched_at > FRESH_S
@@ -191,7 +191,7 @@ class IssuerCheck(TokenVerifier):
 
 
 def _read_scopes(claims: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """Returns `scope`, one string (RFC 8693), or `scp`, which some issuers send as a list."""
+    """Return `scope`, one string (RFC 8693), or `scp`, which some issuers send as a list."""
     scopes = claims.get("scope", claims.get("scp", ""))
     listed = scopes.split(" ") if isinstance(scopes, str) else scopes
     if not isinstance(listed, list):

@@ -10,7 +10,7 @@ OAUTH_CHANNEL = "oauth"
 
 
 def assess_authority(authority: Authority, execution: ExecutionState) -> Authority:
-    """Returns the authority with the assurance that its channel has for this execution.
+    """Return the authority with the assurance that its channel has for this execution.
 
     An OAuth login proves a person only if its client does not drive the execution: such a client holds a token of the
     same person and could decide with it. Without a client id, a login is not accepted: it could be such a client.

@@ -13,7 +13,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
 
 
 def is_loopback(host: str) -> bool:
-    """True for `localhost` and for addresses that only this machine can reach."""
+    """Return True for `localhost` and for addresses that only this machine can reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -27,7 +27,7 @@ def _check_host(entry: str) -> str:
 
 
 def _check_url(text: str) -> str:
-    """Allows plain http only on this machine: keys and tokens must not cross a network unencrypted."""
+    """Allow plain http only on this machine: keys and tokens must not cross a network unencrypted."""
     parts = urlsplit(text)
     is_secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
     if not is_secure or not parts.hostname or parts.query or parts.fragment or parts.username is not None:

@@ -42,14 +42,14 @@ def check_home(arguments: Namespace) -> None:
 
 
 def read_settings(arguments: Namespace) -> Settings:
-    """Returns the settings that a command works with, as `load_settings` does."""
+    """Return the settings that a command works with, as `load_settings` does."""
     return load_settings(
         home=arguments.home, model=arguments.model, mcp_config=arguments.mcp_config, store=arguments.store
     )
 
 
 def split_pairs(pairs: Sequence[str], option: str = "--arg") -> Iterator[tuple[str, str]]:
-    """Yields the name and the text of each `NAME=VALUE`. Raises `InvalidArguments` for any other form."""
+    """Yield the name and the text of each `NAME=VALUE`. Raises `InvalidArguments` for any other form."""
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:

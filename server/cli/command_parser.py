@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
 
     # The overloads of argparse say only which type of namespace comes back.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Refuses what it does not know here, because each command knows only its own options."""
+        """Refuse what it does not know here, because each command knows only its own options."""
         words = list[str](sys.argv[1:] if args is None else args)
         self._refuse_unknown(self._find_unknown_option(words))
         parsed, unknown = super().parse_known_args(words, namespace)
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
-        """Returns the first unknown option in front of everything else, which would make its value a command."""
+        """Return the first unknown option in front of everything else, which would make its value a command."""
         place = 0
         while place < len(words) and len(words[place]) > 1 and words[place].startswith("-") and words[place] != "--":
             name, has_value, _ = words[place].partition("=")

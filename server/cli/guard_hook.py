@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
-    """Returns the answer to the event on the stream; never raises."""
+    """Return the answer to the event on the stream; never raises."""
     host = str(arguments.host)
     try:
         call = read_event(host, stream.read(MAX_EVENT_BYTES + 1))

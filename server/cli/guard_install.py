@@ -65,7 +65,7 @@ def build_program(arguments: Namespace) -> tuple[str, ...]:
 
 
 def build_hook_program(home: Path) -> tuple[str, ...]:
-    """Returns the words that start planwarden on this home, whatever the host's environment is."""
+    """Return the words that start planwarden on this home, whatever the host's environment is."""
     launch = find_launch_command({})
     is_default = home == find_home(None, {name: text for name, text in os.environ.items() if name != HOME_VARIABLE})
     homes = () if is_default else ("--home", str(home))
@@ -113,7 +113,7 @@ def _change(arguments: Namespace, change: Callable[[HookFile, str], str], done: 
 
 
 def list_changes(arguments: Namespace, change: Callable[[HookFile, str], str]) -> list[FileChange]:
-    """Returns the files that would be changed. Raises `UsageError` for one that must not or cannot be."""
+    """Return the files that would be changed. Raises `UsageError` for one that must not or cannot be."""
     found: list[FileChange] = []
     project = _find_project(arguments)
     for file in find_hook_files(arguments.host, os.environ, project):
@@ -134,7 +134,7 @@ def _find_project(arguments: Namespace) -> Path | None:
 
 
 def _check_place(path: Path, *, is_project: bool) -> None:
-    """Raises `UsageError` for a file that belongs to somebody else, or that a project's link leads elsewhere."""
+    """Raise `UsageError` for a file that belongs to somebody else, or that a project's link leads elsewhere."""
     if is_project and any(part.is_symlink() for part in (path, path.parent)):
         raise UsageError(f"{str(path)!r} is a link; a project's link could lead anywhere, so nothing was written")
     if not hasattr(os, "getuid"):

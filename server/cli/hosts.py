@@ -42,7 +42,7 @@ class HostInstructions(msgspec.Struct, frozen=True):
 
 
 def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
-    """Returns `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
+    """Return `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
     prefix = Path(sys.prefix)
     if sys.prefix == sys.base_prefix or _is_temporary(prefix):
         return LaunchCommand("uvx", (NAME,), env)
@@ -53,7 +53,7 @@ def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
 
 
 def find_program() -> tuple[str, ...]:
-    """Returns the words that start this installation from a shell: `planwarden` where that is on the path."""
+    """Return the words that start this installation from a shell: `planwarden` where that is on the path."""
     launch = find_launch_command({})
     on_path = shutil.which(NAME)
     if on_path is not None and Path(on_path).resolve() in (Path(launch.command).resolve(), _find_script().resolve()):
@@ -136,7 +136,7 @@ def _write_json(document: JsonValue) -> str:
 
 
 def _quote(text: str) -> str:
-    """Returns a string that TOML and YAML both read: both accept the escapes of JSON."""
+    """Return a string that TOML and YAML both read: both accept the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 

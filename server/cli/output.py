@@ -23,7 +23,7 @@ exit codes:
 
 
 def exit_code(execution: ExecutionState) -> int:
-    """Returns the exit code of a command that ran this execution."""
+    """Return the exit code of a command that ran this execution."""
     if execution.status in ("completed", "planned"):
         return DONE
     if execution.status == "rehearsed":
@@ -32,9 +32,8 @@ def exit_code(execution: ExecutionState) -> int:
 
 
 def build_terminal(arguments: Namespace) -> Terminal:
-    """Returns the terminal for people; with --json it writes to standard error, because the document goes to
-    standard output.
-    """
+    """Return the terminal for people; with --json it writes to standard error, because the document goes to standard
+    output."""
     return Terminal(sys.stderr if arguments.json else sys.stdout)
 
 
@@ -50,7 +49,7 @@ YES = ("y", "yes")
 
 
 def confirm(terminal: Terminal, question: str, *, says_yes: bool) -> bool:
-    """Returns whether the person agrees; `says_yes` is the option --yes, which agrees beforehand.
+    """Return whether the person agrees; `says_yes` is the option --yes, which agrees beforehand.
 
     Raises:
         UsageError: nobody can be asked here, and --yes was not given.

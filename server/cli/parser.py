@@ -90,7 +90,7 @@ The module is imported when its command is used, so that no command waits for th
 
 
 def build_parser(*, is_whole: bool = False) -> Parser:
-    """Returns the parser of the command line; one that `is_whole` knows the arguments of every command at once."""
+    """Return the parser of the command line; one that `is_whole` knows the arguments of every command at once."""
     parser = Parser(
         prog="planwarden",
         description="Runs plans durably, proves every promised tool call, and waits for a person where it matters.\n"

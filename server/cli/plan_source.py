@@ -34,7 +34,7 @@ class GivenPlan(msgspec.Struct, frozen=True):
 
 
 def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
-    """Returns the saved plan of that name, else the plan in the file of that name, or on standard input for `-`.
+    """Return the saved plan of that name, else the plan in the file of that name, or on standard input for `-`.
 
     Raises:
         UnknownPlan: it can only be a name, and no plan has it.
@@ -54,7 +54,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
 
 
 def find_saved_plan(home: Home, name: str) -> SavedPlan:
-    """Returns the saved plan. Raises `UnknownPlan` with what is wrong with its file, if there is one."""
+    """Return the saved plan. Raises `UnknownPlan` with what is wrong with its file, if there is one."""
     catalogue = home.library.look_now()
     saved = catalogue.get(name)
     if saved is None:
@@ -74,7 +74,7 @@ def _refuse(catalogue: PlanCatalogue, name: str) -> UnknownPlan:
 
 
 def read_plan(path: str) -> GivenPlan:
-    """Returns the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`.
+    """Return the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`.
 
     Raises:
         InvalidArguments: the file cannot be read; the message names it.
@@ -88,7 +88,7 @@ def read_plan(path: str) -> GivenPlan:
 
 
 def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Returns the inputs of --inputs, and over them those of --input, with the types that the plan takes.
+    """Return the inputs of --inputs, and over them those of --input, with the types that the plan takes.
 
     Raises:
         InvalidArguments: the file is no object, or a pair is not NAME=VALUE.
@@ -97,7 +97,7 @@ def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonVa
 
 
 def read_inputs_file(arguments: Namespace) -> dict[str, JsonValue]:
-    """Returns the inputs of --inputs, empty without it. Raises `InvalidArguments` for a file that is no object."""
+    """Return the inputs of --inputs, empty without it. Raises `InvalidArguments` for a file that is no object."""
     found: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(found, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")
@@ -105,7 +105,7 @@ def read_inputs_file(arguments: Namespace) -> dict[str, JsonValue]:
 
 
 def read_typed_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Returns those of --input, with the types that the plan takes. Raises `InvalidArguments`: not NAME=VALUE."""
+    """Return those of --input, with the types that the plan takes. Raises `InvalidArguments`: not NAME=VALUE."""
     pairs: Sequence[str] = arguments.input
     schema = plan.get(INPUTS) if isinstance(plan, dict) else None
     return read_inputs(schema if isinstance(schema, dict) else None, split_pairs(pairs, "--input"))

@@ -28,7 +28,7 @@ _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevisio
 
 
 def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int:
-    """Runs one command and returns its exit code; calls `imported` when all is imported that the command needs."""
+    """Run one command and return its exit code; calls `imported` when all is imported that the command needs."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A character that the terminal cannot show must not stop the command.

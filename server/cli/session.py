@@ -89,7 +89,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.ask_open_questions(self.run_and_watch(start))
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
-        """Asks each question to a person as it comes up, until the execution ends or a question is left open."""
+        """Ask each question to a person as it comes up, until the execution ends or a question is left open."""
         while (found := _next_question(execution)) is not None:
             suspension = self.build_view(execution, found)
             if not self.can_approve(suspension, LOCAL):
@@ -103,7 +103,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     def answer(self, suspension: Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
-        """Records the decision and continues. When the deadline has passed, continues with the time-out instead."""
+        """Record the decision and continue. When the deadline has passed, continues with the time-out instead."""
 
         async def start(service: Service) -> ExecutionState:
             try:
@@ -117,7 +117,7 @@ class CliSession(msgspec.Struct, frozen=True):
     async def record(
         self, service: Service, suspension: Suspension, decision: Decision, channel: str = CHANNEL
     ) -> ExecutionState:
-        """Records the operator's decision. The digest proves that it is about the question that was shown."""
+        """Record the operator's decision. The digest proves that it is about the question that was shown."""
         authority = Authority(
             assurance=self.assurance,
             channel=channel,
@@ -131,14 +131,14 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
-        """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
+        """Let the deadline of a question pass, as every process does that sees it, and return the execution."""
         # An engine that adopts nothing lets deadlines pass of what it has read.
         await service.find(execution_id)
         await service.tick()
         return await service.find(execution_id)
 
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
-        """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
+        """Return whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
         if suspension.undecidable is not None:
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
             return False
@@ -151,7 +151,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return False
 
     def find_faults(self, tool_name: str, arguments: dict[str, JsonValue]) -> tuple[str, ...]:
-        """Returns why the arguments do not fit the tool; nothing for a tool that is not known here."""
+        """Return why the arguments do not fit the tool; nothing for a tool that is not known here."""
         tools = self.home.tools
         return () if tools.get(tool_name) is None else tools.complete(tool_name, arguments)[1]
 
@@ -159,18 +159,18 @@ class CliSession(msgspec.Struct, frozen=True):
         return build_suspension_view(execution, suspension, self.home.tools, program=self.home.program)
 
     def write_execution(self, execution: ExecutionState) -> dict[str, JsonValue]:
-        """Returns the execution as the wire has it."""
+        """Return the execution as the wire has it."""
         return to_json(build_execution_view(execution, self.home.tools, program=self.home.program))
 
     def finish(self, arguments: Namespace, execution: ExecutionState) -> int:
-        """Draws the outcome, prints the execution with --json, and returns the exit code."""
+        """Draw the outcome, prints the execution with --json, and return the exit code."""
         self.draw_outcome(execution)
         if arguments.json:
             print_json(self.write_execution(execution))
         return exit_code(execution)
 
     def draw_outcome(self, execution: ExecutionState) -> None:
-        """Draws how the execution ended, or the commands that answer its open questions."""
+        """Draw how the execution ended, or the commands that answer its open questions."""
         if execution.is_finished:
             words = WORDS["execution"][execution.status]
             first, *rest = outcome_lines(execution)
@@ -198,7 +198,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return [TerminalLine((f"waits until {until}; {server} continues it",), "waits")]
 
     def _ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
-        """Returns the decision, or None when there is none, and its channel."""
+        """Return the decision, or None when there is none, and its channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
@@ -221,7 +221,7 @@ def _next_question(execution: ExecutionState) -> SuspensionState | None:
 
 
 def check_tools(home: Home, execution: ExecutionState) -> None:
-    """Raises `UsageError` when the remaining steps need tools that are not known here: their calls would fail.
+    """Raise `UsageError` when the remaining steps need tools that are not known here: their calls would fail.
 
     On a shared store they would not: another process that has the tools makes the calls.
     """
@@ -253,7 +253,7 @@ def open_session(
 async def watch_execution(
     service: Service, execution: ExecutionState, update: ScreenUpdate, *, patience_s: float = math.inf
 ) -> ExecutionState:
-    """Shows every change until the execution ends or needs an answer, and returns its last state.
+    """Show every change until the execution ends or needs an answer, and return its last state.
 
     An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`; one that
     other processes must continue, until none of them has begun for `LEFT_S`.
@@ -275,7 +275,7 @@ async def watch_execution(
 
 
 def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:
-    """Returns how long a suspended execution that only waits for a time still waits; None for every other execution."""
+    """Return how long a suspended execution that only waits for a time still waits; None for every other execution."""
     waiting = [found.question for found in execution.open_suspensions]
     if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
         return None

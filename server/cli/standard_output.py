@@ -41,7 +41,7 @@ class StandardOutput:
         sys.stdout = sys.stderr
 
     def finish(self) -> None:
-        """Writes out what is in the buffer. Raises `BrokenPipeError` when nobody reads the document any more."""
+        """Write out what is in the buffer. Raises `BrokenPipeError` when nobody reads the document any more."""
         if self._kept is not None:
             self._kept.flush()
         if self._kept is not None and self._kept is self._printed:

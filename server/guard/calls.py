@@ -57,13 +57,13 @@ class GuardedCall:
         return {FOLDER: self.folder, **own}
 
     def compute_digest(self, principal: str) -> str:
-        """Returns what makes two calls the identical one."""
+        """Return what makes two calls the identical one."""
         facts: JsonValue = [principal, self.name, self.folder, self.given]
         return digest(facts, context="guard/v1")
 
 
 def read_event(host_name: str, text: bytes) -> GuardedCall:
-    """Reads what the hook of a host sends.
+    """Read what the hook of a host sends.
 
     Raises:
         InvalidArguments: it is not what that host sends, or cannot be shown to a person as it is.
@@ -84,7 +84,7 @@ def read_event(host_name: str, text: bytes) -> GuardedCall:
 def build_call(
     host_name: object, tool: object, arguments: object, folder: object, session: object = None
 ) -> GuardedCall:
-    """Returns the call. Arguments may be the JSON text of an object. Raises as `read_event`."""
+    """Return the call. Arguments may be the JSON text of an object. Raises as `read_event`."""
     if host_name not in GUARDED_HOSTS:
         names = ", ".join(GUARDED_HOSTS)
         raise InvalidArguments(f"there is no guarded host {str(host_name)[:64]!r}; they are {names}")
@@ -108,7 +108,7 @@ def build_call(
 
 
 def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: str) -> str:
-    """Returns where a command line runs."""
+    """Return where a command line runs."""
     for name in sorted(shell.places & arguments.keys()):
         place = arguments[name]
         if isinstance(place, str) and place:

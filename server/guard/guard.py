@@ -67,7 +67,7 @@ class HostGuard:
         self._program = program
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
-        """Returns the answer to the host; a refusal for every error that is planwarden's."""
+        """Return the answer to the host; a refusal for every error that is planwarden's."""
         try:
             # Looks at files, which may be on a disk that does not answer.
             verdict = await anyio.to_thread.run_sync(self._judge.judge, call)
@@ -106,7 +106,7 @@ class HostGuard:
         return await self._executions.find(headers[-1].execution_id)
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Returns which open questions are so many that the session may not ask another; None when it may."""
+        """Return which open questions are so many that the session may not ask another; None when it may."""
         executions = await self._list_open(principal)
         if len(executions) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"
@@ -118,7 +118,7 @@ class HostGuard:
         return f"{MAX_OPEN_OF_SESSION} questions of this session"
 
     async def _list_open(self, principal: str) -> list[str]:
-        """Returns the executions of the guard that wait for a person; questions of plans do not count."""
+        """Return the executions of the guard that wait for a person; questions of plans do not count."""
         executions: list[str] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -157,7 +157,7 @@ class HostGuard:
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Returns what the execution says about the call; None when it is over and says nothing."""
+        """Return what the execution says about the call; None when it is over and say nothing."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)

@@ -69,13 +69,13 @@ _ANYWHERE = tuple(
 
 
 def is_code_of_host(path: str) -> bool:
-    """Whether the path is called like what runs in a host, or like something in it."""
+    """Return whether the path is called like what runs in a host, or like something in it."""
     folded = path.replace(os.sep, "/").casefold()
     return any(folded.endswith(ending) or f"{ending}/" in folded for ending in _ANYWHERE)
 
 
 def is_host_folder(path: str) -> bool:
-    """Whether the path is called like the folder of a host."""
+    """Return whether the path is called like the folder of a host."""
     return os.path.basename(path).casefold() in _NAMES
 
 

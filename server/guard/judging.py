@@ -21,7 +21,7 @@ class Judge(msgspec.Struct, frozen=True):
     own: OwnThings
 
     def judge(self, call: GuardedCall) -> Verdict | None:
-        """Returns what is certain of the call; None when somebody must be asked, or a store must count."""
+        """Return what is certain of the call; None when somebody must be asked, or a store must count."""
         own = call.tool.removeprefix(call.host.own_prefix)
         if own == GUARD_TOOL or call.tool == GUARD_TOOL:
             return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
@@ -35,7 +35,7 @@ class Judge(msgspec.Struct, frozen=True):
         return _judge_by_rule(call, requirement)
 
     def find_requirement(self, call: GuardedCall) -> Requirement:
-        """Returns what the call needs as the policy is now."""
+        """Return what the call needs as the policy is now."""
         paths: dict[str, str | None] = {}
         while True:
             try:
@@ -48,14 +48,14 @@ class Judge(msgspec.Struct, frozen=True):
 
 
 def find_definition(call: GuardedCall) -> ToolDefinition:
-    """Returns the definition under which the call is judged and asked about."""
+    """Return the definition under which the call is judged and asked about."""
     tool = find_host_tool(call.name)
     assert tool is not None, call.name
     return tool.definition
 
 
 def describe(call: GuardedCall, answer: str, requirement: Requirement | None = None) -> dict[str, JsonValue]:
-    """Returns what the audit records: no arguments, only their digest."""
+    """Return what the audit records: no arguments, only their digest."""
     facts: dict[str, JsonValue] = {"tool": call.name, "answer": answer, "arguments": call.compute_digest("")[:32]}
     rule = None if requirement is None else requirement.rule
     return facts if rule is None else {**facts, "rule": rule.number}

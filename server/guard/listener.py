@@ -31,7 +31,7 @@ MAX_HEAD_BYTES = 1_000
 
 @asynccontextmanager
 async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerator[None]:
-    """Answers hooks of the home while the block runs; where that is not possible, they judge by themselves."""
+    """Answer hooks of the home while the block runs; where that is not possible, they judge by themselves."""
     folder = settings.home / FOLDER
     path = folder / f"{os.getpid()}.sock"
     settings_digest = digest_settings(str(settings.home))
@@ -67,7 +67,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
 
 
 async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
-    """Returns the first line and the event. Raises `ValueError` when it is too much."""
+    """Return the first line and the event. Raises `ValueError` when it is too much."""
     text = bytearray()
     with suppress(anyio.EndOfStream):
         while True:

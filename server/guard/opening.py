@@ -21,14 +21,14 @@ def build_judge(settings: Settings) -> Judge:
 
 
 def build_guard(settings: Settings, service: Service) -> HostGuard:
-    """Returns the guard of a server. A question that it asks opens the inbox, as every other does."""
+    """Return the guard of a server. A question that it asks opens the inbox, as every other does."""
 
     return HostGuard(service, build_judge(settings), service.open_inbox, build_command_prefix(settings.home, None))
 
 
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
-    """Opens the store and an engine that knows no tool of plans, for one command. `inbox` is where one may be.
+    """Open the store and an engine that knows no tool of plans, for one command. `inbox` is where one may be.
 
     Raises:
         StoreError: the store cannot be used.

@@ -22,14 +22,15 @@ RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "em
 
 
 async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) -> bool:
-    """Whether the pass was still there, and is this caller's now. Raises `StoreError` when that cannot be known."""
+    """Return whether the pass was still there, and is this caller's now. Raises `StoreError` when that cannot be
+    known."""
     once = ev.OnceKey(key=digest(execution.execution_id, context="guard pass/v1"), values={}, keep_s=KEEP_S)
     entry = AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
     return await store.take_once(once, f"guard:{execution.execution_id}", entry)
 
 
 def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
-    """Whether the guard started the execution to ask about exactly this call.
+    """Return whether the guard started the execution to ask about exactly this call.
 
     Plans and models cannot name a host's tool, so nobody else starts one; a retry takes results over that it has not
     earned.
@@ -42,7 +43,7 @@ def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
 
 
 def find_made_call(execution: ExecutionState) -> Call | None:
-    """Returns the one call of an execution of the guard."""
+    """Return the one call of an execution of the guard."""
     calls = [call for state in execution.steps.values() for call in state.calls]
     return calls[0] if len(calls) == 1 else None
 
@@ -50,7 +51,7 @@ def find_made_call(execution: ExecutionState) -> Call | None:
 def is_released(
     execution: ExecutionState, call: GuardedCall, policy: Policy, required: Requirement, now: float
 ) -> bool:
-    """Whether the call was let through within the last hour, by what the policy asks for now: `required`."""
+    """Return whether the call was let through within the last hour, by what the policy asks for now: `required`."""
     made = find_made_call(execution)
     if made is None or made.status != "succeeded" or made.origin or made.arguments is None:
         return False

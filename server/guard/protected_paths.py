@@ -283,7 +283,7 @@ def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
 
 
 def _runs_planwarden(text: str) -> bool:
-    """Whether the command line runs planwarden, other than to read."""
+    """Return whether the command line runs planwarden, other than to read."""
     return any(map(_decides, list_words(text)))
 
 

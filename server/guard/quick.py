@@ -36,7 +36,7 @@ def set_deadline() -> None:
 
 
 def answer_quickly(words: Sequence[str]) -> int | None:
-    """Answers with the help of a server, and returns the exit code; None when the command has to judge by itself.
+    """Answer with the help of a server, and return the exit code; None when the command has to judge by itself.
 
     `words` stand behind `guard hook`. Standard input can be read again after None.
     """
@@ -55,7 +55,7 @@ def answer_quickly(words: Sequence[str]) -> int | None:
 
 
 def find_home(words: Sequence[str]) -> str | None:
-    """Returns the home that the command works on, without a look into it; None where it takes more to find it."""
+    """Return the home that the command works on, without a look into it; None where it takes more to find it."""
     if os.environ.get("PLANWARDEN_STORE") or not words or words[0].startswith("-"):
         return None
     if len(words) == 3 and words[1] == "--home":
@@ -72,7 +72,7 @@ def find_home(words: Sequence[str]) -> str | None:
 
 
 def digest_settings(home: str) -> str:
-    """Returns the digest of the settings in the home; of nothing where there are none."""
+    """Return the digest of the settings in the home; of nothing where there are none."""
     try:
         with open(os.path.join(home, SETTINGS_FILE), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -81,7 +81,7 @@ def digest_settings(home: str) -> str:
 
 
 def _list_sockets(home: str) -> list[str]:
-    """Returns the sockets, the newest first."""
+    """Return the sockets, the newest first."""
     folder = os.path.join(home, FOLDER)
     try:
         names = [entry for entry in os.scandir(folder) if entry.name.endswith(".sock")]
@@ -91,7 +91,7 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Returns the answer; None when nobody is there, or declines. Raises nothing: an answer that breaks off blocks."""
+    """Return the answer; None when nobody is there, or declines. Raises nothing: an answer that breaks off blocks."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:
@@ -118,7 +118,7 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
 
 
 def _remove(path: str) -> None:
-    """Removes the socket of a server that is gone."""
+    """Remove the socket of a server that is gone."""
     try:
         os.unlink(path)
     except OSError:

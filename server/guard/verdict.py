@@ -37,7 +37,7 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
 
 def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
-    """Returns the answer of `planwarden guard hook HOST`, also for a host that is not known."""
+    """Return the answer of `planwarden guard hook HOST`, also for a host that is not known."""
     reason = f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}"
     if verdict.then == "deny":
         document: JsonValue = {"permission": "deny", "user_message": reason, "agent_message": reason}
@@ -53,7 +53,7 @@ def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
 
 
 def build_claude_document(verdict: Verdict) -> JsonValue:
-    """Returns the JSON that a `PreToolUse` hook of Claude Code answers with."""
+    """Return the JSON that a `PreToolUse` hook of Claude Code answers with."""
     if verdict.then == "no opinion":
         return {}
     decision = "allow" if verdict.then == "allow" else "deny"

@@ -40,7 +40,8 @@ def build_authority(request: InboxRequest) -> Authority:
 
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
-    """The question of the address. Raises `BadForm` when this person's word is not enough to allow what it asks."""
+    """Return the question of the address. Raises `BadForm` when this person's word is not enough to allow what it
+    asks."""
     record = await find_question_of(request)
     question, policy = record.question, request.service.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
@@ -76,7 +77,8 @@ def _is_written_by_model(execution: ExecutionState, asked: list[tuple[str, str]]
 
 
 def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
-    """The command that lets all calls of a tool run which, as its server says, only reads; empty for every other tool.
+    """Return the command that lets all calls of a tool run which, as its server says, only reads; empty for every other
+    tool.
 
     It changes the operator's settings, which no page does.
     """
@@ -146,7 +148,8 @@ async def read_titles(service: Service) -> dict[tuple[str, str], str]:
 
 
 def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> str:
-    """What exactly the grant allows, and who made it; `titles` are those of the saved plans by name and version."""
+    """Return what exactly the grant allows, and who made it; `titles` are those of the saved plans by name and
+    version."""
     who = f"{escape_text(grant.created_by)} ({describe_proof(grant.assurance, grant.channel)})"
     if grant.step is not None:
         return f"{_describe_step_grant(grant, grant.step, titles)}. Allowed by {who}."

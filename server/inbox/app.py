@@ -48,7 +48,7 @@ _PAGES = (
 
 
 def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
-    """The inbox of one home. It answers only requests with one of the given `Host` headers."""
+    """Return the inbox of one home. It answers only requests with one of the given `Host` headers."""
     return Starlette(
         routes=[
             Route("/", _lead_to_inbox, methods=["GET"]),

@@ -15,7 +15,7 @@ INBOX_PATH = "/inbox"
 
 
 def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
-    """A link that opens the inbox in one browser, once; the browser then goes to `target`."""
+    """Return a link that opens the inbox in one browser, once; the browser then goes to `target`."""
     return f"{url}/pair?{urlencode({'code': code, 'next': target})}"
 
 
@@ -23,7 +23,7 @@ OPEN_PAGE_CODE = "import sys, webbrowser; webbrowser.open(sys.stdin.readline().s
 
 
 def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Whether the environment says that this process runs on a desktop: no CI, no SSH, a display."""
+    """Return whether the environment says that this process runs on a desktop: no CI, no SSH, a display."""
     if environment.get("CI") or any(environment.get(name) for name in ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")):
         return False
     if platform in ("darwin", "win32"):

@@ -39,7 +39,8 @@ def build_argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[st
 def build_form_fields(
     form: Mapping[str, JsonValue], values: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> tuple[Field, ...]:
-    """The fields of a form with these values and its defaults; one JSON field if the form is not a flat object."""
+    """Return the fields of a form with these values and its defaults; one JSON field if the form is not a flat
+    object."""
     fields = build_fields(form)
     if not 0 < len(fields) <= MAX_FIELDS or form.get("type", "object") != "object":
         label = escape_text(str(form.get("title") or "Answer"))

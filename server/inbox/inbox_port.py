@@ -65,7 +65,7 @@ class InboxPlace:
         return self._record_path.exists()
 
     def take(self) -> InboxSockets | None:
-        """The sockets that this process has to serve from now on; None if another process serves the inbox.
+        """Return the sockets that this process has to serve from now on; None if another process serves the inbox.
 
         None as well while the port of a process that has just ended is busy. Without a lock, any free port has to do.
 
@@ -89,7 +89,7 @@ class InboxPlace:
         self.url = None
 
     def read(self) -> PlaceRecord | None:
-        """What the home remembers; None if that is nothing, or nothing that can be read."""
+        """Return what the home remembers; None if that is nothing, or nothing that can be read."""
         try:
             with self._record_path.open("rb") as file:
                 found = msgspec.json.decode(file.read(MAX_RECORD_BYTES), type=PlaceRecord)

@@ -36,7 +36,7 @@ class Passphrase(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: bytes) -> "Passphrase | None":
-        """Reads the stored line; None when it is not one."""
+        """Read the stored line; None when it is not one."""
         try:
             name, cost, block, lanes, salt, digest = data.decode("ascii").strip().split(":")
             made = cls(int(cost), int(block), int(lanes), bytes.fromhex(salt), bytes.fromhex(digest))
@@ -46,7 +46,7 @@ class Passphrase(msgspec.Struct, frozen=True):
         return made if name == "scrypt" and fits and len(made.salt) >= 8 and len(made.hash) >= 16 else None
 
     def matches(self, text: str) -> bool:
-        """Whether the text is the passphrase. Slow on purpose; call it in a thread."""
+        """Return whether the text is the passphrase. Slow on purpose; call it in a thread."""
         derived = _derive(text, self.salt, self.cost, self.block, self.lanes, len(self.hash))
         return hmac.compare_digest(derived, self.hash)
 
@@ -61,11 +61,11 @@ class InboxPassphrase:
         self._is_possible = self._is_wanted or settings.store.path is None
 
     async def is_asked(self) -> bool:
-        """Whether a person needs a passphrase besides a code. Needs no key."""
+        """Return whether a person needs a passphrase besides a code. Needs no key."""
         return self._is_wanted or (self._is_possible and await self._secrets.version(PASSPHRASE) is not None)
 
     async def read(self) -> Passphrase | None:
-        """The stored one, None when nobody is asked for any.
+        """Return the stored one, None when nobody is asked for any.
 
         Raises:
             UsageError: one is asked for, and there is none that anybody could know; nobody can log in.

@@ -122,7 +122,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.http.path_params[name]
 
     def query(self, name: str) -> str:
-        """What the address asks for under this name; empty if it does not."""
+        """Return what the address asks for under this name; empty if it does not."""
         return self.http.query_params.get(name, "")
 
     @property
@@ -136,14 +136,15 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.http.headers.get("accept") == "application/json"
 
     def form_value(self, name: str) -> str:
-        """The value of one form field; empty if the form does not hold it. Raises `BadForm` for several values."""
+        """Return the value of one form field; empty if the form does not hold it. Raises `BadForm` for several
+        values."""
         values = self.form.get(name, ())
         if len(values) > 1:
             raise BadForm
         return values[0] if values else ""
 
     def form_values(self) -> dict[str, str]:
-        """Every field with exactly one value."""
+        """Return every field with exactly one value."""
         return {name: values[0] for name, values in self.form.items() if len(values) == 1}
 
     def render_page(self, template: str, /, *, status: int = 200, **values: object) -> Response:
@@ -172,7 +173,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return None if is_shown and self.form_value("decision") in CONFIRMING else shown(seen)
 
     def new_key(self) -> str:
-        """A key for a form, so that the form acts once however often it is sent."""
+        """Return a key for a form, so that the form acts once however often it is sent."""
         return self.service.ids.new()
 
     def read_key(self, purpose: str) -> str:
@@ -251,7 +252,7 @@ def _build_form_route(site: InboxSite, path: str, handler: Handler) -> Route:
 
 
 async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Response]]) -> Response:
-    """The response of `run`, or a page that says what went wrong."""
+    """Return the response of `run`, or a page that says what went wrong."""
     try:
         return await run()
     except PlanwardenError as error:
@@ -292,7 +293,7 @@ def build_token(shown: object) -> str:
 
 
 async def read_form(http: Request) -> dict[str, tuple[str, ...]]:
-    """The fields of a urlencoded body. Raises `BadForm` for any other body."""
+    """Return the fields of a urlencoded body. Raises `BadForm` for any other body."""
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise BadForm(f"the body is not {FORM}")
     try:
@@ -313,7 +314,7 @@ async def read_form(http: Request) -> dict[str, tuple[str, ...]]:
 async def _load_session(
     site: InboxSite, http: Request, form: Mapping[str, tuple[str, ...]] | None = None
 ) -> InboxRequest | None:
-    """The request with its session; None if the browser has no open session."""
+    """Return the request with its session; None if the browser has no open session."""
     token = http.cookies.get(site.cookie_name)
     session = await site.access().find_session(token)
     if session is None or token is None:

@@ -83,7 +83,8 @@ def split_rows(rows: Sequence[CoveredCall]) -> tuple[range, ...]:
 
 
 def list_row_fields(rows: Sequence[CoveredCall], shown: range, tools: Toolbox) -> dict[int, tuple[Field, ...]]:
-    """The inputs of the shown rows: one for each argument, or one for all of them where a page would have too many.
+    """Return the inputs of the shown rows: one for each argument, or one for all of them where a page would have too
+    many.
 
     A row that is too long for a form, or whose tool is gone, has none.
     """

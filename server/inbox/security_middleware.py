@@ -88,7 +88,7 @@ def _is_same_origin(headers: Headers, own_origin: str) -> bool:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body; None if it is too large."""
+    """Return the whole body; None if it is too large."""
     parts: list[bytes] = []
     size = 0
     while True:

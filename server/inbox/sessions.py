@@ -74,7 +74,7 @@ class InboxAccess:
     """
 
     def __init__(self, store: object, passphrase: Passphrase | None = None) -> None:
-        """Raises `UsageError` if the store keeps no records."""
+        """Raise `UsageError` if the store keeps no records."""
         self._pairings = RecordStore(store, Pairing)
         self._sessions = RecordStore(store, InboxSession)
         self._refusals = RecordStore(store, CodeRefusal)
@@ -164,7 +164,7 @@ class InboxAccess:
         await self._pairings.write(count, entry, lock=_LOCK)
 
     async def _check_lockout(self, now: float) -> None:
-        """Raises `RateLimited` after a few wrong codes, before any typed code is compared."""
+        """Raise `RateLimited` after a few wrong codes, before any typed code is compared."""
         if sum(refusal.expires_at > now for refusal in await self._refusals.all()) >= ATTEMPTS:
             raise RateLimited(
                 f"{ATTEMPTS} codes were wrong, so typed codes are refused for {ATTEMPTS_S / 60:.0f} minutes; open the "
@@ -172,7 +172,7 @@ class InboxAccess:
             )
 
     async def find_session(self, token: str | None) -> InboxSession | None:
-        """The open session of this cookie; None if there is none."""
+        """Return the open session of this cookie; None if there is none."""
         if not token or len(token) > 128:
             return None
         return await self._sessions.find(_hash("session", token), self._clock.now())
@@ -204,7 +204,7 @@ class InboxAccess:
 
 
 def derive_csrf_token(token: str) -> str:
-    """A token that ties a form to this session and reveals nothing about the cookie."""
+    """Return a token that ties a form to this session and reveals nothing about the cookie."""
     return hmac.new(token.encode(), b"planwarden csrf/v1", hashlib.sha256).hexdigest()
 
 
@@ -217,7 +217,7 @@ def _hash(use: str, text: str) -> str:
 
 
 def _normalize_code(text: str) -> str:
-    """A typed code without dashes and lookalikes; any other text, such as the code of a link, unchanged."""
+    """Return a typed code without dashes and lookalikes; any other text, such as the code of a link, unchanged."""
     code = text.strip()[:256]
     plain = code.replace("-", "").replace(" ", "").upper().translate(_LOOKALIKES)
     is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)

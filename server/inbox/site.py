@@ -64,7 +64,7 @@ class Asset(msgspec.Struct, frozen=True):
 
 @cache
 def load_assets() -> Mapping[str, Asset]:
-    """The static files by name, read once."""
+    """Return the static files by name, read once."""
     folder = files("planwarden.server.inbox").joinpath("static")
     loaded: dict[str, Asset] = {}
     for name in ASSETS:
@@ -82,7 +82,7 @@ def build_asset_url(name: str) -> str:
 
 @cache
 def load_templates() -> Environment:
-    """The templates of all pages; its cache has those that were shown."""
+    """Return the templates of all pages; its cache has those that were shown."""
     environment = Environment(
         loader=PackageLoader("planwarden.server.inbox", "templates"),
         autoescape=True,
@@ -101,7 +101,6 @@ def _escape_rest(value: object) -> object:
 
 
 def render(template: str, **values: object) -> str:
-    """The page as text. Jinja escapes every value for HTML; what is hidden in it is escaped, by callers where it
-    must fit on one line or into one sentence, at the latest here.
-    """
+    """Return the page as text. Jinja escapes every value for HTML; what is hidden in it is escaped, by callers where it
+    must fit on one line or into one sentence, at the latest here."""
     return load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)

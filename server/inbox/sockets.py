@@ -70,7 +70,7 @@ def open_sockets() -> InboxSockets:
 
 
 def pair_socket(listener: socket.socket) -> InboxSockets:
-    """The socket, and one on the other loopback address at the same port if that port is free there."""
+    """Return the socket, and one on the other loopback address at the same port if that port is free there."""
     address, port = listener.getsockname()[:2]
     other = _OTHER_ADDRESS.get(address)
     if other is None:

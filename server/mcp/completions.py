@@ -30,7 +30,7 @@ Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 async def complete(
     context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan] = ()
 ) -> CompleteResult:
-    """Serves `completion/complete`; `plans` are those that are prompts."""
+    """Serve `completion/complete`; `plans` are those that are prompts."""
     source = _find_source(params) or _find_choices(params, plans)
     if source is None:
         return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
@@ -44,7 +44,7 @@ async def complete(
 
 
 def _find_source(params: CompleteRequestParams) -> Source | None:
-    """The source of the argument's completions; None for an argument that has none."""
+    """Return the source of the argument's completions; None for an argument that has none."""
     if isinstance(params.ref, PromptReference):
         arguments = _PROMPTS.get(params.ref.name, frozenset[str]())
     else:
@@ -53,7 +53,7 @@ def _find_source(params: CompleteRequestParams) -> Source | None:
 
 
 def _find_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> Source | None:
-    """The source of the values that the schema of a plan's input lists."""
+    """Return the source of the values that the schema of a plan's input lists."""
     if not isinstance(params.ref, PromptReference):
         return None
     inputs = next((plan.inputs for plan in plans if plan.name == params.ref.name), None)
@@ -74,7 +74,7 @@ async def _list_thread_ids(service: Service, principal: str) -> Iterable[str]:
 
 
 async def _list_suspension_ids(service: Service, principal: str) -> Iterable[str]:
-    """The ids of open suspensions only, newest first."""
+    """Return the ids of open suspensions only, newest first."""
     page = await service.store.suspensions(principal=principal, limit=MAX_PAGE)
     return [row.suspension_id for row in sorted(page.rows, key=lambda row: row.created_at, reverse=True)]
 

@@ -33,7 +33,7 @@ _FOUND_ID = re.compile(r'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*(?:,|\}|\Z)')
 
 
 def find_request_id(head: bytes, tail: bytes) -> str | int | None:
-    """Returns the id of the request that begins with `head` and ends with `tail`; None if it is none or unreadable."""
+    """Return the id of the request that begins with `head` and ends with `tail`; None if it is none or unreadable."""
     first, last = _HEAD.match(head.decode("utf-8", "replace")), _TAIL.search(tail.decode("utf-8", "replace"))
     edges = (first[0] if first else "") + (last[0] if last else "")
     match = _FOUND_ID.search(edges)
@@ -45,12 +45,12 @@ def find_request_id(head: bytes, tail: bytes) -> str | int | None:
 
 
 def build_refusal(request_id: str | int | None, why: str) -> JSONRPCError:
-    """Returns the answer to a message that is not parsed."""
+    """Return the answer to a message that is not parsed."""
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=INVALID_REQUEST, message=why))
 
 
 def has_too_many_values(message: bytes) -> bool:
-    """Whether parsing the message would take the event loop for too long."""
+    """Return whether parsing the message would take the event loop for too long."""
     if len(message) <= UNCOUNTED_BYTES:
         return False
     return ValueCounter().feed(message)
@@ -96,7 +96,7 @@ class StandardInput:
                 await self.send(SessionMessage(refusal))
 
     def _read(self) -> tuple[str, JSONRPCError | None]:
-        """Returns the next line, empty at the end, or why it is not parsed. Runs on a thread."""
+        """Return the next line, empty at the end, or why it is not parsed. Runs on a thread."""
         line = self._stream.readline(MAX_FRAME_BYTES + 1)
         tail, why = line, ""
         if len(line) > MAX_FRAME_BYTES and not line.endswith(b"\n"):

@@ -43,7 +43,8 @@ class LazyService:
         self._closing = anyio.Event()
 
     async def service(self) -> Service:
-        """The service, once it is open; opening begins now if it has not. Raises the error that prevented opening."""
+        """Return the service, once it is open; opening begins now if it has not. Raises the error that prevented
+        opening."""
         self._wanted.set()
         await self._settled.wait()
         if self._service is None:
@@ -59,7 +60,7 @@ class LazyService:
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator["LazyService"]:
-        """Opens and closes the service in its own task: a task group must exit in the task that entered it."""
+        """Open and close the service in its own task: a task group must exit in the task that entered it."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._open_until_closed)
             try:
@@ -106,7 +107,7 @@ def translate_errors(code: int = INTERNAL_ERROR) -> Generator[None]:
 
 
 def build_service_opener(warden: Warden) -> ServiceOpener:
-    """A function that opens the warden's store and engine, for one server at a time."""
+    """Yield a function that opens the warden's store and engine, for one server at a time."""
 
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Service]:

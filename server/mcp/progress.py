@@ -27,7 +27,7 @@ AnyContext = Context[Any, Any]
 async def wait_with_progress(
     service: Service, execution: ExecutionState, seconds: float | None, context: AnyContext
 ) -> ExecutionState:
-    """The execution when it stops running, or after `seconds` (its own option when None).
+    """Return the execution when it stops running, or after `seconds` (its own option when None).
 
     Raises:
         PlanwardenError: the store failed.
@@ -49,7 +49,7 @@ async def wait_with_progress(
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
-    """Returns when the question is no longer open; reports progress until then."""
+    """Return when the question is no longer open; reports progress until then."""
     beats = 0
     while True:
         execution = await service.find(suspension.execution_id)
@@ -65,14 +65,14 @@ async def wait_until_decided(service: Service, suspension: Suspension, context: 
 async def wait_for_decision(
     service: Service, suspension: Suspension, seconds: float | None, context: AnyContext
 ) -> None:
-    """Returns when the question is no longer open, or after `seconds` (the execution's own option when None)."""
+    """Return when the question is no longer open, or after `seconds` (the execution's own option when None)."""
     execution = await service.find(suspension.execution_id)
     with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
         await wait_until_decided(service, suspension, context)
 
 
 async def _report_progress(service: Service, execution_id: str, context: AnyContext) -> None:
-    """Sends one notification for each observed change, and a heartbeat; the number always grows.
+    """Send one notification for each observed change, and a heartbeat; the number always grows.
 
     A change is a commit, or text that a model streams, which the engine reports at most twice a second.
     """
@@ -91,7 +91,7 @@ async def _report_progress(service: Service, execution_id: str, context: AnyCont
 
 
 def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
-    """The progress of the execution in the engine's own words; the end of `streamed_text` follows in quotes."""
+    """Return the progress of the execution in the engine's own words; the end of `streamed_text` follows in quotes."""
     if streamed_text:
         ending = escape_text(streamed_text[-STREAMED_CHARS:])[-STREAMED_CHARS:]
         return f'{format_progress(execution)}; writing: "...{ending}"'

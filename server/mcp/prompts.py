@@ -32,7 +32,7 @@ _THREAD = "Only the questions of this thread"
 
 
 async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
-    """The person's goal, and how the model runs it."""
+    """Return the person's goal, and how the model runs it."""
     stated = goal.strip()
     if not stated:
         raise _invalid_params("'goal' is empty; say what is to be done")
@@ -47,7 +47,8 @@ async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
 async def review_pending(
     context: Context[LazyService, Any], thread_id: Annotated[str | None, Field(description=_THREAD)] = None
 ) -> str:
-    """The caller's open questions to a person, oldest first, each with its facts and where the person decides it."""
+    """Return the caller's open questions to a person, oldest first, each with its facts and where the person decides
+    it."""
     lazy_service = context.request_context.lifespan_context
     with translate_errors(INVALID_PARAMS):
         service = await lazy_service.service()
@@ -71,7 +72,7 @@ async def review_pending(
 
 
 def _format_question(suspension: Suspension) -> str:
-    """The escaped facts from the log, then the ids and where to decide, which are our own text."""
+    """Return the escaped facts from the log, then the ids and where to decide, which are our own text."""
     facts = cut("\n".join(format_lines(suspension.card)), MAX_FACTS)
     how = suspension.how_to_answer
     channels = [f"open {how.inbox_url}" if how.inbox_url else "", f"run `{how.command}`" if how.command else ""]

@@ -86,7 +86,8 @@ Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
 
 def find_reader(uri: str) -> tuple[Reader, str] | None:
-    """The function that reads the resource, and the name in its address; None if the address is not one of ours."""
+    """Return the function that reads the resource, and the name in its address; None if the address is not one of
+    ours."""
     if uri in _READERS_BY_URI:
         return _READERS_BY_URI[uri], ""
     if uri.startswith(f"{ARTIFACTS}/"):
@@ -96,7 +97,7 @@ def find_reader(uri: str) -> tuple[Reader, str] | None:
 
 
 async def read_resource(service: Service, uri: str, principal: str) -> str:
-    """The resource as JSON text.
+    """Return the resource as JSON text.
 
     Raises:
         ResourceNotFoundError: the address is not one of ours.
@@ -151,7 +152,7 @@ def _build_piece(artifact: Artifact, start: int) -> JsonValue:
 
 
 async def _read_plans(service: Service, name: str, principal: str) -> JsonValue:
-    """The same for every principal: the operator's plans."""
+    """Return the same for every principal: the operator's plans."""
     return {"plans": [to_short_json(plan) for plan in await service.plans()]}
 
 
@@ -163,7 +164,7 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Raises the same error for unknown, answered and foreign suspensions, after one query each."""
+    """Raise the same error for unknown, answered and foreign suspensions, after one query each."""
     row = await service.store.find_suspension(name)
     if row is None or row.principal != principal:
         raise _unknown_suspension(name)

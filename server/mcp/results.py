@@ -34,12 +34,12 @@ Document = dict[str, Any]
 
 
 def build_view_result(view: object, text: Callable[[Document], str]) -> CallToolResult:
-    """A view as a result; `text` renders the same document as text."""
+    """Return a view as a result; `text` renders the same document as text."""
     return build_result(to_short_json(view, lists=True), text)
 
 
 def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToolResult:
-    """A document as a result; `text` renders it as text."""
+    """Return a document as a result; `text` renders it as text."""
     document = make_presentable(content)
     return CallToolResult(
         content=[TextContent(type="text", text=cut(text(document), MAX_TEXT))], structured_content=document
@@ -47,7 +47,7 @@ def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToo
 
 
 def build_error_result(error: PlanwardenError) -> CallToolResult:
-    """The error as a result with `isError`. What its message says is not said again in its details."""
+    """Return the error as a result with `isError`. What its message says is not said again in its details."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
     repeated = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
     details = {key: part for key, part in error.details.items() if key not in repeated}
@@ -61,7 +61,7 @@ def build_error_result(error: PlanwardenError) -> CallToolResult:
 
 
 def make_presentable(document: JsonValue) -> Document:
-    """The document in valid UTF-8 ("?" for lone surrogates); its long values are cut if it is too large."""
+    """Return the document in valid UTF-8 ("?" for lone surrogates); its long values are cut if it is too large."""
     whole = json.dumps(document, ensure_ascii=False)
     try:
         whole.encode()

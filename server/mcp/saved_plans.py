@@ -46,12 +46,12 @@ def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
 
 
 def list_plan_tools(plans: Sequence[SavedPlan]) -> list[McpTool]:
-    """A tool for each plan whose name can be one."""
+    """Return a tool for each plan whose name can be one."""
     return [_build_tool(plan) for plan in plans if find_tool_clash(plan.name) is None]
 
 
 def list_prompts(plans: Sequence[SavedPlan]) -> list[Prompt]:
-    """A prompt for each plan whose name is free, with the plan's inputs as arguments."""
+    """Return a prompt for each plan whose name is free, with the plan's inputs as arguments."""
     return [_build_prompt(plan) for plan in plans if find_prompt_clash(plan.name) is None]
 
 
@@ -70,7 +70,7 @@ def find_prompt_clash(name: str) -> str | None:
 
 
 def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptResult:
-    """What a host sends its model when its person chose the plan.
+    """Return what a host sends its model when its person chose the plan.
 
     Raises:
         MCPError: the arguments do not fit the plan's inputs.
@@ -88,7 +88,8 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 
 
 def _are_placeholders(plan: SavedPlan, arguments: Mapping[str, str]) -> bool:
-    """Whether the host asks once for a text in which it replaces `$1`, `$2` by what its person types, as opencode."""
+    """Return whether the host asks once for a text in which it replaces `$1`, `$2` by what its person types, as
+    opencode."""
     names = [field.name for field in _list_arguments(plan)]
     return bool(names) and arguments == {name: f"${number}" for number, name in enumerate(names, 1)}
 
@@ -148,7 +149,7 @@ def _build_prompt(plan: SavedPlan) -> Prompt:
 
 
 def _list_arguments(plan: SavedPlan) -> list[Field]:
-    """The inputs, required ones first: hosts fill arguments in by their place."""
+    """Return the inputs, required ones first: hosts fill arguments in by their place."""
     return sorted(build_fields(plan.inputs), key=lambda field: not field.must_be_given)
 
 
@@ -171,11 +172,11 @@ def _describe(plan: SavedPlan, limit: int) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """The text on one line, without what cannot be printed, and not longer than that."""
+    """Return the text on one line, without what cannot be printed, and not longer than that."""
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 def fingerprint(plans: Iterable[SavedPlan]) -> tuple[tuple[str, str], ...]:
-    """A value that differs when a list of the plans does."""
+    """Return a value that differs when a list of the plans does."""
     return tuple((plan.name, plan.digest) for plan in plans)

@@ -167,6 +167,6 @@ EXECUTION_OUT: JsonSchema = {
 
 
 def build_arguments_schema(properties: JsonSchema, required: tuple[str, ...]) -> JsonSchema:
-    """The input schema of a tool; it refuses keys that are not listed."""
+    """Return the input schema of a tool; it refuses keys that are not listed."""
     schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema

@@ -142,7 +142,7 @@ class PlanSource(msgspec.Struct, frozen=True):
         return cls(warden.library, warden.settings.plans_as_tools)
 
     async def list(self) -> tuple[SavedPlan, ...]:
-        """Returns the plans, as they were some seconds ago at most."""
+        """Return the plans, as they were some seconds ago at most."""
         return () if self.library is None else (await self.library.list()).plans
 
 
@@ -168,7 +168,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     """Set when the server has stopped and has closed what it opened."""
 
     async def run_on_wire(self, wire: TextIO) -> None:
-        """Serves until standard input ends, and writes to `wire` instead of standard output."""
+        """Serve until standard input ends, and write to `wire` instead of standard output."""
         text = TextIOWrapper(wire.buffer, encoding="utf-8", newline="\n")
         try:
             with StandardInput() as lines:
@@ -197,7 +197,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[LazyService, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """The result of a call. Every failure of one of our tools is a result too, and the server continues."""
+        """Return the result of a call. Every failure of one of our tools is a result too, and the server continues."""
         tool = TOOLS_BY_NAME.get(name)
         try:
             if name == GUARD_TOOL and self.guard_settings is not None:
@@ -224,7 +224,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        """The prompt. Raises `MCPError` without a traceback for an unknown name or a missing argument."""
+        """Return the prompt. Raises `MCPError` without a traceback for an unknown name or a missing argument."""
         prompt = next((item for item in await self.list_prompts() if item.name == name), None)
         if prompt is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name[:200]}")
@@ -287,7 +287,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             raise type(error)(f"{error.message}: {hint}" if hint else error.message, details=error.details) from None
 
     async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
-        """The answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
+        """Return the answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
         assert self.guard_settings is not None and context is not None
         service = await _find_lazy_service(context).service()
         if self._guard is None or self._guard[0] is not service:
@@ -295,13 +295,13 @@ class PlanwardenServer(MCPServer[LazyService]):
         return await run_guard(self._guard[1], arguments, self.identify().principal, context.request_context.meta)
 
     async def _find_plan_tool(self, name: str) -> McpTool | None:
-        """The tool that is a saved plan of this name, if plans are tools."""
+        """Return the tool that is a saved plan of this name, if plans are tools."""
         if not self.plans.as_tools:
             return None
         return next((tool for tool in list_plan_tools(await self.plans.list()) if tool.name == name), None)
 
     def register_methods(self) -> None:
-        """Registers completions, and subscriptions of both eras."""
+        """Register completions, and subscriptions of both eras."""
         listen = ListenMethod(self._subscriptions, self.tasks)
         self.end_streams = listen.close
         legacy = LegacySubscriptions(self._subscriptions)
@@ -328,7 +328,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return await call_next(ctx)
 
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
-        """The error for an unknown name. Models often call tools for plans directly, so it explains those."""
+        """Return the error for an unknown name. Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
         if service.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
@@ -341,7 +341,7 @@ class PlanwardenServer(MCPServer[LazyService]):
 
 
 async def _describe_ids(request: ToolRequest) -> str | None:
-    """What is wrong with the ids of a call, if they are ids of something else."""
+    """Return what is wrong with the ids of a call, if they are ids of something else."""
     store = request.service.store
     for kind, key in IDS.items():
         value = request.arguments.get(key)
@@ -382,7 +382,7 @@ def build_server(
     auth: BearerAuth | None = None,
     guard_settings: Settings | None = None,
 ) -> PlanwardenServer:
-    """A server for the service that `opener` opens while it runs.
+    """Yield a server for the service that `opener` opens while it runs.
 
     The key seals request states and the nonces of views; without one, a key that lives as long as the server does.
 
@@ -435,7 +435,7 @@ def build_server(
 
 
 def _announce_changing_lists(handlers: Server[LazyService]) -> None:
-    """Says in the handshake of older revisions that lists change; SDK 2.3 takes that only from a transport."""
+    """Say in the handshake of older revisions that lists change; SDK 2.3 takes that only from a transport."""
     create = handlers.create_initialization_options
     changing = NotificationOptions(prompts_changed=True, tools_changed=True)
 

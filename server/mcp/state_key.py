@@ -18,7 +18,7 @@ KEY_BYTES = 32
 
 
 async def load_request_state_key(store: SecretStore) -> bytes:
-    """The key of this home; the first process makes it.
+    """Return the key of this home; the first process makes it.
 
     Raises:
         StoreError: it cannot be read or stored, or is not a key.

@@ -76,7 +76,7 @@ class McpTool:
         return self.definition.model_copy(update={"meta": {"ui": ui}}) if self.shows_app else self.definition
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments, without the nulls that some clients send for absent ones.
+        """Return the arguments, without the nulls that some clients send for absent ones.
 
         Raises:
             InvalidArguments: a key is unknown or missing, or a value has the wrong type; the details have every fault.

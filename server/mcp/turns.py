@@ -55,7 +55,7 @@ class Turns:
             line.seen_at = loop.time()
 
     def _find_line(self, principal: str, now: float) -> _Line:
-        """The caller's line; forgets those of callers that send no more."""
+        """Return the caller's line; forgets those of callers that send no more."""
         over = [
             name
             for name, line in self._lines.items()

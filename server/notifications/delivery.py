@@ -89,7 +89,7 @@ async def _send(message: OutgoingRequest, now: float, max_answer_bytes: int) -> 
 
 
 def _parse_retry_after(text: str | None, now: float) -> float | None:
-    """Seconds from `now` (https://httpwg.org/specs/rfc9110.html#field.retry-after)."""
+    """Return seconds from `now` (https://httpwg.org/specs/rfc9110.html#field.retry-after)."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():
@@ -113,5 +113,5 @@ def _describe_connection_error(error: BaseException | None) -> str:
 
 @functools.cache
 def _load_system_tls() -> ssl.SSLContext:
-    """The system's certificates; reading them takes longer than many requests."""
+    """Return the system's certificates; reading them takes longer than many requests."""
     return httpx2.create_ssl_context()

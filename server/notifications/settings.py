@@ -97,7 +97,7 @@ class NotifySettings(BaseModel):
 def build_channels(
     settings: Sequence[NotifySettings], environment: Mapping[str, str]
 ) -> tuple[NotificationChannel, ...]:
-    """The channels in the order of the file. A missing or wrong secret becomes the `problem` of its channel.
+    """Return the channels in the order of the file. A missing or wrong secret becomes the `problem` of its channel.
 
     Raises:
         InvalidArguments: there are too many channels, or two with the same name.
@@ -136,7 +136,7 @@ def _build_channel(settings: NotifySettings, environment: Mapping[str, str]) -> 
 
 
 def read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
-    """The key of a Standard Webhooks secret in that variable, or no key and why there is none."""
+    """Return the key of a Standard Webhooks secret in that variable, or no key and why there is none."""
     text = environment.get(variable)
     if not text:
         return b"", f"the environment variable {variable} is not set"

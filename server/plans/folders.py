@@ -80,7 +80,7 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
         return next((fault for fault in self.faults if fault.name == name), None)
 
     def find(self, name: str) -> SavedPlan:
-        """Returns the plan.
+        """Return the plan.
 
         Raises:
             UnknownPlan: there is none, or its file cannot be used; the details list the plans that there are.
@@ -109,7 +109,7 @@ class PlanReader:
         self._kept: _Kept = {}
 
     def read(self) -> PlanCatalogue:
-        """Returns what the folders hold now. Raises nothing for what is in them."""
+        """Return what the folders hold now. Raises nothing for what is in them."""
         search = _Search(self._kept)
         for folder in self._folders:
             search.look_into(folder)
@@ -174,7 +174,7 @@ class _Search:
 
 
 def _list_files(folder: PlanFolder) -> tuple[dict[str, list[Path]], list[PlanFault]]:
-    """Returns the files of a folder by the name of their plan, in order, and what cannot be one."""
+    """Return the files of a folder by the name of their plan, in order, and what cannot be one."""
     files: dict[str, list[Path]] = {}
     faults: list[PlanFault] = []
     try:
@@ -209,7 +209,7 @@ def _add_file(files: dict[str, list[Path]], faults: list[PlanFault], path: Path)
 
 
 def _take_entries(path: Path) -> Iterator[str]:
-    """Yields names in the folder without hidden ones, at most one more than `MAX_ENTRIES`."""
+    """Yield names in the folder without hidden ones, at most one more than `MAX_ENTRIES`."""
     with os.scandir(path) as entries:
         for number, entry in enumerate(entries):
             if number > MAX_ENTRIES:

@@ -56,7 +56,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
-    """Returns the values that may become inputs, each once, in the order of the plan."""
+    """Return the values that may become inputs, each once, in the order of the plan."""
     if not goal or any(step.step_id == INPUTS for step in plan.steps):
         # A step of that name could not be told from the inputs.
         return ()
@@ -75,7 +75,7 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
 
 
 def check_keepable(execution: ExecutionState) -> Plan:
-    """Returns the plan of a run that can be repeated. Raises `UsageError`."""
+    """Return the plan of a run that can be repeated. Raises `UsageError`."""
     if execution.plan is None or not execution.is_finished:
         raise UsageError(
             f"thread {execution.thread_id!r} has no finished run: its newest execution is {execution.status}"
@@ -90,7 +90,7 @@ def check_keepable(execution: ExecutionState) -> Plan:
 
 
 def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
-    """Raises `UsageError` when no plan can be called so, or one is already."""
+    """Raise `UsageError` when no plan can be called so, or one is already."""
     if not is_plan_name(name):
         raise InvalidArguments(f"{name[:80]!r} is not a name of a plan: letters, digits, - and _, at most 64")
     existing = catalogue.get(name) or catalogue.get_fault(name)
@@ -99,14 +99,14 @@ def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
 
 
 def suggest_title(goal: str | None) -> str:
-    """Returns the first line of the goal, cut; empty without one."""
+    """Return the first line of the goal, cut; empty without one."""
     return next((line.strip() for line in (goal or "").splitlines() if line.strip()), "")[:MAX_TITLE_CHARS]
 
 
 def build_document(
     plan: Plan, title: str, given: Mapping[str, JsonValue], proposals: Sequence[ProposedInput]
 ) -> dict[str, JsonValue]:
-    """Returns what the file holds: the plan with the chosen values as inputs. `given` are the inputs of the run."""
+    """Return what the file holds: the plan with the chosen values as inputs. `given` are the inputs of the run."""
     # The run goes on being shown by the plan that it has.
     document = deepcopy(plan_to_json(plan))
     names = {(type(proposed.value), proposed.value): proposed.name for proposed in proposals}
@@ -126,7 +126,7 @@ def build_document(
 
 
 def format_plan(document: dict[str, JsonValue], comment: str) -> str:
-    """Returns the text of the file. Raises `InvalidArguments` when the plan is too large for one."""
+    """Return the text of the file. Raises `InvalidArguments` when the plan is too large for one."""
     text = f"# {comment}\n{write_yaml(document)}"
     size = len(text.encode())
     if size > MAX_FILE_BYTES:
@@ -135,7 +135,7 @@ def format_plan(document: dict[str, JsonValue], comment: str) -> str:
 
 
 def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment: str) -> Path:
-    """Writes a new file that only its owner reads, and returns its path. Never replaces one.
+    """Write a new file that only its owner reads, and return its path. Never replaces one.
 
     Raises:
         StoreError: it cannot be written, or does not read back as it was written; then it is not there.
@@ -196,7 +196,7 @@ def _properties_of(plan: Plan) -> dict[str, JsonValue]:
 
 
 def _shorten(step: dict[str, JsonValue], before: dict[str, JsonValue] | None) -> JsonValue:
-    """Returns the step without what `parse_plan` fills in by itself."""
+    """Return the step without what `parse_plan` fills in by itself."""
     calls = cast("list[dict[str, JsonValue]]", step.get("toolCalls", []))
     implied: dict[str, JsonValue] = {
         "stepType": "tool" if step.get("requiredTools") else "reasoning",
@@ -207,7 +207,7 @@ def _shorten(step: dict[str, JsonValue], before: dict[str, JsonValue] | None) ->
 
 
 def _list_places(document: dict[str, JsonValue]) -> Iterator[_Place]:
-    """Yields each value in the arguments of the plan's calls, without bindings and templates."""
+    """Yield each value in the arguments of the plan's calls, without bindings and templates."""
     for step in cast("list[dict[str, JsonValue]]", document["todoList"]):
         for call in cast("list[dict[str, JsonValue]]", step.get("toolCalls", [])):
             yield from _list_values(cast("Node", call["arguments"]), str(step["id"]), "value")
@@ -230,7 +230,7 @@ def _value_at(place: _Place) -> str | float | None:
 
 
 def _occurs(value: str | float, goal: str) -> bool:
-    """Whether the goal has the value as a word or words of their own."""
+    """Return whether the goal has the value as a word or words of their own."""
     text = value.strip() if isinstance(value, str) else str(value)
     if isinstance(value, str) and len(text) < MIN_TEXT_CHARS:
         return False

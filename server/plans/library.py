@@ -29,13 +29,13 @@ class PlanLibrary:
         self._known: tuple[float, PlanCatalogue] | None = None
 
     async def list(self) -> PlanCatalogue:
-        """Returns what the folders hold, or held at most `FRESH_S` ago."""
+        """Return what the folders hold, or held at most `FRESH_S` ago."""
         if self._known is not None and self._clock() - self._known[0] < FRESH_S:
             return self._known[1]
         return await self.look()
 
     async def look(self) -> PlanCatalogue:
-        """Returns what the folders hold now."""
+        """Return what the folders hold now."""
         return await anyio.to_thread.run_sync(self.look_now)
 
     def look_now(self) -> PlanCatalogue:
@@ -55,15 +55,15 @@ class SavedPlans:
         self._library = library
 
     async def find(self, name: str) -> SavedPlan:
-        """Returns the plan as its file is now. Raises `UnknownPlan`."""
+        """Return the plan as its file is now. Raises `UnknownPlan`."""
         return (await self.look()).find(name)
 
     async def read_versions(self) -> dict[str, str] | None:
-        """Returns the versions of the usable plans by name; None without a library, as nothing is known then."""
+        """Return the versions of the usable plans by name; None without a library, as nothing is known then."""
         return None if self._library is None else {plan.name: plan.digest for plan in (await self.look()).plans}
 
     async def list(self) -> tuple[SavedPlanLine, ...]:
-        """Returns the usable plans by name."""
+        """Return the usable plans by name."""
         return tuple(
             SavedPlanLine(
                 name=plan.name,
@@ -77,12 +77,12 @@ class SavedPlans:
         )
 
     async def look(self) -> PlanCatalogue:
-        """Returns what the folders hold now."""
+        """Return what the folders hold now."""
         return PlanCatalogue() if self._library is None else await self._library.look()
 
 
 def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> PlanLibrary:
-    """Returns the library of the home's folder and of further ones, each as the operator wrote it and where it is."""
+    """Return the library of the home's folder and of further ones, each as the operator wrote it and where it is."""
     folder_sources = {home_folder: HOME}
     for name, path in folders:
         folder_sources.setdefault(path, name)

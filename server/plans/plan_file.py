@@ -66,12 +66,12 @@ class PlanFault(msgspec.Struct, frozen=True):
 
 
 def is_plan_name(text: str) -> bool:
-    """Whether a saved plan can be called so: letters, digits, `-` and `_`, at most 64."""
+    """Return whether a saved plan can be called so: letters, digits, `-` and `_`, at most 64."""
     return NAME.fullmatch(text) is not None
 
 
 def read_plan_file(path: Path, source: str) -> tuple[SavedPlan, FileStamp]:
-    """Returns the plan in the file, and the stamp of what was read.
+    """Return the plan in the file, and the stamp of what was read.
 
     Raises:
         PlanwardenError: the file cannot be used; the message says why, without the file's name.
@@ -82,7 +82,7 @@ def read_plan_file(path: Path, source: str) -> tuple[SavedPlan, FileStamp]:
 
 
 def parse_text(data: bytes, form: Literal["yaml", "json"]) -> JsonValue:
-    """Returns the value that the bytes of a file hold. Raises `InvalidArguments` or `LimitExceeded`."""
+    """Return the value that the bytes of a file hold. Raises `InvalidArguments` or `LimitExceeded`."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def parse_text(data: bytes, form: Literal["yaml", "json"]) -> JsonValue:
 
 
 def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str) -> SavedPlan:
-    """Returns the plan that a document holds. Its steps are checked when it runs, with the tools that there are then.
+    """Return the plan that a document holds. Its steps are checked when it runs, with the tools that there are then.
 
     Raises:
         PlanwardenError: it holds none; the message says why.
@@ -143,7 +143,7 @@ def _read_text(document: dict[str, JsonValue], key: str, limit: int) -> str | No
 
 
 def _read_inputs(schema: JsonValue) -> dict[str, JsonValue] | None:
-    """Returns the schema of the inputs, if it is one of an object."""
+    """Return the schema of the inputs, if it is one of an object."""
     if schema is None:
         return None
     if not isinstance(schema, dict):
@@ -197,7 +197,7 @@ def stamp_of(status: os.stat_result) -> FileStamp:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Returns why something cannot be opened or read."""
+    """Return why something cannot be opened or read."""
     if error.errno == errno.ELOOP:
         return "its links lead in a circle"
     return f"it cannot be read: {error.strerror or 'the system refuses'}"

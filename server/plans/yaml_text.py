@@ -34,7 +34,7 @@ _Node: TypeAlias = dict[str, JsonValue] | list[JsonValue]
 
 
 def read_yaml(text: str) -> JsonValue:
-    """Returns the value of the one document in the text.
+    """Return the value of the one document in the text.
 
     Raises:
         InvalidArguments: not YAML, or YAML that is no JSON; the message says the line, and quotes no content.
@@ -53,7 +53,7 @@ def read_yaml(text: str) -> JsonValue:
 
 
 def write_yaml(value: JsonValue) -> str:
-    """Returns text that `read_yaml` reads as an equal value, for people: keys in their order, no flow style."""
+    """Return text that `read_yaml` reads as an equal value, for people: keys in their order, no flow style."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
     return str(text)
 
@@ -149,7 +149,7 @@ class _Builder:
 
 
 def _resolve(event: yaml.Event, text: str) -> JsonValue:
-    """Returns what a plain word means."""
+    """Return what a plain word means."""
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:

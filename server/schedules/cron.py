@@ -32,7 +32,7 @@ class CronTimes:
     """The ticks of one expression in one time zone."""
 
     def __init__(self, cron: str, timezone: str) -> None:
-        """Raises `InvalidArguments` when the expression or the zone cannot be used, or the expression never ticks."""
+        """Raise `InvalidArguments` when the expression or the zone cannot be used, or the expression never ticks."""
         self._zone = find_zone(timezone)
         self._cron = " ".join(cron.split())
         sample = _parse(cron, self._cron)
@@ -40,7 +40,7 @@ class CronTimes:
         self._is_elapsed = hour.startswith("*") and sample.hours == set(range(24))
 
     def find_next(self, after: float) -> int:
-        """Returns the first tick later than `after`."""
+        """Return the first tick later than `after`."""
         start = datetime.fromtimestamp(int(after // 1), self._zone)
         for tick in self._walk(start, is_reverse=False):
             if tick > after:
@@ -48,7 +48,7 @@ class CronTimes:
         raise InvalidArguments(f"the cron expression {self._cron!r} never ticks again")
 
     def find_newest(self, at: float) -> int:
-        """Returns the last tick that is not later than `at`."""
+        """Return the last tick that is not later than `at`."""
         moment = int(at // 1)
         start = datetime.fromtimestamp(moment, self._zone)
         # While an hour is repeated, times later than the local time have passed already.
@@ -62,7 +62,7 @@ class CronTimes:
         raise InvalidArguments(f"the cron expression {self._cron!r} has not ticked yet")
 
     def list_next(self, after: float, count: int) -> list[int]:
-        """Returns the next ticks, earliest first."""
+        """Return the next ticks, earliest first."""
         ticks: list[int] = []
         for _ in range(count):
             ticks.append(self.find_next(ticks[-1] if ticks else after))
@@ -78,7 +78,7 @@ class CronTimes:
 
 
 def find_zone(timezone: str) -> tzinfo:
-    """Returns the zone of that name in the IANA database. Raises `InvalidArguments` when there is none."""
+    """Return the zone of that name in the IANA database. Raises `InvalidArguments` when there is none."""
     if timezone == "UTC":
         return UTC
     try:
@@ -97,7 +97,7 @@ def find_zone(timezone: str) -> tzinfo:
 
 
 def _parse(cron: str, normal: str) -> CronSim:
-    """Raises `InvalidArguments` in the words of somebody who wrote the expression."""
+    """Raise `InvalidArguments` in the words of somebody who wrote the expression."""
     quoted = cron[:MAX_CRON_CHARS]
     if len(cron) > MAX_CRON_CHARS:
         raise InvalidArguments(f"a cron expression has at most {MAX_CRON_CHARS} characters")
@@ -120,7 +120,7 @@ def _parse(cron: str, normal: str) -> CronSim:
 
 
 def _find_moment(local: datetime, zone: tzinfo) -> int:
-    """Returns when a local time is: the first time if it exists twice, the end of the gap if it does not exist."""
+    """Return when a local time is: the first time if it exists twice, the end of the gap if it does not exist."""
     while True:
         time = local.replace(tzinfo=zone)
         if time.astimezone(UTC).astimezone(zone).replace(tzinfo=None, fold=0) == local:

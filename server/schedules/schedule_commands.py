@@ -63,7 +63,7 @@ class ScheduleBook:
         self._channel = channel
 
     async def add(self, request: ScheduleRequest, schedule_id: str | None = None) -> PlanSchedule:
-        """Stores a schedule, which ticks from now on; with the id of one that is there, adds nothing and returns that.
+        """Store a schedule, which ticks from now on; with the id of one that is there, adds nothing and return that.
 
         Raises:
             InvalidArguments: the expression, the zone, the owner or the inputs cannot be used.
@@ -104,7 +104,7 @@ class ScheduleBook:
         return schedule if schedule_id is None else await self._load(schedule_id)
 
     async def list(self) -> tuple[PlanSchedule, ...]:
-        """Returns all schedules, oldest first."""
+        """Return all schedules, oldest first."""
         return await self._schedules.all()
 
     async def is_attended(self) -> bool:
@@ -112,7 +112,7 @@ class ScheduleBook:
         return await self._schedules.is_attended()
 
     async def find(self, beginning: str) -> PlanSchedule:
-        """Returns the schedule whose id begins so.
+        """Return the schedule whose id begins so.
 
         Raises:
             UnknownSchedule: no id begins so.
@@ -133,7 +133,7 @@ class ScheduleBook:
         return matching[0]
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
-        """Lets no tick start a run until `resume`; ticks that wait are given up. A paused one stays as it is."""
+        """Let no tick start a run until `resume`; ticks that wait are given up. A paused one stays as it is."""
 
         def change(schedule: PlanSchedule) -> PlanSchedule:
             return schedule if schedule.paused_at is not None else ticks.pause(schedule, self._store.clock.now())
@@ -141,7 +141,7 @@ class ScheduleBook:
         return await self._change(schedule_id, change, "schedule_paused")
 
     async def resume(self, schedule_id: str) -> PlanSchedule:
-        """Lets ticks from now on start runs again; those while it was paused are over."""
+        """Let ticks from now on start runs again; those while it was paused are over."""
 
         def change(schedule: PlanSchedule) -> PlanSchedule:
             return schedule if schedule.paused_at is None else ticks.resume(schedule, self._store.clock.now())
@@ -149,12 +149,12 @@ class ScheduleBook:
         return await self._change(schedule_id, change, "schedule_resumed")
 
     async def remove(self, schedule_id: str) -> None:
-        """Deletes the schedule; runs that it has started go on. Raises `UnknownSchedule`."""
+        """Delete the schedule; runs that it has started go on. Raises `UnknownSchedule`."""
         if not await self._schedules.remove(schedule_id, self._build_entry("schedule_removed", schedule_id)):
             raise _gone(schedule_id)
 
     async def run_now(self, schedule_id: str, *, version: int | None = None) -> TickRecord | None:
-        """Starts a run as a tick at this moment would; None when it waits until the last run has ended.
+        """Start a run as a tick at this moment would; None when it waits until the last run has ended.
 
         The record says why when nothing was started: the last run is unfinished, or the plan cannot start. `version` is
         that of the schedule as the person saw it.
@@ -181,7 +181,7 @@ class ScheduleBook:
         raise _busy(schedule_id)
 
     def build_view(self, schedule: PlanSchedule) -> ScheduleView:
-        """Returns the schedule for people and programs. Raises `InvalidArguments` when its zone is not known here."""
+        """Return the schedule for people and programs. Raises `InvalidArguments` when its zone is not known here."""
         zone = find_zone(schedule.timezone)
 
         def build_time(seconds: float) -> datetime:

@@ -194,7 +194,7 @@ class ScheduleTicker:
 
 
 async def find_running_thread(store: Store, schedule: PlanSchedule) -> str | None:
-    """Returns the thread of the schedule's last run while that is unfinished."""
+    """Return the thread of the schedule's last run while that is unfinished."""
     if schedule.last_execution is None:
         return None
     header = await store.header(schedule.last_execution)

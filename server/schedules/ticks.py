@@ -29,7 +29,7 @@ class PlanRunner(Protocol):
     """Starts saved plans; `Service` is one."""
 
     async def run_plan(self, name: str, start: StartOptions) -> StartedRun:
-        """Starts the plan once for each key of the principal.
+        """Start the plan once for each key of the principal.
 
         Raises:
             PlanwardenError: it cannot start.
@@ -45,14 +45,14 @@ MAX_QUEUED = 100
 
 
 def build_key(schedule: PlanSchedule, tick_at: int) -> SystemKey:
-    """The idempotency key of the run that the tick starts, unique to both."""
+    """Return the idempotency key of the run that the tick starts, unique to both."""
     return SystemKey("schedule", schedule.schedule_id, str(tick_at))
 
 
 def decide(
     schedule: PlanSchedule, now: float, *, present_since: float, running_thread: str | None
 ) -> PlanSchedule | None:
-    """The state after the ticks up to `now` were decided; None when there is nothing to decide yet.
+    """Return the state after the ticks up to `now` were decided; None when there is nothing to decide yet.
 
     `present_since` is when the deciding process began to look at schedules, and `running_thread` is the thread of the
     last run while that is unfinished.
@@ -83,35 +83,35 @@ def decide(
 
 
 def decide_now(schedule: PlanSchedule, now: float, *, running_thread: str | None) -> PlanSchedule:
-    """The state after somebody asked for a run at this moment, which counts as a tick."""
+    """Return the state after somebody asked for a run at this moment, which counts as a tick."""
     return _place(schedule, int(now), running_thread)
 
 
 def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
-    """The state after the start of `starting_at` led to the record."""
+    """Return the state after the start of `starting_at` led to the record."""
     settled = replace(schedule, starting_at=None, last_execution=record.execution_id or schedule.last_execution)
     return _append_record(settled, record)
 
 
 def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
-    """The state with the next tick after `now`, if a later one stands there: the clock was set back since."""
+    """Return the state with the next tick after `now`, if a later one stands there: the clock was set back since."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
 
 
 def pause(schedule: PlanSchedule, now: float) -> PlanSchedule:
-    """The state in which no tick is decided; ticks that wait are given up."""
+    """Return the state in which no tick is decided; ticks that wait are given up."""
     return replace(schedule, paused_at=now, queued=())
 
 
 def resume(schedule: PlanSchedule, now: float) -> PlanSchedule:
-    """The state in which ticks after `now` are decided. Those while it was paused were not missed."""
+    """Return the state in which ticks after `now` are decided. Those while it was paused were not missed."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, paused_at=None, next_at=next_at)
 
 
 def add_record(schedule: PlanSchedule, tick_at: int, outcome: TickOutcome, reason: str) -> PlanSchedule:
-    """The state that says why the tick started nothing."""
+    """Return the state that says why the tick started nothing."""
     return _append_record(schedule, TickRecord(tick_at=tick_at, outcome=outcome, reason=reason))
 
 
@@ -120,7 +120,7 @@ def _is_missed(tick_at: int, now: float, present_since: float) -> bool:
 
 
 def _place(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
-    """Starts the oldest tick that may start; the new one waits, or ends without a run, when it may not."""
+    """Start the oldest tick that may start; the new one waits, or ends without a run, when it may not."""
     queued = schedule.queued
     if tick_at is not None and (running_thread is not None or queued):
         if schedule.overlap == "skip":

@@ -20,7 +20,7 @@ Additions = Mapping[str, Mapping[str, str]]
 
 
 def format_additions(additions: Additions) -> str:
-    """Returns the tables that say it."""
+    """Return the tables that say it."""
     tables = (
         "\n".join([f"[tools.{_quote(name)}]", *(f"{key} = {_quote(value)}" for key, value in keys.items())])
         for name, keys in additions.items()
@@ -29,7 +29,7 @@ def format_additions(additions: Additions) -> str:
 
 
 def add_to_text(text: str, additions: Additions, comment: str) -> str:
-    """Returns the text with the additions: below the table of a tool where there is one, otherwise at the end.
+    """Return the text with the additions: below the table of a tool where there is one, otherwise at the end.
 
     Raises:
         UsageError: it cannot be done by adding lines; the message has the lines for the person.
@@ -60,7 +60,7 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Replaces the file's text in one step, with the mode that it has; a new file is private.
+    """Replace the file's text in one step, with the mode that it has; a new file is private.
 
     Raises:
         UsageError: the file is not as it was read before.
@@ -85,7 +85,7 @@ def replace_text(path: Path, before: str, after: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Returns the text with its line ends as they are; empty where there is no file."""
+    """Return the text with its line ends as they are; empty where there is no file."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def read_text(path: Path) -> str:
 
 
 def _find_tables(lines: list[str], additions: Additions) -> Iterator[tuple[int, str]]:
-    """Yields the lines that begin the table of one of the tools."""
+    """Yield the lines that begin the table of one of the tools."""
     for place, line in enumerate(lines):
         if line.lstrip().startswith("["):
             # A line inside of a longer text may look like one; `add_to_text` reads the result again.

@@ -32,7 +32,7 @@ GROUP = "planwarden.tools"
 
 
 def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry:
-    """Returns a registry of all tools except downstream ones, with the operator's settings applied.
+    """Return a registry of all tools except downstream ones, with the operator's settings applied.
 
     Raises:
         UsageError: a file or entry point cannot be loaded, a name is taken, or a setting names no tool.
@@ -61,7 +61,7 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
 
 
 def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServers":
-    """Returns the configured downstream servers and registers their known tools."""
+    """Return the configured downstream servers and registers their known tools."""
     from planwarden.tools.downstream.servers import DownstreamServers
 
     downstream = DownstreamServers(
@@ -81,7 +81,7 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
 
 
 def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ...]:
-    """Returns the words that begin every command on this home and these servers, in any environment."""
+    """Return the words that begin every command on this home and these servers, in any environment."""
     homes = () if home == find_home(None, {}) else ("--home", str(home))
     is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
     return ("planwarden", *homes, *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))

@@ -116,5 +116,5 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 
 
 def _is_plain(place: JsonValue) -> bool:
-    """Whether a folder that the call names is the one that its name says, wherever links lead."""
+    """Return whether a folder that the call names is the one that its name says, wherever links lead."""
     return isinstance(place, str) and not place.startswith("~") and ".." not in place.split("/")

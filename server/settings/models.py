@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def build_model(name: str, environment: Mapping[str, str] | None = None) -> Model:
-    """Returns the model that `name` describes; the environment, by default the process's, holds its key.
+    """Return the model that `name` describes; the environment, by default the process's, holds its key.
 
     Raises:
         InvalidArguments: there is no such model, its key or its extra is missing, or the script is not usable.

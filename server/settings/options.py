@@ -124,7 +124,7 @@ def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping
 
 
 def check_is_run(call: Mapping[str, object]) -> None:
-    """Raises `InvalidArguments` for options about a run in a call that only plans."""
+    """Raise `InvalidArguments` for options about a run in a call that only plans."""
     for name in OF_ONE_RUN & call.keys():
         raise InvalidArguments(f"create_plan runs nothing, so send options.{name} to execute_plan with its threadId")
 

@@ -96,7 +96,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def _judge(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None
     ) -> Requirement:
-        """What rules and risk ask.
+        """Return what rules and risk ask.
 
         Rules never answer the question of a blocking tool, and take nothing away from a critical one.
         """

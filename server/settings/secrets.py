@@ -18,7 +18,7 @@ PASSPHRASE = "inbox.passphrase"
 
 
 def find_secrets(settings: Settings, store: object) -> SecretStore:
-    """The secrets that belong to the open store; in the home where it keeps none."""
+    """Return the secrets that belong to the open store; in the home where it keeps none."""
     if not isinstance(store, HasProcesses):
         elsewhere = {} if settings.passphrase_file is None else {PASSPHRASE: settings.passphrase_file}
         return SecretFiles(settings.home, elsewhere)

@@ -57,7 +57,7 @@ class SignatureCheck:
         self._signed = set[tuple[str | None, str, str]]()
 
     def check_row(self, row: AuditRow) -> Iterator[str]:
-        """The faults of the row that concern signatures."""
+        """Yield the faults of the row that concern signatures."""
         entry = row.entry
         try:
             if entry.kind == "key_added":
@@ -77,7 +77,7 @@ class SignatureCheck:
             yield f"row {row.sequence} is not a valid signature: {error.message}"
 
     def compare_keys(self, keys: Iterable[SigningKey]) -> Iterator[str]:
-        """The differences between the stored keys and those of the audit."""
+        """Yield the differences between the stored keys and those of the audit."""
         remaining = {key.key_id: key for key in keys}
         for key_id, added in self._keys.items():
             key = remaining.pop(key_id, None)
@@ -94,7 +94,7 @@ class SignatureCheck:
         yield from (f"key {key_id!r} is stored and not in the audit" for key_id in remaining)
 
     def _check_signature(self, row: AuditRow, signed: _SignatureFacts) -> None:
-        """Raises `SignatureRefused`."""
+        """Raise `SignatureRefused`."""
         added = self._keys.get(signed.key)
         if added is None or added.principal != signed.principal or signed.key in self._removed:
             raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} at that time")

@@ -54,22 +54,22 @@ class Keyring:
     """The keys of one home."""
 
     def __init__(self, store: Store) -> None:
-        """Raises `UsageError` if the store has no keys."""
+        """Raise `UsageError` if the store has no keys."""
         self._store = store
         self._keys = KeyStore(store)
 
     async def list_keys(self) -> tuple[SigningKey, ...]:
-        """The keys of all people, including revoked keys, oldest first."""
+        """Return the keys of all people, including revoked keys, oldest first."""
         return await self._keys.all()
 
     async def list_usable_keys(self, principal: str) -> tuple[SigningKey, ...]:
-        """The keys of one person that are not revoked, for every host."""
+        """Return the keys of one person that are not revoked, for every host."""
         return tuple(key for key in await self._keys.all(principal) if key.revoked_at is None)
 
     async def request_signature(
         self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement
     ) -> BrowserOptions:
-        """A challenge for one signature over the statement.
+        """Return a challenge for one signature over the statement.
 
         Raises:
             UsageError: this person has no key for this host.
@@ -126,7 +126,7 @@ class Keyring:
             raise SignatureRefused("this key was removed or used elsewhere in the meantime; sign again")
 
     async def request_key(self, session: InboxSession, relying_party: RelyingParty) -> BrowserOptions:
-        """A challenge for a new key, and one for a known key if this person has a key.
+        """Return a challenge for a new key, and one for a known key if this person has a key.
 
         Raises:
             UsageError: this person has too many keys, or none of their keys works at this host.

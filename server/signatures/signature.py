@@ -72,7 +72,7 @@ class SignatureEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, text: str) -> "SignatureEvidence":
-        """The evidence in the text that a page sent. Raises `SignatureRefused` for any other text."""
+        """Return the evidence in the text that a page sent. Raises `SignatureRefused` for any other text."""
         try:
             assertion = _Assertion.model_validate_json(text)
             return cls(
@@ -85,7 +85,7 @@ class SignatureEvidence(msgspec.Struct, frozen=True, kw_only=True):
             raise SignatureRefused("the page did not send a signature in the expected format") from None
 
     def facts(self) -> dict[str, JsonValue]:
-        """The facts of the audit row."""
+        """Return the facts of the audit row."""
         return {
             "credential": to_base64url(self.credential_id),
             "authenticatorData": to_base64url(self.authenticator_data),
@@ -103,12 +103,12 @@ class KeyRegistration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_available() -> bool:
-    """Whether this installation can verify signatures."""
+    """Return whether this installation can verify signatures."""
     return find_spec("webauthn") is not None
 
 
 def build_challenge(digest: str, nonce: str, content: str = "") -> bytes:
-    """The 32 bytes to sign: a hash of the approval digest, the server's nonce and, for a form, the digest of the
+    """Return the 32 bytes to sign: a hash of the approval digest, the server's nonce and, for a form, the digest of the
     answer.
 
     Each part is hexadecimal and has a fixed length, so no two triples produce the same text.
@@ -117,7 +117,8 @@ def build_challenge(digest: str, nonce: str, content: str = "") -> bytes:
 
 
 def build_registration_challenge(nonce: str, step: str) -> bytes:
-    """The 32 bytes to sign when a person adds a key; `step` separates the new key's challenge from the known key's."""
+    """Return the 32 bytes to sign when a person adds a key; `step` separates the new key's challenge from the known
+    key's."""
     return hashlib.sha256(f"{REGISTRATION_CONTEXT}\0{step}\0{nonce}".encode()).digest()
 
 
@@ -199,7 +200,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
 
 
 def can_use_keys_of(origin: str, host: str) -> bool:
-    """Whether a page of this origin can use keys of `host`: it has the same name, and https or `localhost`."""
+    """Return whether a page of this origin can use keys of `host`: it has the same name, and https or `localhost`."""
     parts = urlsplit(origin)
     return parts.hostname == host and (parts.scheme == "https" or host == "localhost")
 
@@ -209,14 +210,14 @@ def to_base64url(data: bytes) -> str:
 
 
 def from_base64url(text: str) -> bytes:
-    """Raises `ValueError` for other characters and impossible lengths."""
+    """Raise `ValueError` for other characters and impossible lengths."""
     if not _BASE64URL.fullmatch(text):
         raise ValueError("not base64url")
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def check_available() -> None:
-    """Raises `UsageError` if this installation cannot create and verify signatures."""
+    """Raise `UsageError` if this installation cannot create and verify signatures."""
     if not is_available():
         raise UsageError(f"signing needs an extra that is not installed with planwarden: {EXTRA}")
 

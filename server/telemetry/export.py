@@ -73,14 +73,14 @@ class Providers(msgspec.Struct, frozen=True):
     metrics: MeterProvider | None
 
     def make_global(self) -> None:
-        """Makes these the providers of the process, so that other code sends its spans and metrics through them."""
+        """Make these the providers of the process, so that other code sends its spans and metrics through them."""
         if self.traces is not None:
             trace.set_tracer_provider(self.traces)
         if self.metrics is not None:
             metrics.set_meter_provider(self.metrics)
 
     def shutdown(self) -> None:
-        """Sends what is left. May take as long as the exporters' time-outs."""
+        """Send what is left. May take as long as the exporters' time-outs."""
         if self.traces is not None:
             self.traces.shutdown()
         if self.metrics is not None:
@@ -88,7 +88,7 @@ class Providers(msgspec.Struct, frozen=True):
 
 
 def build_providers(observation: TelemetrySettings) -> Providers:
-    """Returns providers for the signals that have an address.
+    """Return providers for the signals that have an address.
 
     Raises:
         ImportError: the exporter for the protocol is not installed.

@@ -49,7 +49,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(observation: TelemetrySettings) -> None:
-    """Logs plain lines to stderr, unless the program has configured logging or `[logging]` says something else."""
+    """Log plain lines to stderr, unless the program has configured logging or `[logging]` says something else."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
     root, own = logging.getLogger(), logging.getLogger("planwarden")
     if observation.log_level is not None:

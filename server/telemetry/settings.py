@@ -52,7 +52,7 @@ def build_telemetry_settings(
     log_format: Literal["text", "json"] | None = None,
     log_level: str | None = None,
 ) -> TelemetrySettings:
-    """Returns the variables over the rest, see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+    """Return the variables over the rest, see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
     is_disabled = _read_variable(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
     traces = None if is_disabled else _find_target("traces", endpoint, protocol, environment, problems)
@@ -78,7 +78,7 @@ def _find_target(
     environment: Mapping[str, str],
     problems: list[str],
 ) -> ExportTarget | None:
-    """Returns where the signal is sent, or None; adds a message to `problems` if a setting cannot be followed."""
+    """Return where the signal is sent, or None; add a message to `problems` if a setting cannot be followed."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or endpoint
     if not (own or base):
@@ -101,5 +101,5 @@ def _find_target(
 
 
 def _read_variable(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
-    """Returns a variable in lower case; an empty one counts as unset, as the specification says."""
+    """Return a variable in lower case; an empty one counts as unset, as the specification says."""
     return environment.get(name, "").strip().lower() or otherwise

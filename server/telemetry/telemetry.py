@@ -176,7 +176,7 @@ def find_question_outcome(suspension: SuspensionState) -> str:
 
 
 def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
-    """Returns telemetry that is sent where the settings say.
+    """Return telemetry that is sent where the settings say.
 
     With `whole_process` the providers become those of the process, so that the MCP SDK's spans are sent too. If the
     process has providers already, as under `opentelemetry-instrument`, it uses them instead.

@@ -79,7 +79,7 @@ class HookEndpoint:
             return JSONResponse({"code": error.code, "message": error.message}, status)
 
     async def _start(self, hook: Hook, message_id: str, body: bytes) -> Response:
-        """Starts the plan, unless a message with this id has started it before."""
+        """Start the plan, unless a message with this id has started it before."""
         service = self._service()
         key = SystemKey("hook", hook.name, hashlib.sha256(message_id.encode()).hexdigest()[:32])
         earlier_run = await self._find_run(service, hook, key)
@@ -106,7 +106,7 @@ class HookEndpoint:
         return _describe_run(execution.thread_id, execution.execution_id, execution.status)
 
     def _refuse(self, hook: Hook, reason: str) -> Response:
-        """The empty answer; the operator reads the reason, once a minute for each hook."""
+        """Return the empty answer; the operator reads the reason, once a minute for each hook."""
         now = self._service().store.clock.steady()
         if now - self._logged_at.get(hook.name, -math.inf) >= LOGGED_EVERY_S:
             self._logged_at[hook.name] = now
@@ -118,7 +118,7 @@ class HookEndpoint:
 
 
 def mount_hooks(app: ASGIApp, hooks: ASGIApp) -> ASGIApp:
-    """Adds the hooks below their path; everything else goes to `app`."""
+    """Add the hooks below their path; everything else goes to `app`."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         is_hook = scope["type"] == "http" and str(scope["path"]).startswith(HOOKS_PATH)
@@ -128,7 +128,7 @@ def mount_hooks(app: ASGIApp, hooks: ASGIApp) -> ASGIApp:
 
 
 async def _read_body(request: Request) -> bytes | Response:
-    """The body, or the answer to one that is too large or too slow."""
+    """Return the body, or the answer to one that is too large or too slow."""
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
         return Response(status_code=413)

@@ -76,7 +76,7 @@ async def serve_http(
     role: ProcessRole = "both",
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves until interrupted or cancelled. `port` 0 takes a free one; calls `started` with the address.
+    """Serve until interrupted or cancelled. `port` 0 takes a free one; calls `started` with the address.
 
     Raises:
         UsageError: the server may not listen there, the port is taken, or a setting is not usable.
@@ -120,7 +120,7 @@ async def serve_http(
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """False for a connection that ended or broke off in the middle of a request: anybody could fill the log.
+    """Return False for a connection that ended or broke off in the middle of a request: anybody could fill the log.
 
     Where a request's body is not HTTP, uvicorn answers 400 while the request is handled; the answer then has no place.
     """
@@ -130,8 +130,8 @@ def _is_ours(record: logging.LogRecord) -> bool:
 def build_http_app(
     server: PlanwardenServer, names: AllowedNames, *, clock: Clock, check: TokenCheck | None = None
 ) -> Starlette:
-    """Returns the server as an ASGI application that answers only under its own names, and with `check` only to whom
-    it lets in."""
+    """Return the server as an ASGI application that answers only under its own names, and with `check` only to whom it
+    lets in."""
     logging.getLogger("mcp.server.streamable_http").addFilter(_is_worth_logging)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
@@ -150,13 +150,13 @@ def build_http_app(
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Returns False for the SDK's traceback about a client that hung up before its request had arrived."""
+    """Return False for the SDK's traceback about a client that hung up before its request had arrived."""
     return record.exc_info is None or not isinstance(record.exc_info[1], ClientDisconnect)
 
 
 @asynccontextmanager
 async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[tuple[BearerAuth, TokenCheck]]:
-    """Yields how requests authenticate, and what checks their tokens.
+    """Yield how requests authenticate, and what checks their tokens.
 
     Raises:
         UsageError: they must have a token, and nobody can have one.
@@ -198,7 +198,7 @@ def _build_bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource
 
 
 def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
-    """Returns whether requests need a token. Revoked tokens count, so revoking the last one opens nothing."""
+    """Return whether requests need a token. Revoked tokens count, so revoking the last one opens nothing."""
     has_issuer = settings.issuer is not None
     needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)
     check_access(host, needs_token=needs, has_issuer=has_issuer, has_tokens=may_use)
@@ -206,7 +206,7 @@ def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use
 
 
 def _build_service_opener(warden: Warden) -> ServiceOpener:
-    """Returns a service opener for a warden that is open already; its caller closes it."""
+    """Return a service opener for a warden that is open already; its caller closes it."""
 
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Service]:
@@ -217,7 +217,7 @@ def _build_service_opener(warden: Warden) -> ServiceOpener:
 
 @asynccontextmanager
 async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
-    """Lets `planwarden inbox` find the inbox at `url` until the block ends."""
+    """Let `planwarden inbox` find the inbox at `url` until the block ends."""
     inboxes, owner = RunningInboxes(service.store), service.ids.new()
     await inboxes.open(owner, url)
     service.inbox_url = url
@@ -231,7 +231,7 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
 
 
 def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
-    """Adds the inbox under its own path, to which `/` leads; everything else, lifespan events too, goes to `app`."""
+    """Add the inbox under its own path, to which `/` leads; everything else, lifespan events too, goes to `app`."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
@@ -263,7 +263,7 @@ class _HttpServer(uvicorn.Server):
 
 
 async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:
-    """Serves until cancelled or stopped by a signal."""
+    """Serve until cancelled or stopped by a signal."""
     config = uvicorn.Config(
         CutOffMiddleware(HealthMiddleware(app)),
         log_config=None,

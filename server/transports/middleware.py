@@ -42,7 +42,7 @@ class _CountedBody:
         self.head = self.tail = b""
 
     async def receive(self) -> Message:
-        """Returns the next message. Reads the body to its end and raises when it has too many values."""
+        """Return the next message. Reads the body to its end and raises when it has too many values."""
         message = await self._read()
         while self._is_too_much:
             if message["type"] != "http.request" or not message.get("more_body") or self._size > MAX_FRAME_BYTES:

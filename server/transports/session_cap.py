@@ -88,7 +88,7 @@ def _read_session(headers: list[tuple[bytes, bytes]]) -> str | None:
 
 
 def _build_end(scope: Scope, session_id: str) -> Scope:
-    """The request of the same client that ends one of its sessions."""
+    """Return the request of the same client that ends one of its sessions."""
     headers = [(name, value) for name, value in scope["headers"] if name not in (b"content-length", b"content-type")]
     return {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, session_id.encode("latin-1"))]}
 

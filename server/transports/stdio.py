@@ -29,7 +29,7 @@ CLOSING_S = 5.0
 
 
 async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "both") -> None:
-    """Serves until the client closes standard input; on SIGINT or SIGTERM closes the store and ends the process.
+    """Serve until the client closes standard input; on SIGINT or SIGTERM closes the store and ends the process.
 
     Only the protocol goes to `wire`; the caller sees to it that nothing else does.
 
@@ -66,7 +66,8 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
 
 
 async def _find_key(settings: Settings) -> bytes | None:
-    """The key of request states. A store that processes share is opened for a moment: may this process use it?"""
+    """Return the key of request states. A store that processes share is opened for a moment: may this process use
+    it?"""
     async with open_secrets(settings) as secrets:
         await secrets.check()
         return await find_request_state_key(settings, secrets)
@@ -74,7 +75,7 @@ async def _find_key(settings: Settings) -> bytes | None:
 
 @contextmanager
 def _without_collector() -> Generator[None]:
-    """Keeps the objects of the block out of later collections: they live as long as the process."""
+    """Keep the objects of the block out of later collections: they live as long as the process."""
     gc.disable()
     try:
         yield
@@ -84,7 +85,7 @@ def _without_collector() -> Generator[None]:
 
 
 async def _end_on_signal(scope: anyio.CancelScope, closed: anyio.Event) -> None:
-    """Cancels the server on a signal, waits until its store is closed, and ends the process.
+    """Cancel the server on a signal, waits until its store is closed, and ends the process.
 
     Returning would not end the process: only end of file stops the thread that reads standard input.
     """

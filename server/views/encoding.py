@@ -56,12 +56,12 @@ HIDDEN_FIELDS = frozenset({"card_source"})
 
 
 def to_json(view: object) -> dict[str, JsonValue]:
-    """Returns a view as camelCase JSON, without the optional fields that are empty."""
+    """Return a view as camelCase JSON, without the optional fields that are empty."""
     return cast("dict[str, JsonValue]", _encode(view))
 
 
 def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
-    """Returns a view as camelCase JSON without fields that are null or empty lists; with `lists` it keeps its own."""
+    """Return a view as camelCase JSON without fields that are null or empty lists; with `lists` it keeps its own."""
     return cast("dict[str, JsonValue]", _encode_short(view, lists=lists))
 
 

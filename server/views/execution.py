@@ -164,7 +164,7 @@ def build_execution_view(
     program: Program = name_program,
     is_described: bool = True,
 ) -> Execution:
-    """Returns the public view of the folded state; the arguments are as for `build_suspension_view`."""
+    """Return the public view of the folded state; the arguments are as for `build_suspension_view`."""
     suspensions = tuple(
         build_suspension_view(state, found, tools, inbox=inbox, program=program, is_described=is_described)
         for found in state.open_suspensions
@@ -204,7 +204,7 @@ _NEXT = {
 
 
 def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension]) -> str:
-    """Returns what the caller should do now, and what others changed in its calls, in sentences."""
+    """Return what the caller should do now, and what others changed in its calls, in sentences."""
     next_action, edits = _describe_next(state, suspensions), describe_edits(state)
     return f"{next_action} {edits}" if edits else next_action
 
@@ -268,7 +268,7 @@ def _describe_lost_patience(state: ExecutionState) -> str | None:
 
 
 def describe_rehearsal(state: ExecutionState) -> str:
-    """Returns what a rehearsal found, and what comes next, in sentences."""
+    """Return what a rehearsal found, and what comes next, in sentences."""
     steps = state.steps.values()
     rehearsed = [call.rehearsed for found in steps for call in found.calls if call.rehearsed is not None]
     asked = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
@@ -287,7 +287,7 @@ def describe_rehearsal(state: ExecutionState) -> str:
 
 
 def _describe_done(state: ExecutionState) -> str:
-    """Returns what a later plan must not repeat and how it takes the results, as sentences; empty if nothing is."""
+    """Return what a later plan must not repeat and how it takes the results, as sentences; empty if nothing is."""
     done = _list_completed(state)
     calls = [
         f"{call.call_id} ({call.tool_name})"
@@ -309,7 +309,7 @@ def _describe_done(state: ExecutionState) -> str:
 
 
 def _list_completed(state: ExecutionState) -> list[str]:
-    """Returns the completed steps, and those of earlier executions from which the plan takes values."""
+    """Return the completed steps, and those of earlier executions from which the plan takes values."""
     completed = (step_id for step_id, found in state.steps.items() if found.status == "completed")
     return list(dict.fromkeys([*completed, *(taken.step_id for taken in state.earlier)]))
 
@@ -356,7 +356,7 @@ def _find_awaited(state: ExecutionState, suspensions: Iterable[Suspension]) -> L
 
 
 def _build_output(state: ExecutionState) -> str | None:
-    """Returns the final text, or the engine's summary of what the log proves; None until the execution ends."""
+    """Return the final text, or the engine's summary of what the log proves; None until the execution ends."""
     if not state.is_finished:
         return None
     return state.synthesis or find_final_text(state) or join(summarize(state), describe_edits(state)) or None
@@ -404,7 +404,7 @@ def _list_calls(found: StepState) -> list[Call]:
 
 
 def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
-    """Returns at most so many calls of a loop in their order, those that did not succeed before the others."""
+    """Return at most so many calls of a loop in their order, those that did not succeed before the others."""
     chosen = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
     return sorted(chosen, key=lambda call: int(call.call_id.rpartition(":")[2]))
 
@@ -421,7 +421,7 @@ def _count_items(found: StepState) -> LoopItems | None:
 
 
 def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: int | None, limit: int) -> Execution:
-    """Returns the view with that step alone, and of a loop with the results of at most `limit` items.
+    """Return the view with that step alone, and of a loop with the results of at most `limit` items.
 
     Raises:
         InvalidArguments: there is no such step, or it has no such item.

@@ -45,7 +45,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
         return words._replace(word=WAITS.get(self.waits_for or "", words.word)) if self.state == "waiting" else words
 
     def describe_progress(self) -> str:
-        """Returns how far it is; empty while there is no plan."""
+        """Return how far it is; empty while there is no plan."""
         if not self.step_count:
             return ""
         steps = f"{self.step_count} step{'' if self.step_count == 1 else 's'}"
@@ -68,7 +68,7 @@ class ExecutionLines(msgspec.Struct, frozen=True):
 
 
 def build_line(row: ListedExecution) -> ExecutionLine:
-    """Returns the line for a row of a store."""
+    """Return the line for a row of a store."""
     return ExecutionLine(
         execution_id=row.execution_id,
         thread_id=row.thread_id,

@@ -36,7 +36,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:
-    """Yields the public events in order; a failed validation with an enforcement prompt becomes two."""
+    """Yield the public events in order; a failed validation with an enforcement prompt becomes two."""
     for entry in recorded:
         shown = _observe(entry.event)
         if shown is None:

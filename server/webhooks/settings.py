@@ -18,7 +18,7 @@ MAX_SIGNATURES = 10
 
 
 def is_timely(message_id: str, timestamp: str, now: float) -> bool:
-    """Whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds away.
+    """Return whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds away.
 
     Dots part what is signed, so with an id that has a dot, one signature would fit two messages.
     """
@@ -29,7 +29,8 @@ def is_timely(message_id: str, timestamp: str, now: float) -> bool:
 
 
 def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
-    """Whether one of the signatures, with blanks between them, is that of the message. Takes the same time for all."""
+    """Return whether one of the signatures, with blanks between them, is that of the message. Takes the same time for
+    all."""
     expected = sign_message(key, message_id, timestamp, body).encode()
     values = signatures.split(" ")[:MAX_SIGNATURES]
     return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0

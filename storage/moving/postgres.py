@@ -35,7 +35,7 @@ class PostgresSide:
     """Implements `StoreSide`."""
 
     def __init__(self, location: StoreLocation) -> None:
-        """Raises `StoreError` when a process uses the store, or nobody may."""
+        """Raise `StoreError` when a process uses the store, or nobody may."""
         self.place = location.safe_url
         # A pooler is not made for a long transaction.
         self._url = location.control_url or location.url
@@ -167,7 +167,7 @@ class PostgresSide:
 
 
 def _refuse_nul(table: str, columns: Sequence[str], row: Row) -> None:
-    """Raises `StoreError` for a text that PostgreSQL cannot hold, and names the row."""
+    """Raise `StoreError` for a text that PostgreSQL cannot hold, and names the row."""
     for column, value in zip(columns, row, strict=True):
         if isinstance(value, str) and "\0" in value:
             name = next(text for text in row if isinstance(text, str))

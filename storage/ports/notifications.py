@@ -23,11 +23,12 @@ class NotificationQueue(Protocol):
     """
 
     async def is_due(self, channel: str) -> bool:
-        """True if `claim` would return something; does not write."""
+        """Return True if `claim` would return something; does not write."""
         ...
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
-        """Due notifications, oldest first, with the number of this attempt; no other claim gets them for `lease_s`."""
+        """Return due notifications, oldest first, with the number of this attempt; no other claim gets them for
+        `lease_s`."""
         ...
 
     async def delivered(self, notification_id: str) -> None:
@@ -47,7 +48,7 @@ class NotificationQueue(Protocol):
         ...
 
     async def waiting(self) -> Mapping[str, int]:
-        """The number of notifications for each channel."""
+        """Return the number of notifications for each channel."""
         ...
 
 
@@ -64,7 +65,8 @@ NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed 
 
 
 def failure(notification: Notification, reason: str) -> AuditEntry:
-    """The row of the audit for a notification that will not be delivered. `reason` holds nothing from outside."""
+    """Return the row of the audit for a notification that will not be delivered. `reason` holds nothing from
+    outside."""
     return AuditEntry(
         kind="notice_failed",
         execution_id=notification.execution_id,

@@ -26,7 +26,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
-    """Returns the digest of the definition that counts, by each tool's name: that of the process that started last with
+    """Return the digest of the definition that counts, by each tool's name: that of the process that started last with
     it. `living` as `ProcessRegistry.living` returns it."""
     merged: dict[str, str] = {}
     for found in reversed(living):
@@ -40,7 +40,7 @@ class ProcessRegistry(Protocol):
         ...
 
     async def living(self) -> tuple[ProcessFacts, ...]:
-        """What the living processes said, the one that started last first."""
+        """Return what the living processes said, the one that started last first."""
         ...
 
 
@@ -53,5 +53,5 @@ class HasProcesses(Protocol):
 
 
 def registry_of(store: Lookups) -> ProcessRegistry | None:
-    """The registry of a shared store; None for a store of one machine."""
+    """Return the registry of a shared store; None for a store of one machine."""
     return store.processes if isinstance(store, HasProcesses) else None

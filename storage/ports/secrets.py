@@ -29,7 +29,7 @@ class SecretStore(Protocol):
         ...
 
     async def read(self, name: str) -> bytes | None:
-        """The value; None when there is none."""
+        """Return the value; None when there is none."""
         ...
 
     async def create(self, name: str, value: bytes) -> bytes:
@@ -41,20 +41,20 @@ class SecretStore(Protocol):
         ...
 
     async def delete(self, name: str) -> bool:
-        """False when there was no value."""
+        """Return False when there was no value."""
         ...
 
     async def version(self, name: str) -> str | None:
-        """A text that differs after every change; None when there is no value. Needs no key."""
+        """Return a text that differs after every change; None when there is no value. Needs no key."""
         ...
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Keeps the other processes that lock the name waiting. Not reentrant; ends with a process that is killed.
+        """Keep the other processes that lock the name waiting. Not reentrant; ends with a process that is killed.
 
         Entering raises `StoreError` when another process held the lock for `LOCK_TIMEOUT_S`.
         """
         ...
 
     def locate(self, name: str) -> str:
-        """Where the value is kept, for messages."""
+        """Return where the value is kept, for messages."""
         ...

@@ -17,7 +17,7 @@ MOST = 5_000
 
 
 def seal(connection: Connection) -> None:
-    """Seals everything that was committed before the call. Of processes that do so at once, one seals each row."""
+    """Seal everything that was committed before the call. Of processes that do so at once, one seals each row."""
     while run(connection, "is_unsealed").fetchone() is not None:
         with connection.transaction():
             if _seal_some(connection) < MOST:
@@ -45,7 +45,7 @@ def _seal_some(connection: Connection) -> int:
 
 
 def _entries(waiting: list[tuple[Any, ...]], known: str | None) -> Iterator[tuple[float, AuditEntry]]:
-    """The rows, each policy that is not the one `known` before it in a row of its own."""
+    """Yield the rows, each policy that is not the one `known` before it in a row of its own."""
     for _, at, kind, execution_id, suspension_id, facts, policy in waiting:
         if policy:
             named = canonical_json({"digest": policy})

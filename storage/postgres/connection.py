@@ -75,8 +75,9 @@ class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def connect(url: str, *, prepares: bool = False) -> Connection:
-    """A connection on which every statement is a transaction of its own, unless one was begun. Where the URL names
-    several servers, it leads to the one that writes. With `prepares` the server keeps the plans of frequent statements.
+    """Return a connection on which every statement is a transaction of its own, unless one was begun. Where the URL
+    names several servers, it leads to the one that writes. With `prepares` the server keeps the plans of frequent
+    statements.
 
     Raises:
         psycopg.OperationalError: the server cannot be reached or refuses.
@@ -125,7 +126,7 @@ def _is_readable(url: str) -> bool:
 
 
 def store_error(error: Exception, url: str) -> StoreError:
-    """The driver's error as ours: what happened where, and what to do. It holds no password and no row."""
+    """Return the driver's error as ours: what happened where, and what to do. It holds no password and no row."""
     if isinstance(error, psycopg.Error) and error.sqlstate == REFUSED:
         replaced = StoreReplaced(
             f"{name_server(url)} {error.diag.message_primary}, and nothing more is written; end every planwarden "
@@ -178,7 +179,7 @@ def _explain(error: Exception) -> str:
 
 
 def refuse_pooler(connection: Connection, url: str) -> None:
-    """Raises `StoreError` when the connection leads to a pooler, which may lend the locks of one process to another, so
+    """Raise `StoreError` when the connection leads to a pooler, which may lend the locks of one process to another, so
     that the living are taken for dead. A pooler gives its clients process numbers of its own."""
     if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         raise StoreError(

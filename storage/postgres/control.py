@@ -38,7 +38,7 @@ MAX_PAYLOAD = 7_000
 
 
 def lock_key(owner: str) -> int:
-    """The advisory lock that `owner` holds while it lives."""
+    """Return the advisory lock that `owner` holds while it lives."""
     return int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big", signed=True)
 
 
@@ -83,7 +83,7 @@ class Control:
         self._thread.start()
 
     def now(self) -> float:
-        """The database's time, as far as this process knows, in Unix seconds."""
+        """Return the database's time, as far as this process knows, in Unix seconds."""
         return time.monotonic() + self._offset_s
 
     def is_announced(self, owner: str) -> bool:
@@ -209,6 +209,6 @@ class Control:
         self._pause(PAUSE_S)
 
     def _pause(self, pause_s: float) -> None:
-        """Returns early for `stop` and for a new owner, who loses nothing by being tried at once."""
+        """Return early for `stop` and for a new owner, who loses nothing by being tried at once."""
         if not self._is_stopping and select.select([self._wake_read], [], [], pause_s)[0]:
             os.read(self._wake_read, 4096)

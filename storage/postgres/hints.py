@@ -26,7 +26,7 @@ def write_hint(execution_id: str, *, is_unowned: bool) -> str:
 
 
 def read_hints(texts: Sequence[str]) -> Changes:
-    """What another process committed, as it says; without a number."""
+    """Return what another process committed, as it says; without a number."""
     if EVERYTHING in texts:
         return Changes(0)
     return Changes(
@@ -48,7 +48,7 @@ class Hints:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def add(self, hint: Changes) -> None:
-        """Wakes who waits; the number of `hint` means nothing."""
+        """Wake who waits; the number of `hint` means nothing."""
         with self._lock:
             self._number += 1
             self._kept.append(hint)
@@ -72,7 +72,7 @@ class Hints:
                 self._waiting.discard(entry)
 
     def read(self, since: int) -> Changes:
-        """What came after the hint with the number `since`."""
+        """Return what came after the hint with the number `since`."""
         if time.monotonic() - self._swept_at >= SWEEP_S:
             self._swept_at = time.monotonic()
             self.add(Changes(0))

@@ -24,7 +24,7 @@ END $$"""
 
 
 def read_mark(connection: psycopg.Connection[tuple[Any, ...]]) -> MoveMark | None:
-    """Returns the mark, or None for a store that can be used."""
+    """Return the mark, or None for a store that can be used."""
     if connection.execute(f"SELECT to_regclass('{TABLE}')".encode()).fetchone() == (None,):
         return None
     row = connection.execute(f"SELECT move_id, is_source, place FROM {TABLE}".encode()).fetchone()
@@ -46,7 +46,7 @@ def write_mark(connection: psycopg.Connection[tuple[Any, ...]], mark: MoveMark, 
 
 
 def clear_mark(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Takes the mark from a store in the open transaction."""
+    """Take the mark from a store in the open transaction."""
     connection.execute(f"DROP FUNCTION {_TRIGGER} CASCADE".encode())
     connection.execute(f"DROP TABLE {TABLE}".encode())
     connection.execute("DELETE FROM schema_versions WHERE version = $1", (MARKED,))

@@ -35,7 +35,7 @@ class LockLiveness:
         return owner in await self.find_dead([owner])
 
     async def find_dead(self, owners: Collection[str] | None = None) -> list[str]:
-        """Those of the owners, or of all who have a lease, whose processes are gone."""
+        """Return those of the owners, or of all who have a lease, whose processes are gone."""
         rows = await self._reader.fetch("living", (None if owners is None else [*owners],))
         now = monotonic()
         is_shaken = now - self._control.reconnected_at < RESTARTED_S

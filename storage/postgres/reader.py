@@ -22,7 +22,7 @@ CONNECTIONS = 2
 
 
 def may_be_stored(value: object) -> bool:
-    """False for a text with NUL, which no row can have: what somebody looks up by it does not exist."""
+    """Return False for a text with NUL, which no row can have: what somebody looks up by it does not exist."""
     return not (isinstance(value, str) and "\0" in value)
 
 
@@ -38,7 +38,7 @@ class PostgresReader:
         self._is_closed = False
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """The rows. Raises `StoreError` when the database fails or the reader is closed."""
+        """Return the rows. Raises `StoreError` when the database fails or the reader is closed."""
         if not all(map(may_be_stored, parameters)):
             return []
         return await self.use(lambda connection: run(connection, name, parameters).fetchall())
@@ -48,7 +48,7 @@ class PostgresReader:
         return await self.fetch(name, parameters)
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """The rows of each of several reads, all as of one moment."""
+        """Return the rows of each of several reads, all as of one moment."""
         if not all(may_be_stored(value) for _, parameters in reads for value in parameters):
             return [[] for _ in reads]
 
@@ -60,7 +60,7 @@ class PostgresReader:
         return await self.use(read_all)
 
     async def use(self, work: Callable[[Connection], Result]) -> Result:
-        """What `work` returns, which may be called again after the connection broke."""
+        """Return what `work` returns, which may be called again after the connection broke."""
         if self._is_closed:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()

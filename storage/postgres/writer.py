@@ -124,7 +124,7 @@ class PostgresWriter:
         return await request.future
 
     async def run(self, operation: Operation[Result]) -> Result:
-        """The operation's result, once it is committed.
+        """Return the operation's result, once it is committed.
 
         Raises:
             StoreError: the database failed; nothing of the operation is stored, unless its text says otherwise.
@@ -135,7 +135,7 @@ class PostgresWriter:
         return await request.future
 
     async def execute(self, name: str, parameters: Sequence[object]) -> psycopg.Cursor[tuple[Any, ...]]:
-        """What the statement `name` gave, once it is committed. Raises as `run`."""
+        """Return what the statement `name` gave, once it is committed. Raises as `run`."""
         request = _Request(lambda transaction: transaction.execute(name, parameters), is_statement=True)
         self._put(request)
         return await request.future
@@ -146,7 +146,7 @@ class PostgresWriter:
         self._requests.put(request)
 
     async def close(self) -> None:
-        """Commits what is queued and closes the connection."""
+        """Commit what is queued and close the connection."""
         if not self._closed:
             self._closed = True
             self._requests.put(None)
@@ -161,7 +161,7 @@ class PostgresWriter:
         self._drop_connection()
 
     def _collect(self, first: AnyRequest) -> tuple[list[AnyRequest], bool]:
-        """What waits, as much as is committed together; True when it is the last."""
+        """Return what waits, as much as is committed together; True when it is the last."""
         group, chars = [first], 0
         while len(group) < MAX_GROUP and chars < MAX_GROUP_CHARS and not self._requests.empty():
             request = self._requests.get()
@@ -173,7 +173,7 @@ class PostgresWriter:
         return group, False
 
     def _perform(self, group: list[AnyRequest]) -> None:
-        """Commits the group, each request with its value or error."""
+        """Commit the group, each request with its value or error."""
         tries = 0
         while group := self._dismiss_late(group):
             try:
@@ -207,7 +207,7 @@ class PostgresWriter:
         return [request for request in group if request not in late]
 
     def _is_lost(self, error: Exception) -> bool:
-        """The connection is gone, or there was none to be had, or it leads to a server that became a standby."""
+        """Return the connection is gone, or there was none to be had, or it leads to a server that became a standby."""
         connection = self._connection
         is_broken = connection is None or connection.closed
         return isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or (
@@ -267,7 +267,7 @@ class PostgresWriter:
             self._send_hints(connection)
 
     def _append(self, transaction: PostgresTransaction, requests: list[AnyRequest]) -> bool:
-        """Returns whether any was written."""
+        """Return whether any was written."""
         appends = [request.append for request in requests if request.append is not None]
         if not appends:
             return False
@@ -322,7 +322,7 @@ class PostgresWriter:
 
 
 def _deliver(group: list[AnyRequest]) -> None:
-    """Wakes each event loop once for all of its requests."""
+    """Wake each event loop once for all of its requests."""
     by_loop: dict[asyncio.AbstractEventLoop, list[AnyRequest]] = {}
     for request in group:
         by_loop.setdefault(request.loop, []).append(request)

@@ -53,7 +53,7 @@ class Liveness(Protocol):
         ...
 
     async def is_dead(self, owner: str) -> bool:
-        """True only when the owner's process is certainly gone."""
+        """Return True only when the owner's process is certainly gone."""
         ...
 
     async def find_dead(self) -> list[str]:
@@ -73,13 +73,13 @@ class Database(Protocol):
     """Raises `StoreError` when the medium fails."""
 
     async def write(self, operation: Callable[[SqlTransaction], Result], *, is_large: bool = False) -> Result:
-        """The operation's result, once it is committed. A large one may take long."""
+        """Return the operation's result, once it is committed. A large one may take long."""
         ...
 
     async def execute(self, name: str, parameters: Sequence[object]) -> int:
-        """The number of rows that the statement `name` wrote, once it is committed."""
+        """Return the number of rows that the statement `name` wrote, once it is committed."""
         ...
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """The rows of a lookup."""
+        """Return the rows of a lookup."""
         ...

@@ -46,7 +46,7 @@ def revoke_grant(transaction: SqlTransaction, grant_id: str, now: float) -> bool
 
 
 def read_grant(row: tuple[Any, ...]) -> Grant:
-    """The grant of a row. Raises `StoreError` when the row is damaged."""
+    """Return the grant of a row. Raises `StoreError` when the row is damaged."""
     found = dict(zip(_COLUMNS, row, strict=True))
     try:
         found["arguments"] = read_object(found["arguments"])

@@ -21,15 +21,15 @@ class Reads(Protocol):
     """Reads by the name of a statement and its parameters. Raises `StoreError` when the medium fails."""
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Returns the rows of a lookup."""
+        """Return the rows of a lookup."""
         ...
 
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Returns the rows of a read that may take long."""
+        """Return the rows of a read that may take long."""
         ...
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """Returns the rows of each of several such reads, all as of one moment."""
+        """Return the rows of each of several such reads, all as of one moment."""
         ...
 
     async def close(self) -> None:

@@ -120,7 +120,7 @@ class RecordStore(Generic[R]):
     """
 
     def __init__(self, store: object, kind: type[R]) -> None:
-        """Raises `UsageError` when the store keeps no records."""
+        """Raise `UsageError` when the store keeps no records."""
         if not isinstance(store, HasRecords):
             name = type(store).__name__
             raise UsageError(f"{name} keeps no tokens, sessions, keys or schedules; use a store that does")

@@ -21,7 +21,7 @@ Fetch = Callable[[str, Sequence[object]], Rows]
 
 
 def refuse_unreplayable(fetch: Fetch, place: str) -> None:
-    """Raises `StoreError` when the log of an execution that can go on does not replay; it names the first events."""
+    """Raise `StoreError` when the log of an execution that can go on does not replay; it names the first events."""
     found: list[str] = []
     after, page = "", fetch("walk", ("", PAGE))
     while page and len(found) < MAX_NAMED:

@@ -20,7 +20,8 @@ _KEY_COLUMNS = ("key", "tool_name", "fields", "holder", "principal", "taken_at",
 
 
 def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> tuple[ev.Recorded, ...]:
-    """The events with a sequence above `after`. Raises `LogUnreadable` when the rows are not what was written."""
+    """Return the events with a sequence above `after`. Raises `LogUnreadable` when the rows are not what was
+    written."""
     recorded: list[ev.Recorded] = []
     version = following = 0
     for version, first, at, body, checksum in rows:
@@ -55,7 +56,7 @@ def _damaged(execution_id: str, how: str, sequence: int | None = None) -> LogUnr
 
 
 def read_object(text: str) -> dict[str, JsonValue]:
-    """The JSON object of a text column. Raises `ValueError` or `TypeError` for anything else."""
+    """Return the JSON object of a text column. Raises `ValueError` or `TypeError` for anything else."""
     try:
         value = read_json(text)
     except PlanwardenError as error:
@@ -66,7 +67,7 @@ def read_object(text: str) -> dict[str, JsonValue]:
 
 
 def read_header(row: tuple[Any, ...]) -> Header:
-    """The header of a row of `executions`. Raises `StoreError` when the row is damaged."""
+    """Return the header of a row of `executions`. Raises `StoreError` when the row is damaged."""
     execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until = row
     if status not in TRANSITIONS or type(version) is not int:
         raise StoreError(f"the row of execution {execution_id!r} is damaged; restore a backup")
@@ -85,7 +86,7 @@ def read_header(row: tuple[Any, ...]) -> Header:
 
 
 def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
-    """The row of `suspensions`, with what its execution adds."""
+    """Return the row of `suspensions`, with what its execution adds."""
     suspension_id, execution_id, thread_id, principal, addressee, status, digest, created_at, expires_at, alarm_at = row
     return SuspensionRow(
         suspension_id=suspension_id,
@@ -102,7 +103,7 @@ def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
 
 
 def read_key(row: tuple[Any, ...]) -> HeldKey:
-    """The key of a row. Raises `StoreError` when the row is damaged."""
+    """Return the key of a row. Raises `StoreError` when the row is damaged."""
     found: dict[str, Any] = dict(zip(_KEY_COLUMNS, row, strict=True))
     try:
         found["values"] = read_object(found.pop("fields"))
@@ -112,12 +113,12 @@ def read_key(row: tuple[Any, ...]) -> HeldKey:
 
 
 def read_start(row: tuple[Any, ...]) -> StartedExecution:
-    """The execution that a row of `find_start` names."""
+    """Return the execution that a row of `find_start` names."""
     return StartedExecution(execution_id=row[0], thread_id=row[1], request=row[2])
 
 
 def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
-    """A row as stored; what is wrong with its content is found by its hash, not here."""
+    """Return a row as stored; what is wrong with its content is found by its hash, not here."""
     sequence, at, kind, execution_id, suspension_id, text, hash_ = row
     try:
         entry = AuditEntry(kind=kind, facts=read_object(text), execution_id=execution_id, suspension_id=suspension_id)

@@ -12,7 +12,7 @@ _ADDRESSEES = ("human", "caller", "clock", None)
 
 
 def list_values(synopsis: Synopsis) -> tuple[object, ...]:
-    """What `write_synopsis` of SQLite takes after the execution's number."""
+    """Return what `write_synopsis` of SQLite takes after the execution's number."""
     return (
         synopsis.title,
         synopsis.is_goal,
@@ -24,12 +24,13 @@ def list_values(synopsis: Synopsis) -> tuple[object, ...]:
 
 
 def join_tools(tools: Iterable[str]) -> str:
-    """The column `tools`: a line for each name, with line breaks on both sides of it."""
+    """Return the column `tools`: a line for each name, with line breaks on both sides of it."""
     return "".join(f"\n{name}" for name in tools) + "\n"
 
 
 def list_parameters(wanted: ExecutionFilter, limit: int, cursor: str | None) -> tuple[object, ...]:
-    """What `list_executions` takes, for one row more than `limit`. Raises `InvalidArguments` for a foreign cursor."""
+    """Return what `list_executions` takes, for one row more than `limit`. Raises `InvalidArguments` for a foreign
+    cursor."""
     position = read_cursor(cursor)
     words = fold_words(wanted.search)
     return (
@@ -47,7 +48,7 @@ def list_parameters(wanted: ExecutionFilter, limit: int, cursor: str | None) -> 
 
 
 def read_page(rows: Sequence[tuple[Any, ...]], limit: int) -> ListedPage:
-    """The page. Raises `StoreError` when a row is damaged."""
+    """Return the page. Raises `StoreError` when a row is damaged."""
     listed = tuple(_read_row(row) for row in rows[:limit])
     if len(rows) <= limit or not listed:
         return ListedPage(listed, None)

@@ -68,7 +68,7 @@ def prepare(path: Path, *, mounts: Callable[[], str] | None = None) -> None:
 
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    """A connection with the pragmas that the durability contract needs; transactions are begun by hand.
+    """Return a connection with the pragmas that the durability contract needs; transactions are begun by hand.
 
     Raises:
         StoreError: SQLite cannot use the file.
@@ -114,7 +114,7 @@ class FileIdentity:
         self._opened = self._read()
 
     def check(self) -> None:
-        """Raises `StoreReplaced` when the path no longer leads to the file that was opened."""
+        """Raise `StoreReplaced` when the path no longer leads to the file that was opened."""
         if self._read() != self._opened:
             raise StoreReplaced(
                 f"{str(self._path)!r} was replaced or removed while planwarden used it, and nothing more is written; "
@@ -201,12 +201,12 @@ def store_error(error: Exception, path: Path) -> StoreError:
 
 
 def is_busy(error: Exception) -> bool:
-    """True when somebody else uses the file, so that the same statement may succeed later."""
+    """Return True when somebody else uses the file, so that the same statement may succeed later."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def open_copy(target: Path) -> sqlite3.Connection:
-    """A connection to a new file for a backup, mode 0600. Raises `StoreError` when the file exists."""
+    """Return a connection to a new file for a backup, mode 0600. Raises `StoreError` when the file exists."""
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:

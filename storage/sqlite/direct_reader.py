@@ -25,7 +25,7 @@ class DirectReader:
         self._path = path
 
     def read_version(self) -> int:
-        """Returns the version of the schema."""
+        """Return the version of the schema."""
         try:
             return int(self._read("user_version")[0][0])
         except StoreError:
@@ -74,7 +74,7 @@ class DirectReader:
 
 
 def open_lookups(path: Path) -> SqlLookups | None:
-    """Opens a file to read from it, in a process that does nothing else at that time.
+    """Open a file to read from it, in a process that does nothing else at that time.
 
     None when its schema is not the newest one: opening the whole store then says why, or brings it up to date.
 

@@ -6,7 +6,7 @@ from planwarden.storage.moved_marker import MARKED, TABLE, MoveMark
 
 
 def read_mark(connection: sqlite3.Connection) -> MoveMark | None:
-    """Returns the mark, or None for a store that can be used."""
+    """Return the mark, or None for a store that can be used."""
     if int(connection.execute("PRAGMA user_version").fetchone()[0]) != MARKED:
         return None
     move_id, is_source, place, _ = connection.execute(f"SELECT * FROM {TABLE}").fetchone()
@@ -25,7 +25,7 @@ def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
 
 
 def clear_mark(connection: sqlite3.Connection) -> None:
-    """Takes the mark from a store in the open transaction, which gets back the version that it had."""
+    """Take the mark from a store in the open transaction, which gets back the version that it had."""
     version = int(connection.execute(f"SELECT version FROM {TABLE}").fetchone()[0])
     connection.execute(f"DROP TABLE {TABLE}")
     connection.execute(f"PRAGMA user_version = {version}")

@@ -45,7 +45,7 @@ class Reader:
         connection.execute("PRAGMA busy_timeout = 0")
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Returns the rows of a lookup. Raises `StoreError` when the medium failed or the reader is closed."""
+        """Return the rows of a lookup. Raises `StoreError` when the medium failed or the reader is closed."""
         self._reads += 1
         if self._reads % READS_A_TURN == 0:
             await anyio.lowlevel.checkpoint()
@@ -74,12 +74,12 @@ class Reader:
         return rows if len(rows) <= MAX_AT_ONCE else None
 
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Returns the rows of a read that may take long."""
+        """Return the rows of a read that may take long."""
         async with self._open() as connection:
             return cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """Returns the rows of each of several such reads, all as of one moment."""
+        """Return the rows of each of several such reads, all as of one moment."""
         async with self._open() as connection:
             await connection.execute("BEGIN")
             return [
@@ -87,13 +87,13 @@ class Reader:
             ]
 
     async def copy_into(self, target: sqlite3.Connection) -> None:
-        """Copies the database as of one moment, through SQLite's online backup, while others go on writing."""
+        """Copy the database as of one moment, through SQLite's online backup, while others go on writing."""
         async with self._open() as connection:
             await connection.backup(target)
 
     @asynccontextmanager
     async def _open(self) -> "AsyncGenerator[aiosqlite.Connection]":
-        """Gives a connection that only reads, on a thread of its own. Raises `StoreError` when it fails."""
+        """Give a connection that only reads, on a thread of its own. Raises `StoreError` when it fails."""
         import aiosqlite
 
         self._check_open()

@@ -41,7 +41,7 @@ class Lock(Protocol):
         ...
 
     def held_if_free(self) -> AbstractContextManager[bool]:
-        """Does not block; gives False when another process has the lock."""
+        """Do not block; give False when another process has the lock."""
         ...
 
 
@@ -105,7 +105,7 @@ class Writer:
         connection.execute("PRAGMA busy_timeout = 0")
 
     async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
-        """Returns the operation's result once it is committed. A large one is always left to the thread.
+        """Return the operation's result once it is committed. A large one is always left to the thread.
 
         Raises:
             StoreError: the medium failed or the writer is closed; nothing of the operation is stored.
@@ -122,7 +122,7 @@ class Writer:
         return await request.future
 
     async def _commit_after_turn(self, request: _Request[Any]) -> None:
-        """Commits for everybody who asks in this turn of the loop. The caller then goes on without being woken."""
+        """Commit for everybody who asks in this turn of the loop. The caller then goes on without being woken."""
         try:
             await asyncio.sleep(0)
         except BaseException:
@@ -147,7 +147,7 @@ class Writer:
         # The user of the connection looks for requests afterwards.
 
     def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commits what is waiting on the loop's thread, or leaves it to the writer's own."""
+        """Commit what is waiting on the loop's thread, or leaves it to the writer's own."""
         try:
             batch = self._batch()
             is_done = not any(request.is_large for request in batch) and self._perform_if_free(batch)
@@ -171,7 +171,7 @@ class Writer:
             return False
 
     def read_foreign_changes(self) -> int:
-        """Returns a number that differs once another connection has changed the file; what this one wrote is not in it.
+        """Return a number that differs once another connection has changed the file; what this one wrote is not in it.
 
         While the thread uses the connection, that is the number after its last commit. Never waits.
 
@@ -204,7 +204,7 @@ class Writer:
         self._wakes.put(goes_on)
 
     async def close(self) -> None:
-        """Commits what is queued and closes the connection."""
+        """Commit what is queued and close the connection."""
         if not self._closed:
             self._closed = True
             self._wake(False)
@@ -234,7 +234,7 @@ class Writer:
         self._connection.close()
 
     def _can_hand_back(self) -> bool:
-        """Whether the loop can commit what is waiting now, which is quicker while the loop is busy."""
+        """Return whether the loop can commit what is waiting now, which is quicker while the loop is busy."""
         try:
             return self.pace.is_quick and not self._requests[0].loop.is_closed()
         except IndexError:
@@ -252,7 +252,7 @@ class Writer:
             self._wakes.put(True)
 
     def _batch(self) -> list[_Request[Any]]:
-        """The oldest requests, as many as are performed together; empty when there are none."""
+        """Return the oldest requests, as many as are performed together; empty when there are none."""
         return [self._requests.popleft() for _ in range(min(len(self._requests), MAX_GROUP))]
 
     def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
@@ -273,8 +273,8 @@ class Writer:
             self._connection.execute("PRAGMA busy_timeout = 0")
 
     def _perform(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> None:
-        """Commits the batch, each request with its value or error, and notes what one operation alone would have
-        waited. Raises `_Busy`, with nothing done."""
+        """Commit the batch, each request with its value or error, and notes what one operation alone would have waited.
+        Raises `_Busy`, with nothing done."""
         failure = self._commit_together(batch, note)
         if failure is None:
             return
@@ -291,7 +291,7 @@ class Writer:
                 request.error = _translate(error, self._path)
 
     def _commit_together(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> BaseException | None:
-        """None when the transaction was committed; refusals of single operations stand in their requests."""
+        """Return None when the transaction was committed; refusals of single operations stand in their requests."""
         try:
             began = perf_counter()
             self._begin()
@@ -336,7 +336,7 @@ class Writer:
         return self._pages >= CHECKPOINT_ESTIMATE
 
     def _checkpoint(self) -> None:
-        """Moves the log into the database, as far as readers allow. What fails here is tried again with later rows."""
+        """Move the log into the database, as far as readers allow. What fails here is tried again with later rows."""
         self._pages = 0
         with suppress(StoreError, *FAULTS), self._lock.held():
             self._check()
@@ -364,7 +364,7 @@ def _translate(error: Exception, path: Path) -> StoreError:
 
 
 def _deliver(batch: list[_Request[Any]], here: asyncio.AbstractEventLoop | None) -> None:
-    """Wakes each event loop once for all of its requests; `here` is the running one."""
+    """Wake each event loop once for all of its requests; `here` is the running one."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Request[Any]]] = {}
     for request in batch:
         by_loop.setdefault(request.loop, []).append(request)

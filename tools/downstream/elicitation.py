@@ -72,7 +72,8 @@ class ServerElicitation(msgspec.Struct, frozen=True):
 
 
 def read_elicitation(params: "mcp.types.ElicitRequestParams") -> ServerElicitation:
-    """The question that the server asks. Raises `BadQuestion`: it is not one that could be shown whole and answered."""
+    """Return the question that the server asks. Raises `BadQuestion`: it is not one that could be shown whole and
+    answered."""
     message = _read_text("message", params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
         return ServerElicitation(message, url=_check_url(params.url))
@@ -148,14 +149,14 @@ def _read_field(name: str, entry: JsonValue) -> JsonValue:
 
 
 def _read_text(what: str, text: str, limit: int) -> str:
-    """The text on one line, whole; raises `BadElicitation` for one that would be cut."""
+    """Return the text on one line, whole; raises `BadElicitation` for one that would be cut."""
     if len(text) > limit or len(line := one_line(text, limit * 12)) > limit:
         raise BadElicitation(f"its {what} has more than {limit} characters, so it cannot be shown whole")
     return line
 
 
 def _read_choices(name: str, field: dict[str, JsonValue]) -> list[JsonValue]:
-    """The values that can be chosen; raises `BadQuestion` for anything but a few texts that can be shown."""
+    """Return the values that can be chosen; raises `BadQuestion` for anything but a few texts that can be shown."""
     entries = field.get("enum", field.get("oneOf", field.get("anyOf")))
     listed = entries if isinstance(entries, list) else []
     choices = [entry.get("const") if isinstance(entry, dict) else entry for entry in listed]

@@ -165,7 +165,7 @@ class DownstreamServers:
         return self._connections[name].config
 
     def connection(self, server: str) -> ServerConnection:
-        """The connection to the named server."""
+        """Return the connection to the named server."""
         return self._connections[server]
 
     def handle_commit(self, commit: Commit | None) -> None:
@@ -205,7 +205,7 @@ class DownstreamServers:
         return self._server_of(name) is not None
 
     def unavailable_reason(self, name: str) -> str | None:
-        """Why the tool of that name, known or not, cannot be called now; None when no server is the reason."""
+        """Return why the tool of that name, known or not, cannot be called now; None when no server is the reason."""
         server = self._server_of(name)
         definition = self._registry.get(name)
         if server is None or (definition is not None and (definition.source != server or not definition.unavailable)):
@@ -255,7 +255,7 @@ class DownstreamServers:
                     tasks.start_soon(start, self._connections[config.name])
 
     def health(self) -> tuple[ServerHealth, ...]:
-        """How every server is doing, in the order of the configuration."""
+        """Return how every server is doing, in the order of the configuration."""
         sources = [definition.source for definition in self._registry.definitions()]
         return tuple(
             self._describe_health(connection, sources.count(name)) for name, connection in self._connections.items()
@@ -279,7 +279,7 @@ class DownstreamServers:
         return tuple(config.name for config in self.configs if config.can_start and config.name not in self._listed)
 
     def login_location(self, config: ServerConfig) -> LoginLocation | None:
-        """Where a person's login to the server is kept; None without a home, and for a local server."""
+        """Return where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
         name, command = f"{FOLDER}/{file_stem(config)}.login", shlex.join([*self._program(), "login", config.name])
@@ -354,6 +354,6 @@ class DownstreamServers:
         )
 
     def _server_of(self, name: str) -> str | None:
-        """The server whose slug the name begins with; the one with the longest slug if several fit."""
+        """Return the server whose slug the name begins with; the one with the longest slug if several fit."""
         fitting = [config for config in self.configs if name.casefold().startswith(f"{config.slug}_".casefold())]
         return max(fitting, key=lambda config: len(config.slug)).name if fitting else None

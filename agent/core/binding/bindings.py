@@ -43,7 +43,7 @@ class Reference(NamedTuple):
     """Counted from 0: an earlier call of the same item of a loop, whose result it takes instead of the item."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The binding as a plan writes it."""
+        """Return the binding as a plan writes it."""
         written = zip(_REFERENCE_KEYS, self, strict=True)
         return {key: value for key, value in written if value not in ("", None)}
 
@@ -86,7 +86,7 @@ class Binding(NamedTuple):
 
 
 def find_bindings(value: JsonValue) -> Iterator[Binding]:
-    """Yields each binding in the value; those of a template as often as its text takes them."""
+    """Yield each binding in the value; those of a template as often as its text takes them."""
     if isinstance(value, dict) and "$from" in value:
         yield Binding(read_reference(value), value)
         return
@@ -101,7 +101,7 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
 
 
 def is_plain(value: dict[str, JsonValue]) -> bool:
-    """Whether the object certainly has no bindings: it is none, and nothing in it could hold one."""
+    """Return whether the object certainly has no bindings: it is none, and nothing in it could hold one."""
     for key, child in value.items():
         if key == "$from" or key == "$text" or isinstance(child, _CONTAINERS):
             return False
@@ -109,14 +109,14 @@ def is_plain(value: dict[str, JsonValue]) -> bool:
 
 
 def has_bindings(value: JsonValue) -> bool:
-    """Whether the value takes anything from elsewhere."""
+    """Return whether the value takes anything from elsewhere."""
     if isinstance(value, dict) and is_plain(value):
         return False
     return next(find_bindings(value), None) is not None
 
 
 def find_references(value: JsonValue) -> Iterator[Reference]:
-    """Yields what each binding in the value takes."""
+    """Yield what each binding in the value takes."""
     return (binding.reference for binding in find_bindings(value))
 
 
@@ -125,14 +125,14 @@ def _list_parts(value: JsonValue) -> Iterable[JsonValue]:
 
 
 def read_reference(value: dict[str, JsonValue]) -> Reference:
-    """Returns what a `$from` object says."""
+    """Return what a `$from` object says."""
     call = value.get("call")
     pointer, parse = str(value.get("pointer", "")), str(value.get("parse", ""))
     return Reference(str(value["$from"]), pointer, parse, call if type(call) is int else None)
 
 
 def find_binding_faults(value: JsonValue) -> Iterator[str]:
-    """Yields faults of bindings and templates in the value: unknown keys, wrong types, pointers against RFC 6901."""
+    """Yield faults of bindings and templates in the value: unknown keys, wrong types, pointers against RFC 6901."""
     if isinstance(value, dict) and "$from" in value:
         yield from _find_reference_faults(value)
         return
@@ -173,7 +173,7 @@ def to_pointer(path: str) -> str:
 
 
 def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:
-    """Returns the value with null in place of each binding and template, and adds the paths of those to `bound`."""
+    """Return the value with null in place of each binding and template, and add the paths of those to `bound`."""
     if isinstance(value, dict):
         if "$from" in value or "$text" in value:
             bound.append(path)

@@ -64,7 +64,7 @@ _MATCHES: Verdict = (True, "")
 
 
 def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
-    """Yields what is wrong with the schema of a condition, whatever its value will be."""
+    """Yield what is wrong with the schema of a condition, whatever its value will be."""
     if is_larger(matches, MAX_SCHEMA_BYTES):
         yield f"'matches' is larger than {MAX_SCHEMA_BYTES} bytes"
         return
@@ -99,7 +99,7 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
 
 
 def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
-    """Yields the schemas in a schema, with their keywords."""
+    """Yield the schemas in a schema, with their keywords."""
     for keyword in ("contains", "items", "not"):
         if keyword in node:
             yield f"'{keyword}'", node[keyword]
@@ -271,7 +271,7 @@ def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> 
 
 
 def _overlap(kinds: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether a value can be of a type of both: a whole number is a number."""
+    """Return whether a value can be of a type of both: a whole number is a number."""
     both = {"integer", "number"}
     return bool({*kinds} & {*others}) or bool(both & {*kinds} and both & {*others})
 
@@ -298,7 +298,7 @@ def read_properties(schema: JsonSchema) -> JsonSchema:
 
 
 def is_closed(schema: JsonSchema) -> bool:
-    """Whether objects that fit the schema have no properties but those that it names."""
+    """Return whether objects that fit the schema have no properties but those that it names."""
     is_listed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     return is_listed and list_types(schema) == ("object",)
 

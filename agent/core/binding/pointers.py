@@ -64,7 +64,7 @@ class ParsedTexts:
         self._values: dict[str, JsonValue] = {}
 
     def parse(self, text: str) -> JsonValue:
-        """Raises `LeadsNowhere` for text that is no JSON, or too large."""
+        """Raise `LeadsNowhere` for text that is no JSON, or too large."""
         if text not in self._values:
             if self._left is not None and len(text) > self._left:
                 raise LeadsNowhere(
@@ -80,7 +80,7 @@ class ParsedTexts:
 
 
 def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> JsonValue:
-    """Returns the value at the pointer. Raises `LeadsNowhere` when nothing is there."""
+    """Return the value at the pointer. Raises `LeadsNowhere` when nothing is there."""
     try:
         pointer = JsonPointer(reference.pointer)
     except JsonPointerException:
@@ -112,7 +112,7 @@ def _explain_text(reference: Reference) -> str:
 
 
 def read_parts(artifact: Artifact, addresses: Iterable[PartAddress]) -> dict[PartAddress, ArtifactPart]:
-    """Returns the artifact's part at each address."""
+    """Return the artifact's part at each address."""
     if artifact.media_type != JSON_TYPE:
         return dict.fromkeys(addresses, ArtifactPart(fault=f"leads into {artifact.media_type}, which is not JSON"))
     document, texts = cast("JsonValue", json.loads(artifact.data)), ParsedTexts(None)
@@ -135,7 +135,7 @@ def _read_part(document: JsonValue, address: PartAddress, texts: ParsedTexts) ->
 
 
 def find_list_fault(items: list[JsonValue]) -> str | None:
-    """Returns why a loop cannot go through the items, as the end of a sentence about the pointer; None if it can."""
+    """Return why a loop cannot go through the items, as the end of a sentence about the pointer; None if it can."""
     if len(items) > MAX_LISTED:
         return f"leads to {len(items)} items, and a loop has at most {MAX_LISTED}"
     if exceeds(items, MAX_LIST_VALUES, MAX_LIST_BYTES):

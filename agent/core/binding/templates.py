@@ -24,7 +24,7 @@ def read_with(node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def list_names(node: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Yields the names in the template's text, as often as they stand there."""
+    """Yield the names in the template's text, as often as they stand there."""
     return (match.group(1) for match in _list_parts(node) if match.group(1) is not None)
 
 
@@ -34,7 +34,7 @@ def _list_parts(node: Mapping[str, JsonValue]) -> Iterator[re.Match[str]]:
 
 
 def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Yields what is wrong with a template, one sentence each; faults of the bindings in it are not among them."""
+    """Yield what is wrong with a template, one sentence each; faults of the bindings in it are not among them."""
     text, values = node["$text"], node.get("with", {})
     if unknown := sorted(node.keys() - {*_KEYS}):
         stray = ", ".join(repr(key[:MAX_QUOTED]) for key in unknown[:10])
@@ -70,7 +70,7 @@ def _find_name_faults(node: Mapping[str, JsonValue], values: Mapping[str, JsonVa
 
 
 def fill_template(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> str:
-    """Returns the text of a template that has no faults, with the `values` of its names."""
+    """Return the text of a template that has no faults, with the `values` of its names."""
 
     def replace(match: re.Match[str]) -> str:
         name = cast("str | None", match.group(1))

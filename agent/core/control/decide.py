@@ -34,7 +34,7 @@ from planwarden.agent.core.prompt.prompts import find_final_text
 
 
 def decide(execution: ExecutionState) -> tuple[Action, ...]:
-    """Returns everything that can be done now, in plan order; empty if the execution has to wait or is over."""
+    """Return everything that can be done now, in plan order; empty if the execution has to wait or is over."""
     if execution.status != "running":
         return ()
     if execution.cancel_requested:
@@ -60,7 +60,7 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
 
 
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
-    """Returns the first budget of the options that is used up, or None."""
+    """Return the first budget of the options that is used up, or None."""
     options, usage = execution.options, execution.usage
     tokens = options.budget_model_tokens
     if tokens is not None and usage.input_tokens + usage.output_tokens >= tokens:
@@ -73,7 +73,7 @@ def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
 
 
 def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
-    """Returns what remains of each budget that the options set, by its name on the wire."""
+    """Return what remains of each budget that the options set, by its name on the wire."""
     options, usage = execution.options, execution.usage
     if options.budget_model_tokens is options.budget_tool_calls is options.budget_seconds is None:
         return {}
@@ -156,7 +156,7 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
 
 
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
-    """Whether nothing keeps the step from starting that has to do with the step `name`, which it needs."""
+    """Return whether nothing keeps the step from starting that has to do with the step `name`, which it needs."""
     dependency = execution.steps[name]
     if dependency.status == "completed" or _may_continue_after(dependency, state.step.step_id):
         return True
@@ -166,7 +166,7 @@ def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> 
 
 
 def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
-    """The first step that was skipped or failed and without which this one cannot start."""
+    """Return the first step that was skipped or failed and without which this one cannot start."""
     dependencies = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
     return next((name for name in dependencies if not _can_go_on_after(execution, state, name)), None)
 
@@ -289,7 +289,7 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
 
 
 def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
-    """Yields the calls that were dispatched and have no recorded result; their steps are in progress."""
+    """Yield the calls that were dispatched and have no recorded result; their steps are in progress."""
     for step_id in execution.frontier:
         for call in execution.steps[step_id].list_open_calls():
             if call.status == "running":

@@ -13,7 +13,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, StepStat
 
 
 def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
-    """Returns what can be done now in a step whose items are known."""
+    """Return what can be done now in a step whose items are known."""
     current = _list_current(state)
     is_asked = has_open_batch(execution, state.step.step_id)
     waiting = [call for call in current if call.status in ("running", "suspended") or _is_asked_about(execution, call)]
@@ -28,7 +28,7 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
 
 
 def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
-    """Whether a person is asked about many calls of the step."""
+    """Return whether a person is asked about many calls of the step."""
     return any(
         suspension.is_open and suspension.question.step_id == step_id
         for suspension in execution.find_suspensions("batch")
@@ -36,13 +36,13 @@ def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
 
 
 def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
-    """Whether a question about the call is open; one whose outcome is unknown keeps its status meanwhile."""
+    """Return whether a question about the call is open; one whose outcome is unknown keeps its status meanwhile."""
     suspension = execution.suspensions.get(call.suspension_id or "")
     return suspension is not None and suspension.is_open
 
 
 def _list_current(state: StepState) -> list[Call]:
-    """The next call of this wave for each item that has begun, and for as many further ones as may begin."""
+    """Return the next call of this wave for each item that has begun, and for as many further ones as may begin."""
     loop, items = state.step.loop, state.items
     assert loop is not None and items is not None
     is_stopping = state.failed_items > 0 and loop.on_item_failure == "stop"
@@ -61,7 +61,7 @@ def _list_current(state: StepState) -> list[Call]:
 
 
 def _find_rejection(execution: ExecutionState, state: StepState) -> tuple[str, ev.RecordedDecision] | None:
-    """The question about the loop's calls to which the answer was no, and that answer."""
+    """Return the question about the loop's calls to which the answer was no, and that answer."""
     for suspension in execution.find_suspensions("batch"):
         question, decision = suspension.question, suspension.decision
         if question.step_id == state.step.step_id and decision and not decision.approved:

@@ -17,14 +17,14 @@ _DOUBLINGS = 5
 
 
 def bound_asked_s(asked_s: float | None) -> float | None:
-    """Returns the seconds that a provider asks to wait, within limits; None if it asks for nothing that makes sense."""
+    """Return the seconds that a provider asks to wait, within limits; None if it asks for nothing that makes sense."""
     if asked_s is None or math.isnan(asked_s) or asked_s <= 0:
         return None
     return min(asked_s, LONGEST_ASKED_S)
 
 
 def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
-    """Returns the seconds from the last failure to the next attempt; None when the patience is used up.
+    """Return the seconds from the last failure to the next attempt; None when the patience is used up.
 
     What the provider asked for is the least. The last attempt comes when the patience ends, neither before nor after.
     """
@@ -36,13 +36,13 @@ def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
 
 
 def list_outages(execution: ExecutionState) -> list[ModelOutage]:
-    """Returns the prompts that their provider did not answer yet: the execution's own, then those of steps."""
+    """Return the prompts that their provider did not answer yet: the execution's own, then those of steps."""
     own = [] if execution.outage is None else [execution.outage]
     return [*own, *(state.outage for state in execution.steps.values() if state.outage is not None)]
 
 
 def has_given_up(execution: ExecutionState) -> bool:
-    """Whether a prompt waited for its provider as long as it may."""
+    """Return whether a prompt waited for its provider as long as it may."""
     patience_s = execution.options.model_patience_s
     return any(
         outage.suspension_id is None and find_wait_s(outage, patience_s) is None for outage in list_outages(execution)

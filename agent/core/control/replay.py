@@ -48,11 +48,11 @@ class ReplayFault(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_unreadable(cls, error: LogUnreadable) -> "ReplayFault":
-        """The fault of a log that cannot be read."""
+        """Return the fault of a log that cannot be read."""
         return cls(sequence=error.sequence, event="", reason=error.message)
 
     def describe(self) -> str:
-        """Returns the first event and why it does not replay, for the end of a sentence."""
+        """Return the first event and why it does not replay, for the end of a sentence."""
         if self.sequence is None:
             return f"at all: {self.reason}"
         kind = f" ({self.event})" if self.event else ""
@@ -60,12 +60,13 @@ class ReplayFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def can_go_on(status: ExecutionStatus) -> bool:
-    """Whether an execution with this status may still do something: it is unfinished, or can be started again."""
+    """Return whether an execution with this status may still do something: it is unfinished, or can be started
+    again."""
     return status not in FINISHED or bool(TRANSITIONS[status])
 
 
 def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> ReplayFault | None:
-    """Returns the first event that does not replay from the new `execution` on; None when all of them do."""
+    """Return the first event that does not replay from the new `execution` on; None when all of them do."""
     expected: set[Key] = set()
     prompts: set[Key] = set()
     at: float | None = None
@@ -86,7 +87,7 @@ def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]
 
 
 def _find_refusal(execution: ExecutionState, event: ev.Event, expected: set[Key], prompts: set[Key]) -> str | None:
-    """Returns why the event is not allowed here, or None. Raises `IllegalTransition` for what it refers to."""
+    """Return why the event is not allowed here, or None. Raises `IllegalTransition` for what it refers to."""
     match event:
         case ev.ModelReplied(suspension_id=None) | ev.ModelFailed():
             return _use_prompt(prompts, ("prompt", event.purpose, event.step_id))
@@ -113,7 +114,7 @@ def _use_prompt(prompts: set[Key], key: Key) -> str | None:
 
 
 def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
-    """Yields what the action does."""
+    """Yield what the action does."""
     match action:
         case RecordEvent(event=event):
             yield _describe_decision(event)
@@ -136,7 +137,7 @@ def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
 
 
 def _list_reasons(execution: ExecutionState, event: ev.Event) -> tuple[Key, ...] | None:
-    """Returns what `decide` may have wanted for the event, each enough by itself; None for a fact."""
+    """Return what `decide` may have wanted for the event, each enough by itself; None for a fact."""
     match event:
         case ev.PlanRevised() | ev.RevisionRefused():
             return (("revise", event.step_id),)

@@ -32,7 +32,7 @@ MAX_TOLD = 5
 def take_over(
     source: ExecutionState, plan: Plan, inputs: Mapping[str, JsonValue], from_step: str | None
 ) -> ev.StepsTakenOver:
-    """Returns what an execution of `plan` with `inputs` takes over from `source`, which is finished and has a plan.
+    """Return what an execution of `plan` with `inputs` takes over from `source`, which is finished and has a plan.
 
     `from_step` runs again with everything that depends on it; None for a retry.
 
@@ -71,13 +71,13 @@ def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
 
 
 def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
-    """Returns the ids of the artifacts that hold results which are taken over, each once."""
+    """Return the ids of the artifacts that hold results which are taken over, each once."""
     calls = (call for step in reused.steps for call in step.calls)
     return tuple(dict.fromkeys(call.artifact for call in calls if call.artifact is not None))
 
 
 def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[str]:
-    """Yields what a person should know of earlier executions who is asked about a call of the step.
+    """Yield what a person should know of earlier executions who is asked about a call of the step.
 
     The first question to a person names all steps that run again, and those that do not; a later one its own step.
     """
@@ -102,7 +102,7 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
 
 
 def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
-    """Returns the step and everything that depends on it, directly or not."""
+    """Return the step and everything that depends on it, directly or not."""
     if from_step is None:
         return frozenset()
     ids = [step.step_id for step in plan.steps]
@@ -150,7 +150,7 @@ def _refuse_unasked_repeat(
 
 
 def _does_same(earlier: PlanStep, step: PlanStep) -> bool:
-    """Whether both steps do the same, whatever they wait for and whatever follows a rejection."""
+    """Return whether both steps do the same, whatever they wait for and whatever follows a rejection."""
     likened = replace(step, dependencies=earlier.dependencies, confirms=earlier.confirms, on_reject=earlier.on_reject)
     return is_same_json(earlier, likened)
 
@@ -175,7 +175,7 @@ class _ChangedInputs(msgspec.Struct, frozen=True):
     """Of the run's inputs."""
 
     def are_taken_by(self, bindings: Iterable[Binding]) -> bool:
-        """Whether bindings of the new plan take something that is different now."""
+        """Return whether bindings of the new plan take something that is different now."""
         return any(self._is_changed(binding.reference) for binding in bindings if binding.reference.step_id == INPUTS)
 
     def _is_changed(self, reference: Reference) -> bool:
@@ -184,7 +184,7 @@ class _ChangedInputs(msgspec.Struct, frozen=True):
 
 
 def _is_proven(earlier: StepState) -> bool:
-    """Whether the log says that the step is completed, and proves what it had to call."""
+    """Return whether the log says that the step is completed, and proves what it had to call."""
     if earlier.status != "completed":
         return False
     if earlier.items is not None and earlier.step.tool_validation_mode == "strict":
@@ -194,7 +194,7 @@ def _is_proven(earlier: StepState) -> bool:
 
 
 def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Collection[str]) -> Iterator[str]:
-    """Yields the steps to take over whose confirmation comes before calls that are still to be made."""
+    """Yield the steps to take over whose confirmation comes before calls that are still to be made."""
     calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}
     for step_id in kept_ids:
         if _find_confirming_tools(source, source.steps[step_id]):
@@ -204,7 +204,7 @@ def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Colle
 
 
 def _find_confirming_tools(source: ExecutionState, earlier: StepState) -> set[str]:
-    """Returns the tools by which the step only asked a person whether to go on; asking again has no effect."""
+    """Return the tools by which the step only asked a person whether to go on; asking again has no effect."""
     return {call.tool_name for call in earlier.calls if call.is_confirmation or _only_asked(source, call)}
 
 
@@ -252,7 +252,7 @@ def _find_items(earlier: StepState) -> tuple[JsonValue, ...] | None:
 def _take_calls(
     source: ExecutionState, earlier: StepState, step: PlanStep, changed: "_ChangedInputs", confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
-    """Yields calls of a step that did not complete: those of the plan in their places, then those of the model."""
+    """Yield calls of a step that did not complete: those of the plan in their places, then those of the model."""
     number = len(step.tool_calls)
     planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
     if step.loop is not None and _does_same(earlier.step, step):
@@ -325,7 +325,7 @@ def _list_values(steps: Iterable[ev.TakenStep]) -> Iterator[JsonValue]:
 
 
 def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.TakenStep]) -> Iterator[ev.EarlierRun]:
-    """Yields the steps with a result that run again, unless only a confirmation does."""
+    """Yield the steps with a result that run again, unless only a confirmation does."""
     origins = {call.origin for step in steps for call in step.calls}
     completed = {step.step_id for step in steps if step.is_completed}
     for step in plan.steps:

@@ -28,7 +28,7 @@ MAX_LOOP_CALLS = 20_000
 def begin_step(
     execution: ExecutionState, step_id: str, parts: Mapping[PartAddress, ArtifactPart]
 ) -> tuple[ev.Event, ...]:
-    """Returns the events with which the step begins or is skipped.
+    """Return the events with which the step begins or is skipped.
 
     Raises:
         PartsNeeded: parts of artifacts have to be read first.
@@ -54,7 +54,7 @@ def begin_step(
 
 
 def _is_known(execution: ExecutionState, condition: Condition) -> bool:
-    """Whether a rehearsal has the value of the condition."""
+    """Return whether a rehearsal has the value of the condition."""
     [binding] = find_bindings(condition.value)
     state = execution.steps.get(binding.reference.step_id)
     return state is None or not is_unknown_in_rehearsal(execution, state)

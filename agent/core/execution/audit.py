@@ -92,7 +92,7 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str) -> list[AuditEntry]:
-    """Returns the rows that one transaction's events add, in order. `execution` is the state after the events."""
+    """Return the rows that one transaction's events add, in order. `execution` is the state after the events."""
     entries: list[AuditEntry] = []
     for item in recorded:
         event = item.event
@@ -112,7 +112,7 @@ def build_audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionSta
 
 
 def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
-    """Returns the row that says which executions were deleted."""
+    """Return the row that says which executions were deleted."""
     return AuditEntry(kind="pruned", facts={"executions": list[JsonValue](execution_ids)})
 
 
@@ -178,8 +178,8 @@ def _describe_withdrawn(event: ev.SuspensionWithdrawn, execution: ExecutionState
 
 
 def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Row | None:
-    """The row of a call that a grant, a rule, or a decision about another call, let through, or that has a business
-    key; None for every other."""
+    """Return the row of a call that a grant, a rule, or a decision about another call, let through, or that has a
+    business key; None for every other."""
     suspension = execution.suspensions.get(event.suspension_id or "")
     is_covered = suspension is not None and suspension.question.call_id != event.call_id
     if event.grant_id is None and event.rule is None and event.once is None and not is_covered:
@@ -199,7 +199,8 @@ def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Ro
 
 
 def _describe_refused(event: ev.ToolFailed, execution: ExecutionState) -> _Row | None:
-    """The row of a call that a rule denied, or that was refused because another call has its key; None for others."""
+    """Return the row of a call that a rule denied, or that was refused because another call has its key; None for
+    others."""
     facts: dict[str, JsonValue] = {"call": event.call_id, "tool": execution.call(event.call_id).tool_name}
     if event.rule is not None:
         return "denied", None, facts | _describe_rule(event.rule)
@@ -229,7 +230,7 @@ def _describe_rule(rule: ev.MatchedRule) -> dict[str, JsonValue]:
 
 
 def _describe_editor(question: ev.Question) -> dict[str, JsonValue]:
-    """Who edited the arguments; empty when something else made this revision."""
+    """Return who edited the arguments; empty when something else made this revision."""
     edit = question.edits[-1] if question.edits else None
     if edit is None or edit.revision != question.revision:
         return {}
@@ -264,7 +265,7 @@ _ROWS: Mapping[type[ev.Event], Callable[[Any, ExecutionState], _Row | None]] = {
 
 
 def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry, facts: str | None = None) -> bytes:
-    """Returns the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row.
+    """Return the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row.
 
     `facts` is the canonical JSON of the entry's, if the caller has it.
     """

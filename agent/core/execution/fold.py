@@ -73,7 +73,7 @@ def fold(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> Executio
 
 
 def apply(execution: ExecutionState, event: ev.Event, at: float) -> ExecutionState:
-    """The execution after `event`, which happened at `at` (Unix seconds).
+    """Return the execution after `event`, which happened at `at` (Unix seconds).
 
     Raises:
         IllegalTransition: the event cannot follow; nothing has changed.

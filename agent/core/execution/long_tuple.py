@@ -47,7 +47,7 @@ class LongTuple(Sequence[Value]):
 
 
 def replace_at(values: Sequence[Value], place: int, value: Value) -> Sequence[Value]:
-    """Returns the values with another one in that place: a tuple if they are few, else a `LongTuple`."""
+    """Return the values with another one in that place: a tuple if they are few, else a `LongTuple`."""
     if isinstance(values, tuple) and len(values) <= PART:
         return (*values[:place], value, *values[place + 1 :])
     if not isinstance(values, LongTuple):

@@ -45,7 +45,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 def find_notifiable(
     recorded: Sequence[ev.Recorded], execution: ExecutionState
 ) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
-    """Yields the events that a notification may report, each with its suspension, which a person has to decide.
+    """Yield the events that a notification may report, each with its suspension, which a person has to decide.
 
     `execution` is the state after the events.
     """
@@ -86,7 +86,7 @@ NO_ALARMS = Schedule()
 
 
 def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tuple[Alarm, ...]:
-    """Returns the alarms before `expires_at`, earliest first. All times are Unix seconds."""
+    """Return the alarms before `expires_at`, earliest first. All times are Unix seconds."""
     alarms = [Alarm(kind="remind", at=asked_at + after_s) for after_s in schedule.remind_after_s]
     if schedule.escalate_after_s is not None:
         alarms.append(Alarm(kind="escalate", at=asked_at + schedule.escalate_after_s, to=schedule.escalate_to))
@@ -95,13 +95,13 @@ def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) 
 
 
 def find_next_alarm_at(suspension: SuspensionState) -> float | None:
-    """Returns when the next alarm is due, in Unix seconds, or None when no alarm remains."""
+    """Return when the next alarm is due, in Unix seconds, or None when no alarm remains."""
     remaining = suspension.question.alarms[suspension.alarmed :]
     return remaining[0].at if remaining and suspension.is_open else None
 
 
 def find_due_alarm(suspension: SuspensionState, now: float) -> ev.SuspensionReminded | None:
-    """Returns one event for all alarms that are due; None when there is none or the suspension is over."""
+    """Return one event for all alarms that are due; None when there is none or the suspension is over."""
     question = suspension.question
     if not suspension.is_open or (question.expires_at is not None and question.expires_at <= now):
         return None

@@ -87,7 +87,7 @@ def list_sources(
     item: tuple[JsonValue, int] | None = None,
     item_calls: Sequence[Call] = (),
 ) -> BindingSources:
-    """Returns what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
+    """Return what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
     own: dict[str, JsonValue] = {}
     plan = execution.plan
     if plan is not None and plan.inputs is not None:
@@ -98,7 +98,7 @@ def list_sources(
 
 
 def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[str, JsonValue]:
-    """Returns the arguments with every binding and template replaced; the same object if there is none.
+    """Return the arguments with every binding and template replaced; the same object if there is none.
 
     Raises:
         InvalidArguments: a step is unknown or unfinished, its result has nothing usable at the pointer, or the
@@ -119,7 +119,7 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
 def find_values(
     bindings: Iterable[Binding], sources: BindingSources, texts: ParsedTexts | None = None
 ) -> dict[Reference, JsonValue]:
-    """Returns what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
+    """Return what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
     by_reference = {
         binding.reference: binding for binding in sorted(bindings, key=lambda binding: not binding.has_default)
     }
@@ -150,7 +150,7 @@ def find_result(
     *,
     takes_lists: bool = False,
 ) -> JsonValue:
-    """Returns what the reference takes from the result of a completed step.
+    """Return what the reference takes from the result of a completed step.
 
     `parts` has the part at its `find_address` with the same `takes_lists`.
 
@@ -177,7 +177,7 @@ def find_result(
 
 
 def _check_size(bindings: Collection[Binding], values: Mapping[Reference, JsonValue]) -> None:
-    """Raises `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
+    """Raise `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
     times = Counter(binding.reference for binding in bindings)
     total = sum(
         measure_at_least(binding.written.get("default"), MAX_ARGUMENT_BYTES)
@@ -233,7 +233,7 @@ def _find_value(reference: Reference, sources: BindingSources, texts: ParsedText
 
 
 def find_address(state: StepState, reference: Reference, *, takes_lists: bool = False) -> PartAddress | None:
-    """Returns the part of an artifact that the pointer leads to, or None if the log itself holds the value.
+    """Return the part of an artifact that the pointer leads to, or None if the log itself holds the value.
 
     With `takes_lists` the part may also be a whole result: a list for a loop.
     """
@@ -252,7 +252,7 @@ def find_address(state: StepState, reference: Reference, *, takes_lists: bool = 
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:
-    """Returns the calls whose stand-ins the pointer would copy instead of their results."""
+    """Return the calls whose stand-ins the pointer would copy instead of their results."""
     calls = _list_returned(state)
     matching = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
     return [call for call in matching if call.artifact is not None]

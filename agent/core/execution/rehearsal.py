@@ -10,12 +10,13 @@ from planwarden.agent.core.tool import ToolDefinition
 
 
 def runs_in_rehearsal(definition: ToolDefinition) -> bool:
-    """True for a tool that only reads, by its effect and by its risk, and asks nobody."""
+    """Return True for a tool that only reads, by its effect and by its risk, and asks nobody."""
     return definition.effect == "read" and definition.risk == "read" and not definition.is_blocking
 
 
 def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool:
-    """True when only a real run can say how the step ends: a call of it, or of one that it needs, was not made."""
+    """Return True when only a real run can say how the step ends: a call of it, or of one that it needs, was not
+    made."""
     if not execution.options.rehearse:
         return False
     while state.status == "skipped" and (cause := execution.steps.get(state.skipped_by or "")) is not None:
@@ -24,7 +25,7 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 
 def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
-    """The first step whose result the step takes although only a real run has it."""
+    """Return the first step whose result the step takes although only a real run has it."""
     if not execution.options.rehearse:
         return None
     return next(
@@ -38,10 +39,11 @@ def find_missing_result(execution: ExecutionState, state: StepState) -> str | No
 
 
 def needs_result(execution: ExecutionState, step: PlanStep, step_id: str) -> bool:
-    """True when the step takes the result of the other one: by a binding, or because a model writes its calls."""
+    """Return True when the step takes the result of the other one: by a binding, or because a model writes its
+    calls."""
     return needs_model(step) or any(binding.reference.step_id == step_id for binding in step.list_bindings())
 
 
 def needs_model(step: PlanStep) -> bool:
-    """True when the plan does not list all calls of the step."""
+    """Return True when the plan does not list all calls of the step."""
     return not step.tool_calls or bool(set(step.required_tools) - {call.tool_name for call in step.tool_calls})

@@ -335,7 +335,7 @@ class StepState(FrozenStruct):
     """What a loop takes over of its items, until it begins."""
 
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
-        """The calls of one item, in order."""
+        """Return the calls of one item, in order."""
         size = len(self.step.tool_calls)
         return tuple(self.calls[index * size : (index + 1) * size])
 
@@ -368,14 +368,15 @@ class StepState(FrozenStruct):
         return self.calls if self.taken_from is None else tuple(call for call in self.calls if call.origin)
 
     def find_item(self, call: Call) -> tuple[JsonValue, int] | None:
-        """The item that the call is made for, and its index; None outside of a loop."""
+        """Return the item that the call is made for, and its index; None outside of a loop."""
         if self.items is None:
             return None
         index = call.place // len(self.step.tool_calls)
         return self.items[index], index
 
     def list_open_calls(self) -> Iterable[Call]:
-        """Every call that may be on its way or asked about, and perhaps others; in a long loop not those of all items.
+        """Return every call that may be on its way or asked about, and perhaps others; in a long loop not those of all
+        items.
 
         Items begin in their order, so nothing is on its way beyond the first one that has not begun.
         """
@@ -609,7 +610,7 @@ class ExecutionState(FrozenStruct):
         return tuple(suspension for suspension in self.suspensions.values() if suspension.is_open)
 
     def call(self, call_id: str) -> Call:
-        """The call with that id; raises `IllegalTransition` when there is none."""
+        """Return the call with that id; raises `IllegalTransition` when there is none."""
         step_id, _, number = call_id.rpartition(":")
         try:
             # Calls are numbered in their order, from 1.
@@ -622,5 +623,5 @@ class ExecutionState(FrozenStruct):
 
 
 def new_execution(execution_id: str, thread_id: str, principal: str) -> ExecutionState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return ExecutionState(execution_id=execution_id, thread_id=thread_id, principal=principal)

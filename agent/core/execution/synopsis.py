@@ -54,7 +54,7 @@ class StepProgress(FrozenStruct):
 
 
 def build_synopsis(execution: ExecutionState) -> Synopsis:
-    """Returns the synopsis of the execution as it is now."""
+    """Return the synopsis of the execution as it is now."""
     goal = execution.goal or ""
     saved_plan = clean_text(execution.saved_plan.name if execution.saved_plan else "", NAME_CHARS)
     steps = "" if goal else _join(state.step.description or state.step.step_id for state in execution.steps.values())
@@ -75,12 +75,12 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
 
 
 def count_progress(execution: ExecutionState) -> StepProgress:
-    """Returns how many steps there are, and how many are done."""
+    """Return how many steps there are, and how many are done."""
     return StepProgress(step_count=len(execution.steps), steps_done=execution.steps_done)
 
 
 def describe_fault(execution: ExecutionState) -> str:
-    """Returns why a finished execution did not reach its goal, as somebody or planwarden wrote it; often empty."""
+    """Return why a finished execution did not reach its goal, as somebody or planwarden wrote it; often empty."""
     match execution.status:
         case "failed":
             fault = execution.error_message or ""
@@ -101,12 +101,12 @@ def describe_fault(execution: ExecutionState) -> str:
 
 
 def fold_words(search: str) -> tuple[str, ...]:
-    """Returns what to look for, at most `MAX_WORDS` texts; the last one holds everything that is left."""
+    """Return what to look for, at most `MAX_WORDS` texts; the last one holds everything that is left."""
     return tuple(_fold(search[:MAX_WORD_CHARS]).split(None, MAX_WORDS - 1))
 
 
 def clean_text(text: str, limit: int = NAME_CHARS) -> str:
-    """Returns the text as a synopsis has it."""
+    """Return the text as a synopsis has it."""
     cut = text[:limit]
     return cut if cut.isascii() and "\0" not in cut else _UNSTORABLE.sub("\ufffd", cut)
 
@@ -127,7 +127,7 @@ def _join(descriptions: Iterable[str]) -> str:
 
 
 def _fold(text: str) -> str:
-    """The text as it is compared: no difference of case, of width or of white space."""
+    """Return the text as it is compared: no difference of case, of width or of white space."""
     cut = clean_text(text, SEARCH_CHARS)
     folded = cut.lower() if cut.isascii() else unicodedata.normalize("NFKC", cut).casefold()
     return " ".join(folded.split())[: 2 * SEARCH_CHARS]

@@ -52,7 +52,7 @@ def _was_approved(execution: ExecutionState, call: Call) -> bool:
 
 
 def _had_effect(call: Call) -> bool:
-    """Whether the call had an effect in this execution, or may have had one."""
+    """Return whether the call had an effect in this execution, or may have had one."""
     is_own = call.intended_at is not None and not call.origin and not is_of_host(call.tool_name)
     return is_own and call.effect == "effect" and call.status in ("succeeded", "outcome_unknown")
 

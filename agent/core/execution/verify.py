@@ -13,7 +13,7 @@ UNFINISHED_STEPS = ("pending", "in_progress", "suspended")
 
 
 def find_missing_tools(step: StepState) -> tuple[str, ...]:
-    """Returns the required tools, in the plan's order, that have no recorded, successful result in this step."""
+    """Return the required tools, in the plan's order, that have no recorded, successful result in this step."""
     proven = {call.tool_name for call in step.calls if call.status == "succeeded"}
     return tuple(name for name in step.step.required_tools if name not in proven)
 
@@ -29,7 +29,7 @@ def find_needed_tools(execution: ExecutionState) -> set[str]:
 
 
 def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
-    """Yields one sentence for each empty list at the top level if an earlier step returned a list with entries."""
+    """Yield one sentence for each empty list at the top level if an earlier step returned a list with entries."""
     if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
         return
     for key, value in arguments.items():

@@ -17,7 +17,7 @@ _KEYWORDS = frozenset(
 
 
 def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
-    """Yields what is wrong with the `inputs` of a plan, one sentence each."""
+    """Yield what is wrong with the `inputs` of a plan, one sentence each."""
     if is_larger(schema, MAX_SCHEMA_BYTES):
         yield f"inputs is larger than {MAX_SCHEMA_BYTES} bytes"
         return
@@ -35,7 +35,7 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
 
 
 def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
-    """Returns what the run is given, with the schema's defaults; empty for a plan without inputs.
+    """Return what the run is given, with the schema's defaults; empty for a plan without inputs.
 
     `schema` was checked by `parse_plan`. Properties that it does not declare are refused unless it allows them with
     `additionalProperties`.
@@ -77,5 +77,5 @@ def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Returns the schema without properties that it does not declare, unless it allows them."""
+    """Return the schema without properties that it does not declare, unless it allows them."""
     return {"type": "object", "additionalProperties": False, **schema}

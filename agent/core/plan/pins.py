@@ -21,23 +21,23 @@ _NAMES = 5
 
 
 def list_tool_names(plan: Plan) -> tuple[str, ...]:
-    """Returns the tools that the plan requires or calls, each once, sorted."""
+    """Return the tools that the plan requires or calls, each once, sorted."""
     required = {name for step in plan.steps for name in step.required_tools}
     return tuple(sorted(required.union([call.tool_name for step in plan.steps for call in step.tool_calls])))
 
 
 def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
-    """Returns a pin for each tool of `list_tool_names`; empty text for a tool that does not exist."""
+    """Return a pin for each tool of `list_tool_names`; empty text for a tool that does not exist."""
     return tuple(tools[name].digest[:PIN_CHARS] if name in tools else "" for name in list_tool_names(plan))
 
 
 def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
-    """Pins by the name of their tool, for every tool that the plan names; empty text where there is no pin."""
+    """Return pins by the name of their tool, for every tool that the plan names; empty text where there is no pin."""
     return dict(zip(list_tool_names(plan), chain(pins, repeat("")), strict=False))
 
 
 def describe_difference(before: ToolDefinition | None, after: ToolDefinition) -> str:
-    """Returns what changed, on one line of at most `DIFFERENCE_CHARS` characters, with the tool's texts quoted."""
+    """Return what changed, on one line of at most `DIFFERENCE_CHARS` characters, with the tool's texts quoted."""
     if before is None:
         return "the earlier definition is no longer known here"
     changes = "; ".join(_list_changes(before, after)) or "it is a different tool with the same description"
@@ -105,7 +105,7 @@ def _join_names(names: list[str]) -> str:
 
 
 def _quote_difference(before: str, after: str) -> str:
-    """Returns both texts around the first place where they differ, quoted."""
+    """Return both texts around the first place where they differ, quoted."""
     place = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     start = max(0, (min(len(before), len(after)) if place is None else place) - _BEFORE_CHARS)
     return f"{_quote(_cut_excerpt(before, start))} is now {_quote(_cut_excerpt(after, start))}"

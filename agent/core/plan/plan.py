@@ -83,7 +83,7 @@ class PlanStep(StoredStruct):
         return None if self.control is None else self.control.retry
 
     def list_bindings(self) -> list[Binding]:
-        """Returns every binding of the step, those of its conditions and its loop included."""
+        """Return every binding of the step, those of its conditions and its loop included."""
         bindings: list[Binding] = []
         for call in self.tool_calls:
             if not is_plain(call.arguments):
@@ -106,7 +106,7 @@ class Plan(StoredStruct):
 
 
 def list_step_tools(step: PlanStep) -> tuple[str, ...]:
-    """The names of the tools that the step requires or calls, each once."""
+    """Return the names of the tools that the step requires or calls, each once."""
     return tuple(dict.fromkeys([*step.required_tools, *[call.tool_name for call in step.tool_calls]]))
 
 
@@ -119,7 +119,7 @@ def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
 
 
 def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
-    """Returns what the plan takes from earlier executions; it was checked with this `earlier`."""
+    """Return what the plan takes from earlier executions; it was checked with this `earlier`."""
     if not earlier:
         return ()
     results = (earlier.get(reference) for reference in list_foreign_references(plan))
@@ -127,7 +127,7 @@ def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierRe
 
 
 def list_foreign_references(plan: Plan) -> dict[Reference, str]:
-    """Returns each binding to a step that the plan does not have, with the step that has it first."""
+    """Return each binding to a step that the plan does not have, with the step that has it first."""
     own_ids = {step.step_id for step in plan.steps}
     foreign: dict[Reference, str] = {}
     for step in plan.steps:
@@ -141,7 +141,7 @@ def list_foreign_references(plan: Plan) -> dict[Reference, str]:
 
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
-    """Returns the plan as JSON without defaults; `parse_plan` turns it into an equal plan."""
+    """Return the plan as JSON without defaults; `parse_plan` turns it into an equal plan."""
     steps = list[JsonValue]([step_to_json(step) for step in plan.steps])
     inputs: dict[str, JsonValue] = {} if plan.inputs is None else {"inputs": plan.inputs}
     return {**inputs, "todoList": steps}

@@ -41,7 +41,7 @@ def _read_names(value: object) -> object:
 
 
 def _read_sources(value: object) -> object:
-    """The value with text in the place of each number that a `$from` names."""
+    """Return the value with text in the place of each number that a `$from` names."""
     if isinstance(value, list):
         return [_read_sources(part) for part in cast("list[object]", value)]
     if isinstance(value, dict):
@@ -213,26 +213,26 @@ RETRY_KEYS = tuple(RetryInput.model_fields)
 
 @cache
 def plan_schema(*, described: bool = False) -> dict[str, JsonValue]:
-    """Returns the JSON Schema of a plan for its writer, with the fields' short descriptions if `described`."""
+    """Return the JSON Schema of a plan for its writer, with the fields' short descriptions if `described`."""
     whole = _whole_schema()
     return _shorten(whole, whole["$defs"], described=described)
 
 
 @cache
 def call_schema() -> dict[str, JsonValue]:
-    """Returns the JSON Schema of one call, without descriptions."""
+    """Return the JSON Schema of one call, without descriptions."""
     definitions = _whole_schema()["$defs"]
     return _shorten(definitions["CallInput"], definitions, described=False)
 
 
 @cache
 def _whole_schema() -> dict[str, Any]:
-    """Returns what pydantic says; once, because that takes longer than all else before a server's first answer."""
+    """Return what pydantic says; once, because that takes longer than all else before a server's first answer."""
     return PlanInput.model_json_schema()
 
 
 def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, described: bool) -> dict[str, JsonValue]:
-    """Returns the schema without references, titles, defaults, limits and null, which no writer needs."""
+    """Return the schema without references, titles, defaults, limits and null, which no writer needs."""
     if "$ref" in node:
         node = definitions[node["$ref"].rpartition("/")[2]]
     if "anyOf" in node:
@@ -251,7 +251,7 @@ def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, describ
 
 @cache
 def plan_form() -> dict[str, JsonValue]:
-    """Returns the JSON Schema of a plan for its reader, who takes each name of the list of steps."""
+    """Return the JSON Schema of a plan for its reader, who takes each name of the list of steps."""
     properties = plan_schema()["properties"]
     assert isinstance(properties, dict)
     lists = dict.fromkeys(STEPS_KEYS, properties["todoList"])
@@ -260,5 +260,5 @@ def plan_form() -> dict[str, JsonValue]:
 
 @cache
 def sent_plan() -> SentForm:
-    """Returns what tidies a plan."""
+    """Return what tidies a plan."""
     return SentForm(plan_form())

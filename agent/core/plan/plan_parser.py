@@ -62,7 +62,7 @@ def parse_plan(
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
+    """Return the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
 
     What a run is given is checked by `core.plan.inputs`. `earlier` has what bindings to other executions of
     the thread lead to; None if there are none. The arguments of steps of the `earlier_plan` plan are not checked again.
@@ -153,7 +153,7 @@ def _explain_no_list(document: dict[str, JsonValue], steps: JsonValue) -> str:
 
 
 def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
-    """Returns the steps with every default and dependency explicit."""
+    """Return the steps with every default and dependency explicit."""
     confirmed_by: dict[str, list[str]] = {}
     for entry in parsed:
         for covered in entry.confirms:
@@ -196,7 +196,7 @@ def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:
 
 
 def read_tool_names(document: JsonValue) -> frozenset[str]:
-    """Returns the names of tools in an unchecked plan; ignores everything else that is wrong with it."""
+    """Return the names of tools in an unchecked plan; ignores everything else that is wrong with it."""
     steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
     names: list[JsonValue] = []
     for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():

@@ -60,7 +60,7 @@ def revise(
     plans: PlanIntake,
     reused_ids: Collection[str] = (),
 ) -> Revision:
-    """Returns the plan after the patch, and the difference.
+    """Return the plan after the patch, and the difference.
 
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
@@ -188,7 +188,7 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
 
 
 def _check_dependencies_on(confirmations: frozenset[str], before: Plan, after: Plan) -> None:
-    """Raises `InvalidPlan` when a step no longer waits for a confirmation step that it waited for."""
+    """Raise `InvalidPlan` when a step no longer waits for a confirmation step that it waited for."""
     revised = {step.step_id: step for step in after.steps}
     for step in before.steps:
         now = revised.get(step.step_id)

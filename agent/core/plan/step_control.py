@@ -49,7 +49,7 @@ class RetryPolicy(StoredStruct):
     max_delay_s: float
 
     def find_delay_s(self, attempts: int) -> float:
-        """Returns the seconds to wait after so many attempts."""
+        """Return the seconds to wait after so many attempts."""
         return min(self.max_delay_s, self.delay_s * self.factor ** (attempts - 1))
 
 
@@ -61,7 +61,7 @@ class StepControl(StoredStruct):
 
 
 def read_control(entry: "StepInput") -> StepControl | None:
-    """Returns what controls the step, with defaults; None if nothing does. It has no faults."""
+    """Return what controls the step, with defaults; None if nothing does. It has no faults."""
     if entry.forEach is None and entry.retry is None and not entry.when:
         return None
     loop = retry = None
@@ -84,7 +84,7 @@ def read_control(entry: "StepInput") -> StepControl | None:
 
 
 def control_to_json(control: StepControl | None) -> dict[str, JsonValue]:
-    """Returns the keys of a step from which `read_control` makes an equal value, without defaults."""
+    """Return the keys of a step from which `read_control` makes an equal value, without defaults."""
     document: dict[str, JsonValue] = {}
     if control is None:
         return document
@@ -109,7 +109,7 @@ def control_to_json(control: StepControl | None) -> dict[str, JsonValue]:
 
 
 def find_control_faults(entry: "StepInput") -> Iterator[str]:
-    """Yields what is wrong with the control of a step, one sentence each."""
+    """Yield what is wrong with the control of a step, one sentence each."""
     for number, condition in enumerate(entry.when):
         yield from (f"when[{number}]: {fault}" for fault in _find_condition_faults(condition.value, condition.matches))
     if entry.forEach is None:

@@ -45,7 +45,7 @@ def build_reply_events(
     plans: PlanIntake,
     suspension_id: str | None = None,
 ) -> tuple[ev.Event, ...]:
-    """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.
+    """Return the event of the reply; for a plan, also the event that accepts it or says why it is refused.
 
     Raises:
         EarlierNeeded, ParsingNeeded: as `plans.read`.
@@ -91,7 +91,7 @@ def build_reply_events(
 
 
 def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
-    """Returns the first JSON object in the text that has one of the keys, else the first object, else None."""
+    """Return the first JSON object in the text that has one of the keys, else the first object, else None."""
     start = text.find(MARKER_START)
     if start >= 0:
         end = text.find(MARKER_END, start)
@@ -115,14 +115,14 @@ def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
 
 
 def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
-    """Returns the calls that a model wrote into its text."""
+    """Return the calls that a model wrote into its text."""
     document = find_json(content, CALLS_KEY)
     listed = document.get(CALLS_KEY) if document is not None else None
     return read_calls(listed) if isinstance(listed, list) else ()
 
 
 def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
-    """Returns the well-formed entries of a `toolCalls` list; drops the others, which therefore prove nothing."""
+    """Return the well-formed entries of a `toolCalls` list; drops the others, which therefore prove nothing."""
     calls: list[ev.ProposedCall] = []
     for entry in listed[:MAX_CALLS_PER_STEP]:
         if not isinstance(entry, dict):

@@ -53,7 +53,7 @@ def run_checks(
     store: str | None = None,
     replay: Replay | None = None,
 ) -> DoctorReport:
-    """Runs every check, after those that it depends on. It starts the downstream servers and ends them again."""
+    """Run every check, after those that it depends on. It starts the downstream servers and ends them again."""
     folder = find_home(home, os.environ)
     settings, *read = _read_settings(home, model, mcp_config, store, folder)
     is_broken = read[0].status == "broken"
@@ -108,9 +108,8 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
 def _read_settings(
     home: Path | None, model: str | None, mcp_config: Path | None, store: str | None, folder: Path
 ) -> tuple[Settings, *tuple[HealthCheck, ...]]:
-    """Returns the settings as far as they can be read, the check of their file, and the one of the servers' file where
-    that is broken.
-    """
+    """Return the settings as far as they can be read, the check of their file, and the one of the servers' file where
+    that is broken."""
     try:
         settings = load_settings(home=home, model=model, mcp_config=mcp_config, store=store, has_servers=False)
     except PlanwardenError as error:
@@ -234,7 +233,7 @@ def _check_search(settings: Settings) -> HealthCheck:
 
 
 def _check_notify(settings: Settings) -> HealthCheck:
-    """Shows hosts only, because the address of a webhook and the topic of an ntfy server can be secrets."""
+    """Show hosts only, because the address of a webhook and the topic of an ntfy server can be secrets."""
     waiting = _read_waiting(settings)
     listed: list[JsonValue] = [
         {
@@ -279,7 +278,7 @@ def _read_waiting(settings: Settings) -> Mapping[str, int]:
 
 
 def _check_stalls(settings: Settings) -> Iterator[HealthCheck]:
-    """Yields a check if the event loop of a server of this home stood still."""
+    """Yield a check if the event loop of a server of this home stood still."""
     found = read_stalls(settings.home)
     if found is not None:
         when = format_instant(to_utc(found.at))

@@ -24,7 +24,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
 def check_grants(settings: Settings) -> Iterator[HealthCheck]:
-    """Yields the check if there are grants that have not ended."""
+    """Yield the check if there are grants that have not ended."""
     try:
         grants = anyio.run(_read_grants, settings)
     except PlanwardenError as error:
@@ -89,7 +89,7 @@ def check_rules(settings: Settings) -> HealthCheck:
 
 
 def check_guard(settings: Settings) -> HealthCheck:
-    """Runs each hook of this user's hosts as `planwarden guard status` does."""
+    """Run each hook of this user's hosts as `planwarden guard status` does."""
     found = [
         status
         for status in check_hosts(os.environ, None, build_hook_program(settings.home))

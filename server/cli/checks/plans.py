@@ -25,7 +25,7 @@ MAX_HOOKS, MAX_PLANS = 5, 12
 
 
 def check_starts(settings: Settings) -> Iterator[HealthCheck]:
-    """Yields a check of the schedules and one of the hooks, where there are any."""
+    """Yield a check of the schedules and one of the hooks, where there are any."""
     plans = {plan.name for plan in build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().plans}
     try:
         schedules, is_attended = anyio.run(_read_schedules, settings)
@@ -99,7 +99,7 @@ def _report(name: str, problems: list[str], facts: dict[str, JsonValue]) -> Heal
 
 
 def check_plans(settings: Settings) -> HealthCheck:
-    """Names every file of the folders that is no usable plan. None of it keeps planwarden from working."""
+    """Name every file of the folders that is no usable plan. None of it keeps planwarden from working."""
     library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
     found = library.look_now()
     folders: list[JsonValue] = [str(folder.path) for folder in library.folders]

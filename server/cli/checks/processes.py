@@ -24,7 +24,7 @@ SHOWN_DIGITS = 12
 
 
 def check_shared(settings: Settings) -> Iterator[HealthCheck]:
-    """Yields the checks; none for a store of one machine."""
+    """Yield the checks; none for a store of one machine."""
     if settings.store.path is None:
         yield run_check("secrets", lambda: _check_secrets(settings))
         yield run_check("processes", lambda: _check_processes(settings))
@@ -80,7 +80,7 @@ def _check_processes(settings: Settings) -> HealthCheck:
 
 
 async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[str, str]:
-    """Returns what executions wait for that run and have no owner, by their ids."""
+    """Return what executions wait for that run and have no owner, by their ids."""
     found: dict[str, str] = {}
     for execution_id in await store.orphans(MAX_WAITING):
         header = await store.header(execution_id)

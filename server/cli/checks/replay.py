@@ -42,7 +42,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
 
 async def replay_logs(store: Store, *, has_finished: bool) -> ReplayReport:
-    """Replays the log of every execution that can go on; with `has_finished` of the others too.
+    """Replay the log of every execution that can go on; with `has_finished` of the others too.
 
     Raises:
         StoreError: the store cannot be read; a single damaged log is a fault in the report instead.
@@ -80,7 +80,7 @@ MAX_NAMED = 3
 
 
 def check_replay(settings: Settings, replay: Replay | None) -> Iterator[HealthCheck]:
-    """Yields the check if it was asked for."""
+    """Yield the check if it was asked for."""
     if replay is not None:
         yield run_check("replay", lambda: _check_logs(settings, replay))
 

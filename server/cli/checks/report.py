@@ -46,7 +46,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_check(name: str, check: Callable[[], HealthCheck], *, needs: str | None = None) -> HealthCheck:
-    """Runs the check, unless what it `needs` is broken: it would tell of defaults that do not hold."""
+    """Run the check, unless what it `needs` is broken: it would tell of defaults that do not hold."""
     if needs is not None:
         return HealthCheck(name=name, status="off", message=f"not checked, because {needs}")
     try:

@@ -19,7 +19,7 @@ from planwarden.tools.registry import Registry
 
 
 def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -> Iterator[HealthCheck]:
-    """Yields one check for the file and one for each server in it; `needs` says what is broken that it needs."""
+    """Yield one check for the file and one for each server in it; `needs` says what is broken that it needs."""
     path, servers = settings.servers_file, settings.servers
     if needs is not None or not has_home:
         # Servers keep listings and logs in the home, which doctor does not make.

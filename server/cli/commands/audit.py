@@ -81,7 +81,7 @@ def verify(settings: Settings, head: str | None) -> AuditVerdict:
 
 
 def export(settings: Settings, write: Callable[[str], object]) -> AuditVerdict:
-    """Writes every row as one JSON object a line, oldest first. Returns the verdict on what was written."""
+    """Write every row as one JSON object a line, oldest first. Returns the verdict on what was written."""
 
     async def work() -> AuditVerdict:
         async with _open_audit(settings) as audit:

@@ -60,7 +60,7 @@ def handle_forget(arguments: Namespace) -> int:
 
 
 def read_values(pairs: Sequence[str]) -> dict[str, tuple[JsonValue, ...]]:
-    """Returns what each `NAME=VALUE` may mean, best first: its JSON, or the text as it stands.
+    """Return what each `NAME=VALUE` may mean, best first: its JSON, or the text as it stands.
 
     Raises:
         InvalidArguments: a pair has another form, or a name occurs twice.
@@ -88,7 +88,7 @@ def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:
 
 
 def list_terms(found: OnceKeyView) -> Iterator[TerminalLine]:
-    """Yields everything about the call that has the key, for the person who decides."""
+    """Yield everything about the call that has the key, for the person who decides."""
     yield TerminalLine((f"Tool: {escape_text(found.tool_name)}",))
     yield from (TerminalLine((f"  {text}",)) for text in _list_values(found))
     yield TerminalLine((f"The first one: {_describe_call(found)}",))

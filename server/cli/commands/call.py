@@ -35,7 +35,7 @@ class CallArguments(msgspec.Struct, frozen=True):
     """Names and texts from --arg. The tool's schema says which texts are JSON."""
 
     def resolve(self, definition: ToolDefinition) -> dict[str, JsonValue]:
-        """Returns all arguments with the types that the tool takes."""
+        """Return all arguments with the types that the tool takes."""
         return {**self.document, **{name: _parse_value(definition, name, text) for name, text in self.pairs}}
 
 
@@ -63,7 +63,7 @@ def handle_call(arguments: Namespace) -> int:
 
 
 def read_arguments(pairs: Sequence[str], document: str | None) -> CallArguments:
-    """Reads the values of --arg and --json-args. Raises `InvalidArguments`."""
+    """Read the values of --arg and --json-args. Raises `InvalidArguments`."""
     parsed: JsonValue = {} if document is None else read_json(document)
     if not isinstance(parsed, dict):
         raise InvalidArguments("--json-args is not a JSON object")
@@ -71,7 +71,7 @@ def read_arguments(pairs: Sequence[str], document: str | None) -> CallArguments:
 
 
 def call_tool(session: CliSession, name: str, given: CallArguments) -> ExecutionState:
-    """Runs the call until it ends or a question is left open.
+    """Run the call until it ends or a question is left open.
 
     Raises:
         UnknownTool: there is no tool with that name, or it is not available.
@@ -95,7 +95,7 @@ def call_tool(session: CliSession, name: str, given: CallArguments) -> Execution
 
 
 def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
-    """Draws the result of a completed call, escaped line by line, so that people can read and copy it."""
+    """Draw the result of a completed call, escaped line by line, so that people can read and copy it."""
     state = execution.steps.get(STEP)
     if state is None or state.status != "completed":
         return
@@ -121,7 +121,7 @@ def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
 
 
 def _parse_value(definition: ToolDefinition, name: str, text: str) -> JsonValue:
-    """Returns the text where the tool takes text; otherwise the JSON value, or the text when it is not valid JSON."""
+    """Return the text where the tool takes text; otherwise the JSON value, or the text when it is not valid JSON."""
     properties = definition.input_schema.get("properties")
     schema = properties.get(name) if isinstance(properties, dict) else None
     if isinstance(schema, dict) and schema.get("type") == "string":

@@ -87,7 +87,7 @@ def _read_execution(home: Home, beginning: str) -> tuple[Header, ExecutionState]
 
 
 def _find_unfinished(home: Home) -> list[ExecutionState]:
-    """Returns what waits, oldest first, and what runs; at most `MAX_LISTED`."""
+    """Return what waits, oldest first, and what runs; at most `MAX_LISTED`."""
 
     async def read(store: Lookups) -> list[ExecutionState]:
         rows = (await store.suspensions(limit=MAX_LISTED)).rows
@@ -100,7 +100,7 @@ def _find_unfinished(home: Home) -> list[ExecutionState]:
 
 
 def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
-    """Returns the steps whose calls may have changed something; a tool that is not known here counts."""
+    """Return the steps whose calls may have changed something; a tool that is not known here counts."""
     return [
         state.step.step_id
         for state in execution.steps.values()

@@ -36,7 +36,7 @@ def handle_graph(arguments: Namespace) -> int:
 
 
 def make_forecast(arguments: Namespace) -> Forecast:
-    """Returns the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
+    """Return the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
     home = Home.from_arguments(arguments)
     given = choose_plan(home, arguments.plan)
     inputs = read_given_inputs(arguments, given.document) or None
@@ -49,7 +49,7 @@ def make_forecast(arguments: Namespace) -> Forecast:
 
 
 def forecast_lines(found: Forecast) -> Iterator[TerminalLine]:
-    """Yields the steps in order with what is known of each, then the graph."""
+    """Yield the steps in order with what is known of each, then the graph."""
     for step in found.steps:
         yield from _step_lines(step, found)
     for warning in found.warnings:

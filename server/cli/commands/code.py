@@ -25,7 +25,7 @@ CHANNEL = "code"
 
 
 def approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> ExecutionState:
-    """Approves exactly the question that the digest names, as the person whom the code names, and continues.
+    """Approve exactly the question that the digest names, as the person whom the code names, and continue.
 
     Raises:
         UsageError: the question is not open, has another digest, or needs more than a yes.
@@ -75,7 +75,7 @@ def _check_question(home: Home, suspension: Suspension, digest: str) -> None:
 
 
 async def _read_question(home: Home, service: Service, beginning: str) -> tuple[Suspension, ExecutionState, str]:
-    """Returns the open question, its execution and the principal that owns both."""
+    """Return the open question, its execution and the principal that owns both."""
     if await InboxPassphrase(home.settings, find_secrets(home.settings, service.store)).is_asked():
         raise UsageError("the inbox asks for a passphrase besides a code, so approve there or in a terminal")
     row = await home.find_suspension(service.store, beginning)

@@ -88,7 +88,7 @@ def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -
 
 
 def _approve_all(session: CliSession, arguments: Namespace) -> int:
-    """Asks about every open question, oldest first, and about those that come up meanwhile."""
+    """Ask about every open question, oldest first, and about those that come up meanwhile."""
     decided: list[str] = []
     last: str | None = None
     while (page := _read_waiting(session.home, last)).rows:
@@ -119,7 +119,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
 
 
 def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
-    """Returns the number of questions that wait for a person, and the oldest one that was asked after that one."""
+    """Return the number of questions that wait for a person, and the oldest one that was asked after that one."""
 
     async def read(store: Lookups) -> SuspensionRowPage:
         return await store.suspensions(addressee="human", limit=1, cursor=after)
@@ -128,7 +128,7 @@ def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
 
 
 def approve(session: CliSession, beginning: str) -> DecisionResult:
-    """Asks the person at the terminal about one question, and continues its execution.
+    """Ask the person at the terminal about one question, and continue its execution.
 
     Raises:
         UsageError: nobody can be asked here, or the question cannot be answered at a terminal.
@@ -163,7 +163,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
 
 
 def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionResult:
-    """Rejects one question, which every operator may do, and continues its execution.
+    """Reject one question, which every operator may do, and continue its execution.
 
     Where the execution's tools are not known, the rejection is recorded and a process that has the tools continues.
 
@@ -193,7 +193,7 @@ def _build_result(execution: ExecutionState, before: SuspensionState) -> Decisio
 
 
 def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
-    """Returns the suspension whose id begins so, its execution, and the principal that owns both."""
+    """Return the suspension whose id begins so, its execution, and the principal that owns both."""
 
     async def read(store: Lookups) -> tuple[ExecutionState, SuspensionState, str]:
         row = await home.find_suspension(store, beginning)
@@ -206,9 +206,8 @@ def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, Suspen
 def _repeat_decision(
     session: CliSession, execution: ExecutionState, suspension: SuspensionState, *, approved: bool
 ) -> DecisionResult:
-    """Handles a question that was decided before. The same decision returns the execution, and continues it if it was
-    interrupted; a different one raises `AlreadyDecided`.
-    """
+    """Handle a question that was decided before. The same decision returns the execution, and continues it if it was
+    interrupted; a different one raises `AlreadyDecided`."""
     question, decision = suspension.question, suspension.decision
     if decision is None or decision.approved != approved:
         verdict = "approved" if decision is not None and decision.approved else "rejected"

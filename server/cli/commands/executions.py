@@ -21,12 +21,12 @@ FILTERS = ("search", "state", "tool", "host", "plan")
 
 
 def wants_executions(arguments: Namespace) -> bool:
-    """True when the command line asks for executions instead of questions."""
+    """Return True when the command line asks for executions instead of questions."""
     return arguments.executions or any(vars(arguments)[name] is not None for name in FILTERS)
 
 
 def list_executions(home: Home, terminal: Terminal | None, arguments: Namespace) -> ExecutionLines:
-    """Returns a page of the executions that fit the command line, and draws it on the terminal, if any.
+    """Return a page of the executions that fit the command line, and draws it on the terminal, if any.
 
     Raises:
         InvalidArguments: the limit or the cursor cannot be used.
@@ -52,13 +52,13 @@ def list_executions(home: Home, terminal: Terminal | None, arguments: Namespace)
 async def read_lines(
     store: Lookups, wanted: ExecutionFilter, *, limit: int, cursor: str | None = None
 ) -> ExecutionLines:
-    """Returns a page of executions. Raises `InvalidArguments` for a foreign cursor."""
+    """Return a page of executions. Raises `InvalidArguments` for a foreign cursor."""
     page = await store.list_executions(wanted, limit=limit, cursor=cursor)
     return ExecutionLines(tuple(map(build_line, page.rows)), page.next_cursor)
 
 
 def draw_line(terminal: Terminal, line: ExecutionLine, now: float) -> None:
-    """Draws one execution."""
+    """Draw one execution."""
     words, age = line.words, format_age(now - line.changed_at.timestamp())
     thread = f"  {escape_text(shorten_id(line.thread_id))}"
     terminal.say(TerminalLine(((words.word, words.tone), thread, (f"  {age}", "dim")), words.mark))

@@ -84,7 +84,7 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def read_request(arguments: Namespace) -> GrantRequest:
-    """Returns what the options ask for, without the step. Raises `UsageError` for options that do not go together."""
+    """Return what the options ask for, without the step. Raises `UsageError` for options that do not go together."""
     is_for_step = arguments.plan is not None
     uses: int | None = arguments.uses_per_day if is_for_step else arguments.uses
     if is_for_step != (arguments.step is not None):
@@ -124,7 +124,7 @@ def complete_request(
 def add_grant(
     home: Home, terminal: Terminal, request: GrantRequest, found: FoundStep | None = None
 ) -> GrantView | None:
-    """Asks the person at the terminal. Returns the new grant, or None when the person did not say yes.
+    """Ask the person at the terminal. Returns the new grant, or None when the person did not say yes.
 
     Raises:
         UsageError: the request is not usable.
@@ -150,7 +150,7 @@ def revoke_grant(home: Home, beginning: str) -> None:
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:
-    """Returns the arguments of `NAME=VALUE` pairs. A value is JSON if it is valid JSON, otherwise text.
+    """Return the arguments of `NAME=VALUE` pairs. A value is JSON if it is valid JSON, otherwise text.
 
     Raises:
         InvalidArguments: a pair has another form, or a name occurs twice.
@@ -167,7 +167,7 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:
 
 
 def parse_duration(text: str) -> float:
-    """Returns the seconds of a duration such as `90m`, `2h` or `30d`. Raises `InvalidArguments` for any other form."""
+    """Return the seconds of a duration such as `90m`, `2h` or `30d`. Raises `InvalidArguments` for any other form."""
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) <= 6 and unit in _UNITS):
         raise InvalidArguments(f"{text[:40]!r} is not a duration; write 30m, 2h or 90d")

@@ -75,7 +75,7 @@ def handle_inbox(arguments: Namespace) -> int:
 
 
 def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browser: bool) -> None:
-    """Makes a one-time code and opens an inbox with it: a running one, or one that runs here until it is interrupted.
+    """Make a one-time code and opens an inbox with it: a running one, or one that runs here until it is interrupted.
 
     Raises:
         UsageError: nobody reads and types here, or the passphrase file is not usable.
@@ -105,7 +105,7 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
 
 
 def set_passphrase(home: Home, terminal: Terminal) -> None:
-    """Asks for a passphrase twice and stores its hash, in the file that is configured or in the store of all processes.
+    """Ask for a passphrase twice and stores its hash, in the file that is configured or in the store of all processes.
 
     Raises:
         UsageError: neither is there, nobody types here, or the two passphrases differ.
@@ -128,7 +128,7 @@ def set_passphrase(home: Home, terminal: Terminal) -> None:
 
 
 def forget_passphrase(home: Home) -> bool:
-    """Deletes the stored hash; False when there was none.
+    """Delete the stored hash; False when there was none.
 
     Raises:
         UsageError: the settings want a passphrase.
@@ -142,7 +142,7 @@ def forget_passphrase(home: Home) -> bool:
 
 
 async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence[str]) -> InboxSockets | str:
-    """The address of an inbox that runs, or the sockets of the one that has to run here.
+    """Return the address of an inbox that runs, or the sockets of the one that has to run here.
 
     `announced` are the addresses of servers with a port of their own.
     """
@@ -164,7 +164,7 @@ async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence
 
 
 async def _answers(url: str) -> bool:
-    """Whether an inbox is there. That it is one of this home is for the caller to know."""
+    """Return whether an inbox is there. That it is one of this home is for the caller to know."""
     import httpx2
 
     try:

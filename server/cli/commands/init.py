@@ -67,7 +67,7 @@ def handle_init(arguments: Namespace) -> int:
 
 
 def create_home(home: Path) -> InitResult:
-    """Makes the folder and its files. Changes nothing where one of them exists.
+    """Make the folder and its files. Changes nothing where one of them exists.
 
     Raises:
         StoreError: the folder or a file cannot be made.

@@ -63,7 +63,7 @@ def handle_login(arguments: Namespace) -> int:
 
 
 def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
-    """Logs in to the named server. Returns False when the server asks for no login.
+    """Log in to the named server. Returns False when the server asks for no login.
 
     Raises:
         UsageError: there is no such server, it has no address, or nobody types here.
@@ -91,7 +91,7 @@ def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> 
 
 
 def forget(home: Home, name: str) -> bool:
-    """Deletes the stored login. Returns False when there was none.
+    """Delete the stored login. Returns False when there was none.
 
     Raises:
         UsageError: there is no such server.
@@ -126,7 +126,7 @@ def find_login(downstream: DownstreamServers, name: str) -> ServerLogin:
 
 
 async def log_in_with_browser(kept: ServerLogin, open_url: OpenUrl) -> bool:
-    """Logs in with the browser that `open_url` opens. Returns False when the server asks for no login.
+    """Log in with the browser that `open_url` opens. Returns False when the server asks for no login.
 
     Raises:
         ToolError: the login failed, or the person did not finish it within `WAIT_S`.
@@ -163,7 +163,7 @@ class BrowserLogin:
         await self._open_url(url)
 
     async def wait_for_callback(self) -> AuthorizationCodeResult:
-        """Waits for the redirect and returns its code. Raises `ToolError` when it has none."""
+        """Wait for the redirect and return its code. Raises `ToolError` when it has none."""
         await self._is_back.wait()
         found = self._parameters
         if "code" not in found:
@@ -172,7 +172,7 @@ class BrowserLogin:
         return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
 
     async def receive(self, request: Request) -> PlainTextResponse:
-        """Handles a redirect. Any program can call this address; only the login's own `state` is accepted, once."""
+        """Handle a redirect. Any program can call this address; only the login's own `state` is accepted, once."""
         found = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
         state = self._state
         if not state or not hmac.compare_digest(found.get("state", "").encode(), state.encode()):
@@ -196,7 +196,7 @@ async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> As
 
 
 def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
-    """Listens at the port that the operator configured, otherwise at the one that the client registered, if it is free,
+    """Listen at the port that the operator configured, otherwise at the one that the client registered, if it is free,
     otherwise at any.
 
     Raises:

@@ -54,7 +54,7 @@ def handle_test(arguments: Namespace) -> int:
 
 
 def send_tests(settings: Settings, name: str | None) -> tuple[ChannelTest, ...]:
-    """Sends a test to every channel, or to the one called `name`. Nothing is stored or sent again.
+    """Send a test to every channel, or to the one called `name`. Nothing is stored or sent again.
 
     Raises:
         UsageError: there is no such channel.

@@ -98,7 +98,7 @@ def handle_keep(arguments: Namespace) -> int:
 
 
 def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list[ProposedInput]:
-    """Returns those that the person wants as inputs; all of them where nobody can be asked."""
+    """Return those that the person wants as inputs; all of them where nobody can be asked."""
     if not terminal.can_ask:
         return list(proposed)
     if proposed:

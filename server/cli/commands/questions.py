@@ -67,7 +67,7 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def list_questions(home: Home, terminal: Terminal | None, *, limit: int, cursor: str | None) -> SuspensionPage:
-    """Returns open questions, oldest first, and draws them on the terminal, if any, with the newest executions."""
+    """Return open questions, oldest first, and draws them on the terminal, if any, with the newest executions."""
 
     check_limit(limit)
 

@@ -42,7 +42,7 @@ def handle_retry(arguments: Namespace) -> int:
 
 
 def retry(session: CliSession, arguments: Namespace) -> ExecutionState:
-    """Goes on from the thread's last execution until the new one ends or a question is left open."""
+    """Go on from the thread's last execution until the new one ends or a question is left open."""
     other = None if arguments.plan is None else choose_plan(session.home, arguments.plan).document
     given = read_inputs_file(arguments)
 
@@ -72,7 +72,7 @@ def retry(session: CliSession, arguments: Namespace) -> ExecutionState:
 
 
 def _describe_busy(home: Home, last: ExecutionState) -> str:
-    """Says why the thread cannot be retried now, with commands that lead on."""
+    """Say why the thread cannot be retried now, with commands that lead on."""
     cancel = f"`{home.command('cancel', last.thread_id)}` stops it"
     asked = (found.question for found in last.open_suspensions if found.question.addressee == "human")
     question = next(asked, None)

@@ -70,7 +70,7 @@ def run_plan(
     key: str | None = None,
     options: Mapping[str, JsonValue] | None = None,
 ) -> ExecutionState:
-    """Runs a plan until it ends or a question is left open; with a known `key`, goes on with the run that it began."""
+    """Run a plan until it ends or a question is left open; with a known `key`, goes on with the run that it began."""
 
     async def start(service: Service) -> ExecutionState:
         if not await report_known_key(session, service, key) and given.document is not None:
@@ -89,7 +89,7 @@ def run_plan(
 
 
 def run_goal(session: CliSession, goal: str, key: str | None = None) -> ExecutionState:
-    """Makes a plan for the goal with the configured model, and runs it as `run_plan` does.
+    """Make a plan for the goal with the configured model, and runs it as `run_plan` does.
 
     Raises:
         UsageError: no model is configured. planwarden does not ask the person at the terminal to make the plan.
@@ -105,7 +105,7 @@ def run_goal(session: CliSession, goal: str, key: str | None = None) -> Executio
 
 
 async def report_known_key(session: CliSession, service: Service, key: str | None, principal: str = LOCAL) -> bool:
-    """Says that nothing new starts, if the key has started something."""
+    """Say that nothing new starts, if the key has started something."""
     if key is None:
         return False
     check_key(key)
@@ -118,7 +118,7 @@ async def report_known_key(session: CliSession, service: Service, key: str | Non
 
 
 async def _check_needs_no_model(home: Home, service: Service, plan: JsonValue) -> None:
-    """Raises `UsageError` before anything runs when steps need a model and none is configured."""
+    """Raise `UsageError` before anything runs when steps need a model and none is configured."""
     if not isinstance(home.model, CallerModel):
         return
     checked = await service.check_plan(plan, principal=LOCAL)

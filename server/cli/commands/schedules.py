@@ -170,7 +170,7 @@ class NothingStarted(Exception):
 
 
 def run_now(session: CliSession, schedule_id: str) -> ExecutionState:
-    """Starts a run and asks its questions until it ends or one is left open. Raises `NothingStarted`."""
+    """Start a run and ask its questions until it ends or one is left open. Raises `NothingStarted`."""
 
     async def start(service: Service) -> ExecutionState:
         record = await build_book(service).run_now(schedule_id)
@@ -184,7 +184,7 @@ def run_now(session: CliSession, schedule_id: str) -> ExecutionState:
 
 
 def build_book(service: Service) -> ScheduleBook:
-    """The schedules of the service's store, for the person at this terminal."""
+    """Return the schedules of the service's store, for the person at this terminal."""
     return ScheduleBook(service.store, RandomIds(), service, find_operator(), channel="terminal")
 
 
@@ -246,7 +246,7 @@ def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBo
 
 
 async def _read_inputs(service: Service, plan: str, pairs: Sequence[str]) -> dict[str, JsonValue]:
-    """The inputs with the types that the plan takes; an unknown plan is refused later."""
+    """Return the inputs with the types that the plan takes; an unknown plan is refused later."""
     schemas = {line.name: line.inputs for line in await service.plans()}
     typed = [*split_pairs(pairs, "--input")]
     repeated = [name for name, count in Counter(name for name, _ in typed).items() if count > 1]

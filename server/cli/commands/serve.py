@@ -90,7 +90,7 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
 
 
 def describe_addresses(url: str, public_url: str | None) -> str:
-    """Returns the line that says where the server at `url` is reached; behind a proxy that is another address."""
+    """Return the line that says where the server at `url` is reached; behind a proxy that is another address."""
     origin = (public_url or url.removesuffix("/mcp")).rstrip("/")
     reached = "" if public_url is None else f", for clients {origin}/mcp"
     return f"planwarden listens on {url}{reached}; its inbox is {origin}/inbox, and `planwarden inbox` lets you in"

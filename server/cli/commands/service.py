@@ -51,7 +51,7 @@ def handle_print(arguments: Namespace) -> int:
 
 
 def find_program() -> Path:
-    """Returns the absolute path of the command that runs."""
+    """Return the absolute path of the command that runs."""
     name = sys.argv[0]
     found = shutil.which(name) or shutil.which("planwarden")
     return Path(found or name).absolute()

@@ -48,7 +48,7 @@ from planwarden.server.views.suspension import HowToAnswer
 def draw_step(
     terminal: Terminal, execution: ExecutionState, view: Execution, build_command: Callable[..., str]
 ) -> None:
-    """Draws the only step of the view; `build_command` makes a command to type from its words."""
+    """Draw the only step of the view; `build_command` makes a command to type from its words."""
     [step] = view.steps
     state = execution.steps[step.id]
     if step.items is None:
@@ -166,7 +166,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Returns the id of the thread that the user means: the newest one without a word.
+    """Return the id of the thread that the user means: the newest one without a word.
 
     Raises:
         UnknownThread: there is none yet.
@@ -188,7 +188,7 @@ def show_thread(
     at: int | None = None,
     part: StepPart | None = None,
 ) -> tuple[Execution, dict[str, JsonValue]]:
-    """Returns the newest execution of the thread whose id begins so, and draws it on the terminal, if any.
+    """Return the newest execution of the thread whose id begins so, and draws it on the terminal, if any.
 
     With `at` it is as it was after that event. The second value has what JSON says besides: `at`, or in `waitsFor`
     which process of a shared store the execution waits for.
@@ -232,7 +232,7 @@ def show_thread(
 
 
 def draw_thread(home: Home, beginning: str | None, form: str, *, at: int | None = None) -> str:
-    """Returns the plan of the newest execution of the thread as a graph, as `text`, `svg` or `mermaid`.
+    """Return the plan of the newest execution of the thread as a graph, as `text`, `svg` or `mermaid`.
 
     Raises:
         UnknownThread: there is no thread with that id.
@@ -275,14 +275,14 @@ async def _read_moment(store: Lookups, header: Header, sequence: int) -> tuple[E
 
 
 def _make_past(view: Execution, moment: Moment) -> Execution:
-    """Returns the view without the ways to act on it: what it asks may be answered by now."""
+    """Return the view without the ways to act on it: what it asks may be answered by now."""
     suspensions = tuple(replace(found, how_to_answer=HowToAnswer()) for found in view.suspensions)
     text = f"This is the past, {moment.describe()}; without --at it is as it is now."
     return replace(view, suspensions=suspensions, next_action=text)
 
 
 def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
-    """Returns the complete content of an artifact of the thread.
+    """Return the complete content of an artifact of the thread.
 
     Raises:
         UnknownArtifact: there is no such artifact.

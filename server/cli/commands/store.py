@@ -77,7 +77,7 @@ def handle_backup(arguments: Namespace) -> int:
 
 
 def find_prunable(settings: Settings, days: int | None) -> Prunable:
-    """Returns the finished executions that have not changed for `days`, by default for `[retention] days`."""
+    """Return the finished executions that have not changed for `days`, by default for `[retention] days`."""
     kept_days = settings.retention_days if days is None else days
     if kept_days < 0:
         raise InvalidArguments(f"--days is {kept_days}; it must be 0 or more")
@@ -91,7 +91,7 @@ def find_prunable(settings: Settings, days: int | None) -> Prunable:
 
 
 def describe_prunable(found: Prunable) -> str:
-    """Returns one sentence."""
+    """Return one sentence."""
     word = "execution that has" if found.executions == 1 else "executions that have"
     oldest = (
         ""
@@ -105,7 +105,7 @@ def describe_prunable(found: Prunable) -> str:
 
 
 def prune(settings: Settings, found: Prunable) -> int:
-    """Deletes what was found, and returns how many executions it deleted."""
+    """Delete what was found, and return how many executions it deleted."""
 
     async def work() -> int:
         async with open_store(settings.store) as store:
@@ -115,7 +115,7 @@ def prune(settings: Settings, found: Prunable) -> int:
 
 
 def backup(settings: Settings, target: Path) -> int:
-    """Writes a consistent copy of the database, which others may go on using. Returns its size in bytes.
+    """Write a consistent copy of the database, which others may go on using. Returns its size in bytes.
 
     Raises:
         StoreError: there is no database, or the target exists or cannot be written.

@@ -69,12 +69,12 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def add_token(settings: Settings, name: str, *, role: Role, days: int | None) -> tuple[str, TokenRow]:
-    """Makes a token. Returns the token, of which only a hash is stored, and its row. Raises `InvalidArguments`."""
+    """Make a token. Returns the token, of which only a hash is stored, and its row. Raises `InvalidArguments`."""
     return _with_tokens(settings, lambda tokens: tokens.make(name, role=role, days=days))
 
 
 def list_tokens(settings: Settings) -> tuple[tuple[TokenRow, ...], float]:
-    """Returns every token, also expired and revoked ones, oldest first, and the time now in seconds since 1970."""
+    """Return every token, also expired and revoked ones, oldest first, and the time now in seconds since 1970."""
 
     async def read(tokens: TokenStore) -> tuple[tuple[TokenRow, ...], float]:
         return await tokens.all(), tokens.clock.now()
@@ -84,7 +84,7 @@ def list_tokens(settings: Settings) -> tuple[tuple[TokenRow, ...], float]:
 
 
 def revoke_tokens(settings: Settings, name: str) -> tuple[tuple[TokenRow, ...], float]:
-    """Revokes the token with this id, or all tokens of this principal. Returns them, and the time now.
+    """Revoke the token with this id, or all tokens of this principal. Returns them, and the time now.
 
     Raises:
         InvalidArguments: there is no such token.

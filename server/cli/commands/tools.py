@@ -56,7 +56,7 @@ def handle_tools(arguments: Namespace) -> int:
 
 
 def list_servers(home: Home) -> tuple[ServerHealth, ...]:
-    """Starts the servers whose tools were never listed, and returns the health of every downstream server."""
+    """Start the servers whose tools were never listed, and return the health of every downstream server."""
 
     async def work(service: Service) -> tuple[ServerHealth, ...]:
         await service.wait_for_catalogue()
@@ -66,7 +66,7 @@ def list_servers(home: Home) -> tuple[ServerHealth, ...]:
 
 
 def draw_tools(terminal: Terminal, page: ToolPage) -> None:
-    """Draws the name, risk and purpose of each tool, and why it is not available, if it is not."""
+    """Draw the name, risk and purpose of each tool, and why it is not available, if it is not."""
     if not page.tools:
         terminal.say("No tool fits.")
     width = max((len(tool.name) for tool in page.tools), default=0)

@@ -88,7 +88,7 @@ def handle_trust(arguments: Namespace) -> int:
 
 
 async def list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:
-    """Starts the server and returns its tools as it lists them now.
+    """Start the server and return its tools as it lists them now.
 
     Raises:
         UsageError: it is not usable as it is configured.
@@ -104,7 +104,7 @@ async def list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, 
 def choose_tools(
     settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
 ) -> TrustProposal:
-    """Returns what may be allowed among the named tools, or among all.
+    """Return what may be allowed among the named tools, or among all.
 
     Raises:
         UsageError: a named tool is not there, may change something, or has a risk in the operator's settings.

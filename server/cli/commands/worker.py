@@ -32,7 +32,7 @@ def handle_worker(arguments: Namespace) -> int:
 
 
 async def run_worker(settings: Settings, concurrency: int) -> None:
-    """Continues executions of the store, `concurrency` at a time, until SIGINT or SIGTERM; running calls may then end.
+    """Continue executions of the store, `concurrency` at a time, until SIGINT or SIGTERM; running calls may then end.
 
     Raises:
         UsageError: a setting, a tool or the model is not usable.

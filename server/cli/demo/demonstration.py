@@ -27,7 +27,7 @@ from planwarden.server.views.status_words import WORDS
 
 
 def run_demonstration(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> tuple[Home, ExecutionState]:
-    """Runs the demonstration in `folder`, or in a temporary folder that it removes when the execution has ended."""
+    """Run the demonstration in `folder`, or in a temporary folder that it removes when the execution has ended."""
     place = expand_home(folder).absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANWARDEN_")}
     model = fill_home(place, is_attended=terminal.can_ask or not says_yes)
@@ -72,7 +72,7 @@ def _start_worker(home: Path, environment: Mapping[str, str]) -> Generator[subpr
 
 
 def _watch_worker(home: Home, terminal: Terminal, process: subprocess.Popen[str]) -> ExecutionState:
-    """Draws what the other process does, which this process reads from the shared database."""
+    """Draw what the other process does, which this process reads from the shared database."""
     assert process.stdout is not None
     execution_id = process.stdout.readline().strip()
     if not execution_id:

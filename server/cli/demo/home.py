@@ -81,7 +81,7 @@ MODEL: dict[str, JsonValue] = {
 
 
 def fill_home(home: Path, *, is_attended: bool) -> str:
-    """Writes all files into an empty folder, and returns the name of the model.
+    """Write all files into an empty folder, and return the name of the model.
 
     Where nobody can be asked, the settings lower the risk of the deletion, because --yes does not suffice otherwise.
 

@@ -28,7 +28,7 @@ class Installation(msgspec.Struct, frozen=True):
 
 
 def write_systemd(installation: Installation) -> str:
-    """Returns the unit of a system service. It may write to the home, and to nothing else of the file system.
+    """Return the unit of a system service. It may write to the home, and to nothing else of the file system.
 
     Raises:
         UsageError: a path cannot stand in a unit.
@@ -54,7 +54,7 @@ def write_systemd(installation: Installation) -> str:
 
 
 def write_launchd(installation: Installation) -> str:
-    """Returns the property list of a launch agent; its log lines go to `server.log` in the home."""
+    """Return the property list of a launch agent; its log lines go to `server.log` in the home."""
     document = {
         "Label": LABEL,
         "ProgramArguments": [str(installation.program), "serve", "--http", *installation.options],
@@ -69,7 +69,7 @@ def write_launchd(installation: Installation) -> str:
 
 
 def write_docker(installation: Installation) -> str:
-    """Returns the file for `docker compose`, as in `deploy/`; the home of the container is its own."""
+    """Return the file for `docker compose`, as in `deploy/`; the home of the container is its own."""
     command = ["serve", "--http", "--host", "0.0.0.0"]
     return _read("compose.yaml").replace(json.dumps(command), json.dumps([*command, *installation.options]))
 

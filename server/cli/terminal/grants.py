@@ -19,7 +19,7 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
 def list_terms(request: GrantRequest, found: FoundStep | None) -> Iterator[TerminalLine]:
-    """Yields everything that the grant lets through, for the person who decides; `found` is the step it is for."""
+    """Yield everything that the grant lets through, for the person who decides; `found` is the step it is for."""
     yield _line(f"Tool: {escape_text(request.tool_name)}")
     if found is None:
         yield from (
@@ -97,7 +97,7 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
 
 
 def describe_state(grant: GrantView) -> str:
-    """Returns `open`, or why the grant lets no call of a new run through."""
+    """Return `open`, or why the grant lets no call of a new run through."""
     if not grant.is_open:
         return "over"
     if grant.is_stale:

@@ -89,11 +89,11 @@ class Terminal:
             self.console.print(*(TerminalLine((line,)) if isinstance(line, str) else line for line in lines))
 
     def warn(self, text: str) -> None:
-        """Writes a sentence of planwarden about what the person typed."""
+        """Write a sentence of planwarden about what the person typed."""
         self.say(TerminalLine(((escape_text(text), "warn"),)))
 
     def say_unbroken(self, text: str, end: str = "\n") -> None:
-        """Writes what a person copies, such as a command or an address, and what the cursor waits behind."""
+        """Write what a person copies, such as a command or an address, and what the cursor waits behind."""
         self.console.print(Text(self._write(text), "bold"), end=end, soft_wrap=True)
 
     def panel(self, title: str, lines: Sequence[TerminalLine], style: Style = "plain") -> None:
@@ -162,7 +162,7 @@ class Terminal:
         return [*(line for state in unsettled for line in step_lines(execution, state)), *execution_lines(execution)]
 
     def _print_changes(self, execution: ExecutionState, streamed_text: str = "") -> None:
-        """Prints each step once when it settles and once for each question: printed lines cannot be taken back."""
+        """Print each step once when it settles and once for each question: printed lines cannot be taken back."""
         execution_id, questions = execution.execution_id, len(execution.suspensions)
         for step_id, state in execution.steps.items():
             if (execution_id, step_id) in self.settled:

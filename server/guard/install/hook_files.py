@@ -28,14 +28,14 @@ PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard insta
 
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
-    """Returns the plugin that runs the command, and remembers which permissions were added with it."""
+    """Return the plugin that runs the command, and remembers which permissions were added with it."""
     source = (files("planwarden.server.guard.install") / "opencode_plugin.js").read_text(encoding="utf-8")
     source = source.replace('["ADDED"]', json.dumps(list(added)))
     return source.replace('["COMMAND"]', json.dumps(list(command), ensure_ascii=True))
 
 
 def read_added(text: str) -> tuple[str, ...]:
-    """Returns the permissions that were added with the plugin; none where the text does not say."""
+    """Return the permissions that were added with the plugin; none where the text does not say."""
     match = re.search(r"^const ADDED = (\[[^\n]*\])$", text, re.MULTILINE)
     try:
         names = read_json(match[1]) if match is not None else []
@@ -67,7 +67,7 @@ class HookFile(msgspec.Struct, frozen=True):
     """Of opencode: the permissions that planwarden adds, or has added."""
 
     def add(self, text: str, program: tuple[str, ...]) -> str:
-        """Returns the text with planwarden's part; the same text if it is there. Raises `InvalidArguments`."""
+        """Return the text with planwarden's part; the same text if it is there. Raises `InvalidArguments`."""
         if self.kind == "plugin":
             return build_plugin((*program, "guard", "hook", self.host), self.added)
         if self.kind == "toml":
@@ -84,7 +84,7 @@ class HookFile(msgspec.Struct, frozen=True):
         return add_item(text, _KEYS[self.host], build_entry(self.host, program))
 
     def remove(self, text: str) -> str:
-        """Returns the text without planwarden's part. Raises `InvalidArguments`."""
+        """Return the text without planwarden's part. Raises `InvalidArguments`."""
         if self.kind == "plugin":
             return ""
         if self.kind == "toml":
@@ -100,13 +100,14 @@ class HookFile(msgspec.Struct, frozen=True):
         return text
 
     def is_outdated(self, text: str, program: tuple[str, ...]) -> bool:
-        """Whether planwarden's part is another than `add` would write, such as the command of another installation."""
+        """Return whether planwarden's part is another than `add` would write, such as the command of another
+        installation."""
         if self.kind == "plugin":
             return text != self.add(text, program)
         return self.kind == "json" and self._find_outdated(text, program)
 
     def is_in(self, text: str) -> bool:
-        """Whether planwarden's part is there. Raises `InvalidArguments` for a text that cannot be read."""
+        """Return whether planwarden's part is there. Raises `InvalidArguments` for a text that cannot be read."""
         if self.kind == "plugin":
             return PLUGIN_MARK in text
         if self.kind == "toml":
@@ -117,7 +118,7 @@ class HookFile(msgspec.Struct, frozen=True):
         return bool(self.find_entries(text))
 
     def find_entries(self, text: str) -> list[int]:
-        """Returns the places of planwarden's entries in the list of hooks."""
+        """Return the places of planwarden's entries in the list of hooks."""
         return [place for place, entry in enumerate(self._list_hooks(text)) if _is_ours(entry, self.host)]
 
     def _find_outdated(self, text: str, program: tuple[str, ...]) -> bool:
@@ -141,7 +142,7 @@ _KEYS: Mapping[HostName, tuple[str, ...]] = {
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
-    """Returns the files of the host: of the project's folder, or without one of this user."""
+    """Return the files of the host: of the project's folder, or without one of this user."""
     home = Path(environment.get("HOME") or Path.home())
     base = project or home
     match host:
@@ -168,7 +169,7 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
-    """Returns what the installed plugin says was added; without one, the permissions that no setting mentions yet."""
+    """Return what the installed plugin says was added; without one, the permissions that no setting mentions yet."""
     try:
         return read_added(plugin.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -211,7 +212,7 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
 
 
 def build_command(host: HostName, program: tuple[str, ...], *, limit_s: int = SHELL_LIMIT_S) -> str:
-    """Returns the command line of a hook: it lets the call run only after exactly the answer that planwarden gives."""
+    """Return the command line of a hook: it lets the call run only after exactly the answer that planwarden gives."""
     limit = ("timeout", "-s", "KILL", str(limit_s)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
     refusal = '{ echo "planwarden: this call is blocked" >&2; exit 2; }'
@@ -242,7 +243,7 @@ def _is_our_hook(hook: dict[str, JsonValue], host: HostName) -> bool:
 
 
 def _has_toml_hooks(path: Path) -> bool:
-    """Whether Codex's settings already have hooks: it warns when two files of one folder do."""
+    """Return whether Codex's settings already have hooks: it warns when two files of one folder do."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

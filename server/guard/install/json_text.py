@@ -34,7 +34,7 @@ class JsonNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_json_text(text: str) -> JsonNode:
-    """Returns the value of the text; an empty text is an empty object.
+    """Return the value of the text; an empty text is an empty object.
 
     Raises:
         InvalidArguments: it is not JSON with comments, or a key occurs twice in one object.
@@ -50,7 +50,7 @@ def read_json_text(text: str) -> JsonNode:
 
 
 def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
-    """Returns the text with the item at the end of the array at that path of keys; makes what is missing on the way.
+    """Return the text with the item at the end of the array at that path of keys; makes what is missing on the way.
 
     Raises:
         InvalidArguments: there is something else, or the text cannot be read.
@@ -70,7 +70,7 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
-    """Returns the text with a new member; one that is there already is left as it is. Raises as `add_item`."""
+    """Return the text with a new member; one that is there already is left as it is. Raises as `add_item`."""
     node = read_json_text(text)
     remaining = list(path)
     while remaining and node.kind == "object" and (child := node.find(remaining[0])) is not None:
@@ -87,7 +87,7 @@ def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
 
 
 def remove_at(text: str, path: tuple[str | int, ...]) -> str:
-    """Returns the text without the value there, and without the containers that are empty then.
+    """Return the text without the value there, and without the containers that are empty then.
 
     Raises:
         InvalidArguments: there is none, or the text cannot be read.
@@ -137,7 +137,7 @@ def _insert(text: str, node: JsonNode, key: str | None, value: JsonValue) -> str
 
 
 def _find_indent(text: str, node: JsonNode) -> tuple[str, str]:
-    """Returns one level of indentation, and that of the line on which the container begins."""
+    """Return one level of indentation, and that of the line on which the container begins."""
     match = re.search(r"\n([ \t]+)\S", text)
     unit = match[1] if match is not None else "  "
     line = text[text.rfind("\n", 0, node.start) + 1 : node.start]

@@ -88,7 +88,7 @@ class HookStatus(msgspec.Struct, frozen=True, kw_only=True):
 def check_hosts(
     environment: Mapping[str, str], project: Path | None, program: tuple[str, ...]
 ) -> tuple[HookStatus, ...]:
-    """Returns the status of every host. It runs each installed hook several times."""
+    """Return the status of every host. It runs each installed hook several times."""
     return tuple(_check_host(host, environment, project, program) for host in GUARDED_HOSTS)
 
 
@@ -128,7 +128,7 @@ def _read(file: HookFile) -> str:
 
 
 def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -> str:
-    """Returns why Claude Code would not ask planwarden, or would block every call; empty when nothing is seen."""
+    """Return why Claude Code would not ask planwarden, or would block every call; empty when nothing is seen."""
     home = Path(environment.get("HOME") or Path.home())
     config = environment.get("CLAUDE_CONFIG_DIR")
     folder = project or Path.cwd()
@@ -158,7 +158,7 @@ def _list_project_settings(folder: Path) -> tuple[Path, ...]:
 
 
 def _read_value(file: Path, *keys: str) -> JsonValue:
-    """Returns what a JSON file has there; None where it has nothing, or cannot be read."""
+    """Return what a JSON file has there; None where it has nothing, or cannot be read."""
     try:
         node = read_json_text(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, InvalidArguments):
@@ -172,7 +172,7 @@ def _read_value(file: Path, *keys: str) -> JsonValue:
 
 
 def _find_switch(host: HostName, file: HookFile, environment: Mapping[str, str], project: Path | None) -> str:
-    """Returns what has switched the host's hooks off, for the user or in the folder; empty when nothing is seen."""
+    """Return what has switched the host's hooks off, for the user or in the folder; empty when nothing is seen."""
     user = find_hook_files(host, environment, None)[0].path.parent
     folders = dict.fromkeys((user, file.path.parent, (project or Path.cwd()) / user.name))
     if host == "codex":
@@ -210,7 +210,7 @@ def _find_gemini_switch(path: Path) -> str:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Returns what a TOML file has; nothing where it cannot be read."""
+    """Return what a TOML file has; nothing where it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -225,7 +225,7 @@ def _get_table(table: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _find_sessions(base: Path) -> str:
-    """Returns what a person should know of Codex's sessions of a shell; empty when they are switched off."""
+    """Return what a person should know of Codex's sessions of a shell; empty when they are switched off."""
     if _get_table(_read_toml(base / "config.toml"), "features").get("unified_exec_tty") is False:
         return ""
     return (
@@ -235,7 +235,7 @@ def _find_sessions(base: Path) -> str:
 
 
 def _run_trials(file: HookFile, program: tuple[str, ...]) -> Iterator[Trial]:
-    """Runs the hook as its host would, with planwarden and with what may stand in its place."""
+    """Run the hook as its host would, with planwarden and with what may stand in its place."""
     event = json.dumps({"tool_name": READS[file.host], "tool_input": {}, "cwd": os.getcwd()})
     yield _run(file, program, SHELL_LIMIT_S, "a call that only reads", event, blocks=False)
     yield _run(file, program, SHELL_LIMIT_S, "something odd from the host", "garbage", blocks=True)

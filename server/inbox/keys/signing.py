@@ -32,7 +32,7 @@ class KeyObstacle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_relying_party(request: InboxRequest) -> RelyingParty | None:
-    """The relying party at the browser's address; None if browsers cannot use keys there."""
+    """Return the relying party at the browser's address; None if browsers cannot use keys there."""
     origin = request.site.origin
     parts = urlsplit(origin or "")
     if origin is None or parts.hostname is None or not can_use_keys_of(origin, parts.hostname):
@@ -43,7 +43,7 @@ def find_relying_party(request: InboxRequest) -> RelyingParty | None:
 
 
 def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
-    """Why the browser cannot use keys on the page at `path`; None if it can."""
+    """Return why the browser cannot use keys on the page at `path`; None if it can."""
     if not is_available():
         return KeyObstacle(text=f"Signing needs an extra that is not installed with planwarden: {EXTRA}")
     if find_relying_party(request) is not None:
@@ -72,13 +72,13 @@ def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev
 
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Whether this person's approval counts only with a signature."""
+    """Return whether this person's approval counts only with a signature."""
     has_keys = isinstance(request.service.store, HasRecords)
     return has_keys and record.card.is_open and find_counting_assurance(request, record) == "signed"
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:
-    """Why a person whose signature would count cannot sign here; None if they can."""
+    """Return why a person whose signature would count cannot sign here; None if they can."""
     obstacle = find_obstacle(request, f"{INBOX_PATH}/suspensions/{record.row.suspension_id}")
     relying_party = find_relying_party(request)
     if obstacle is not None or relying_party is None:

@@ -62,7 +62,7 @@ async def show_execution(request: InboxRequest) -> Response:
 
 @ROUTES.page("/executions/{execution_id}/artifacts/{artifact_id}")
 async def download_artifact(request: InboxRequest) -> Response:
-    """The bytes of a large result, as a file: a browser must not run what a tool returned."""
+    """Return the bytes of a large result, as a file: a browser must not run what a tool returned."""
     execution = await find_execution(request)
     artifact_id = request.path("artifact_id")
     return _send_file((await request.service.read_artifact(execution.thread_id, artifact_id, principal=None)).data)
@@ -70,7 +70,7 @@ async def download_artifact(request: InboxRequest) -> Response:
 
 @ROUTES.page("/executions/{execution_id}/calls/{call_id}")
 async def download_call(request: InboxRequest) -> Response:
-    """What a call was given and what it returned, as a JSON file."""
+    """Return what a call was given and what it returned, as a JSON file."""
     execution = await find_execution(request)
     try:
         call = execution.call(request.path("call_id"))
@@ -93,13 +93,13 @@ async def find_execution(request: InboxRequest) -> ExecutionState:
 
 
 async def find_later(request: InboxRequest, execution: ExecutionState) -> str | None:
-    """The id of the thread's newest run, if that is another one."""
+    """Return the id of the thread's newest run, if that is another one."""
     newest = (await request.service.store.thread(execution.thread_id))[-1].execution_id
     return None if newest == execution.execution_id else newest
 
 
 async def _build_values(request: InboxRequest, execution: ExecutionState) -> Values:
-    """What the page shows besides its token."""
+    """Return what the page shows besides its token."""
     store = request.service.store
     headers = await store.thread(execution.thread_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
@@ -127,7 +127,7 @@ async def _build_values(request: InboxRequest, execution: ExecutionState) -> Val
 
 
 def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> list[tuple[str, str, datetime, str]]:
-    """The other executions of the thread: ids, statuses, last changes, and how each is related to this one."""
+    """Return the other executions of the thread: ids, statuses, last changes, and how each is related to this one."""
     relation, relatives = "", list[tuple[str, str, datetime, str]]()
     for header in headers:
         if header.execution_id == execution.execution_id:

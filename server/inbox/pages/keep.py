@@ -130,7 +130,8 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
 
 
 async def _find_keepable(request: InboxRequest) -> ExecutionState:
-    """The finished run of the address. Raises `UsageError` where this process has no home of the person to write to."""
+    """Return the finished run of the address. Raises `UsageError` where this process has no home of the person to write
+    to."""
     execution = await find_execution(request)
     check_keepable(execution)
     if request.site.is_shared:

@@ -35,7 +35,7 @@ def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def _show_form(site: InboxSite, request: Request) -> Response:
-    """The form for the code; a browser with a session goes to the target at once."""
+    """Return the form for the code; a browser with a session goes to the target at once."""
     target = _check_target(request.query_params.get("next", ""))
     if await site.access().find_session(request.cookies.get(site.cookie_name)) is not None:
         return RedirectResponse(target, status_code=303)

@@ -72,7 +72,7 @@ class PlanFilter(msgspec.Struct, frozen=True, kw_only=True):
         return not any(asdict(self).values())
 
     def to_query(self) -> str:
-        """The part of the address that asks for the same again; empty or ending with `&`."""
+        """Return the part of the address that asks for the same again; empty or ending with `&`."""
         chosen = {name: value for name, value in asdict(self).items() if value}
         return f"{urlencode(chosen)}&" if chosen else ""
 
@@ -132,7 +132,7 @@ async def _build_choices(request: InboxRequest, wanted: PlanFilter) -> Choices:
 
 
 def _read_filter(request: InboxRequest) -> PlanFilter:
-    """Raises `BadForm` for a state that there is not."""
+    """Raise `BadForm` for a state that there is not."""
     state = request.query("state")
     wanted = PlanFilter(
         q=request.query("q").strip()[:MAX_WORD_CHARS],
@@ -147,7 +147,7 @@ def _read_filter(request: InboxRequest) -> PlanFilter:
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Each value once, sorted, with how it is shown."""
+    """Return each value once, sorted, with how it is shown."""
     return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
 
 
@@ -171,7 +171,8 @@ def _build_row(line: ExecutionLine, now: float) -> PlanRow:
 
 
 async def _list_next_runs(request: InboxRequest) -> tuple[NextRun, ...]:
-    """The next ones, earliest first. Damaged schedules must not hide the plans: their own page says what is wrong."""
+    """Return the next ones, earliest first. Damaged schedules must not hide the plans: their own page says what is
+    wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((found.next_at, found.plan) for found in schedules if found.paused_at is None)
     return tuple(

@@ -55,7 +55,7 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("/suspensions/{suspension_id}")
 async def show_question(request: InboxRequest) -> Response:
-    """The page; when it refreshes itself, only the part that shows the status."""
+    """Return the page; when it refreshes itself, only the part that shows the status."""
     record = await find_question_of(request)
     return await (render_status(request, record) if request.is_refresh else render_question(request, record))
 

@@ -82,7 +82,7 @@ def _find_definition(record: QuestionRecord) -> str:
 
 
 def _read_end(request: InboxRequest, text: str) -> float | None:
-    """Seconds until the chosen day is over in UTC, at most those that a grant may last; None for no such day."""
+    """Return seconds until the chosen day is over in UTC, at most those that a grant may last; None for no such day."""
     now = _find_now(request)
     try:
         day = date.fromisoformat(text) if len(text) == len("2027-02-21") else None

@@ -45,7 +45,7 @@ class GivenInputs(msgspec.Struct, frozen=True, kw_only=True):
 def build_input_fields(
     inputs: JsonSchema | None, given: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> tuple[Field, ...]:
-    """The fields of the plan's inputs, in their order; none for a plan that takes nothing.
+    """Return the fields of the plan's inputs, in their order; none for a plan that takes nothing.
 
     They begin with the values that a run was `given`, and with the plan's defaults.
     """
@@ -67,7 +67,7 @@ def build_input_fields(
 
 
 def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], sent: Mapping[str, str]) -> GivenInputs:
-    """What the form holds, checked by the plan's schema; every fault is shown at its field where it has one."""
+    """Return what the form holds, checked by the plan's schema; every fault is shown at its field where it has one."""
     filled = fill_form([field for field in fields if field.key != MORE_KEY], sent)
     values = dict(filled.values)
     if any(field.key == MORE_KEY for field in fields):
@@ -102,18 +102,18 @@ def _find_faults_of_more(fields: Sequence[Field], value: JsonValue) -> dict[str,
 
 
 def build_fault_remark(given: GivenInputs) -> Remark:
-    """What is above a form that holds what the plan does not take."""
+    """Return what is above a form that holds what the plan does not take."""
     said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
     return Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
 
 
 def keep_texts(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:
-    """What was typed into the fields that are still there, without a check."""
+    """Return what was typed into the fields that are still there, without a check."""
     return FilledForm(texts={field.key: sent[field.key] for field in fields if field.key in sent})
 
 
 def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The faults by the key of their field, and those of no field."""
+    """Return the faults by the key of their field, and those of no field."""
     at_fields: dict[str, str] = {}
     others: list[str] = []
     for problem in problems:

@@ -74,7 +74,7 @@ async def show_saved_plans(request: InboxRequest) -> Response:
 
 
 def list_broken(catalogue: PlanCatalogue) -> list[BrokenPlan]:
-    """The files that no plan comes from: what is wrong with them, or which file has their name."""
+    """Return the files that no plan comes from: what is wrong with them, or which file has their name."""
     hidden = (
         BrokenPlan(
             name="", path=escape_text(str(found.path)), reason=f"not used: {escape_text(str(found.by))} has its name"

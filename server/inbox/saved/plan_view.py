@@ -79,7 +79,7 @@ class ForecastCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_shown_plan(service: Service, name: str) -> SavedPlan | BrokenPlan:
-    """The plan as it is now, or why its file cannot be used.
+    """Return the plan as it is now, or why its file cannot be used.
 
     Raises:
         NotFound: there is no file of that name.
@@ -94,7 +94,7 @@ async def find_shown_plan(service: Service, name: str) -> SavedPlan | BrokenPlan
 
 
 def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> SavedPlanCard:
-    """What a page shows of the plan; its description is cut to `limit` characters."""
+    """Return what a page shows of the plan; its description is cut to `limit` characters."""
     names = [field.name for field in build_fields(plan.inputs)]
     shown = [shorten_text(name, 64) for name in names[:MAX_NAMED_INPUTS]]
     return SavedPlanCard(
@@ -118,7 +118,7 @@ def build_broken_plan(fault: PlanFault) -> BrokenPlan:
 
 
 async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> ForecastCard:
-    """What a run with these inputs would do and ask; without them, what is known of every run."""
+    """Return what a run with these inputs would do and ask; without them, what is known of every run."""
     try:
         found = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
     except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
@@ -129,7 +129,7 @@ async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, J
 
 
 def build_forecast_card(found: Forecast, document: Mapping[str, JsonValue]) -> ForecastCard:
-    """The forecast in words, step by step."""
+    """Return the forecast in words, step by step."""
     descriptions = dict(_read_descriptions(document))
     shown = found.steps[:MAX_STEPS_SHOWN]
     return ForecastCard(

@@ -106,7 +106,7 @@ async def _is_there(request: InboxRequest, schedule_id: str) -> bool:
 
 
 def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:
-    """The next ticks in the zone of the schedule, and the faults of the two fields, escaped."""
+    """Return the next ticks in the zone of the schedule, and the faults of the two fields, escaped."""
     faults: dict[str, str] = {}
     try:
         found = find_zone(zone)

@@ -81,7 +81,7 @@ async def _render_schedule(request: InboxRequest, remark: Remark | None = None, 
 
 
 def _describe_done(request: InboxRequest, card: ScheduleCard) -> Remark | None:
-    """What the button did that led here; None if that is not how the schedule is now."""
+    """Return what the button did that led here; None if that is not how the schedule is now."""
     did = request.query("did")
     if did == "paused" and card.paused_at is not None:
         return Remark(text="Paused: it starts nothing until you resume it. Runs that it started go on.", tone="plain")

@@ -68,13 +68,14 @@ class ScheduleCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_book(request: InboxRequest) -> ScheduleBook:
-    """The schedules of the inbox's store, for the person of this session. Raises `UsageError` when it keeps none."""
+    """Return the schedules of the inbox's store, for the person of this session. Raises `UsageError` when it keeps
+    none."""
     service = request.service
     return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """All schedules, oldest first, and why they cannot be read; a store that keeps none has none."""
+    """Return all schedules, oldest first, and why they cannot be read; a store that keeps none has none."""
     store = service.store
     if not isinstance(store, HasRecords):
         return (), ""
@@ -87,7 +88,8 @@ async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], st
 async def build_schedule_card(
     request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int
 ) -> ScheduleCard:
-    """The schedule with its newest ticks, and the last one that started a run; looks up `shown_runs` runs at most."""
+    """Return the schedule with its newest ticks, and the last one that started a run; looks up `shown_runs` runs at
+    most."""
     card = ScheduleCard(
         schedule_id=schedule.schedule_id,
         plan=escape_text(schedule.plan),

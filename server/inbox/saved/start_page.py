@@ -90,7 +90,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
 
 
 async def _find_known(request: InboxRequest, name: str, key: str) -> Response | None:
-    """The answer to a form that has started a run before; None for every other one."""
+    """Return the answer to a form that has started a run before; None for every other one."""
     store = request.service.store
     known = await store.find_start(LOCAL, key)
     if known is None:

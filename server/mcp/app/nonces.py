@@ -26,7 +26,8 @@ class Nonces:
         return f"{parts}.{self._seal(principal, suspension.suspension_id, parts)}"
 
     def read(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
-        """The digest of the revision that the nonce was issued for; None if it is expired or for something else."""
+        """Return the digest of the revision that the nonce was issued for; None if it is expired or for something
+        else."""
         parts, _, seal = nonce.rpartition(".")
         expected = self._seal(principal, suspension_id, parts)
         if not hmac.compare_digest(seal.encode("utf-8", "surrogatepass"), expected.encode()):

@@ -94,7 +94,8 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
 
 @cache
 def build_page() -> str:
-    """The view as one HTML document; its content security policy admits its script and its style by their hashes."""
+    """Return the view as one HTML document; its content security policy admits its script and its style by their
+    hashes."""
     text = files("planwarden.server.mcp.app").joinpath("app.html").read_text(encoding="utf-8")
     text = text.replace("%GRAPH%", read_rules())
     style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))

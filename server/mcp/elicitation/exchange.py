@@ -105,7 +105,8 @@ def read_asked(context: AnyContext) -> str | None:
 async def elicit(
     service: Service, suspension: Suspension, question: Elicitation, context: AnyContext
 ) -> ElicitationAnswer | InputRequiredResult | None:
-    """The answer, or the question that the call must return; None when the client failed or another channel decided."""
+    """Return the answer, or the question that the call must return; None when the client failed or another channel
+    decided."""
     mode: Mode = "form" if isinstance(question, ElicitationForm) else "url"
     if _is_input_required_supported(context):
         ids = {"suspensionId": suspension.suspension_id, "digest": suspension.digest, "mode": mode}

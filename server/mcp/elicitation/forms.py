@@ -73,7 +73,8 @@ Elicitation = ElicitationForm | ElicitationLink
 
 
 def build_link(suspension: Suspension) -> ElicitationLink | None:
-    """The address where a person decides this question; None while no inbox runs. It has the id and no secret."""
+    """Return the address where a person decides this question; None while no inbox runs. It has the id and no
+    secret."""
     url = suspension.how_to_answer.inbox_url
     if url is None:
         return None
@@ -219,7 +220,8 @@ def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:
 
 
 def _name_title(title: str, name: str) -> str | None:
-    """The title that a schema claims with the name that it stands for; None without a title, or if both do not fit."""
+    """Return the title that a schema claims with the name that it stands for; None without a title, or if both do not
+    fit."""
     label = f"{escape_text(title)} ({name})" if title else ""
     return label if 0 < len(label) <= MAX_LABEL_CHARS else None
 

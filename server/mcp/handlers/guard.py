@@ -22,7 +22,7 @@ MODELS_ID = "claudecode/toolUseId"
 async def run_guard(
     guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any] | None
 ) -> CallToolResult:
-    """Returns one block of text with the JSON that the hook answers."""
+    """Return one block of text with the JSON that the hook answers."""
     return _build_result(await _decide(guard, arguments, principal, dict(meta or {})))
 
 

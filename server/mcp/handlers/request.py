@@ -95,7 +95,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
 
     def _read_chain(self) -> tuple[str, ...]:
-        """The executions that delegated this call, as `_meta` of the call states them; the outermost first.
+        """Return the executions that delegated this call, as `_meta` of the call states them; the outermost first.
 
         Raises:
             InvalidArguments: `_meta` has no valid list of ids.
@@ -112,12 +112,12 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(chain)
 
     async def read_question(self) -> tuple[Suspension, bool]:
-        """The question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
+        """Return the question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
         return await self.service.read_question(self.thread_id, self.suspension_id, principal=self.principal)
 
 
 async def remember_before(request: ToolRequest) -> ToolRequest:
-    """The request with the execution as it was when the question was asked that the arguments name.
+    """Return the request with the execution as it was when the question was asked that the arguments name.
 
     Without it if the question is not open: who answers it again may have missed what came of the answer.
 
@@ -131,13 +131,13 @@ async def remember_before(request: ToolRequest) -> ToolRequest:
 
 
 async def wait_and_show_execution(request: ToolRequest, execution: ExecutionState) -> CallToolResult:
-    """Waits while the execution runs, as long as the caller asked, and returns it as a result."""
+    """Wait while the execution runs, as long as the caller asked, and return it as a result."""
     execution = await wait_with_progress(request.service, execution, request.wait_s, request.context)
     return await show_execution(request, request.service.build_view(execution))
 
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
-    """What the call changed, as a result. For hosts that draw apps, `_meta` carries it to a person."""
+    """Return what the call changed, as a result. For hosts that draw apps, `_meta` carries it to a person."""
     view = _tell_ways(request, view)
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return await add_app_data(request, view, build_result(changes, format_execution))
@@ -153,7 +153,7 @@ def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
 
 
 async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
-    """The result; for hosts that draw apps, `_meta` carries the plan and its questions to a person.
+    """Return the result; for hosts that draw apps, `_meta` carries the plan and its questions to a person.
 
     If the call names a question, the plan says what became of it.
     """

@@ -72,7 +72,7 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
 
 
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
-    """Asks the client's person as `resume_execution` does, or else waits for a decision through another channel."""
+    """Ask the client's person as `resume_execution` does, or else waits for a decision through another channel."""
     asked = read_asked(request.context)
     if asked is not None:
         row = await request.service.store.find_suspension(asked)
@@ -105,13 +105,13 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
 
 
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
-    """The request with the question as `resume_execution` would name it."""
+    """Return the request with the question as `resume_execution` would name it."""
     arguments = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
     return replace(request, arguments=arguments)
 
 
 async def app_decide(request: ToolRequest) -> CallToolResult:
-    """The execution after the decision that a person made in the view of the MCP App.
+    """Return the execution after the decision that a person made in the view of the MCP App.
 
     Raises:
         InvalidArguments: the content decides nothing, or the nonce was not issued for this question.
@@ -131,7 +131,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
-    """Refuses a call without the nonce, which the model could have made; counts it, and records an approval.
+    """Refuse a call without the nonce, which the model could have made; count it, and records an approval.
 
     For a question that is already decided, returns the recorded outcome, as every other channel does.
     """
@@ -168,7 +168,7 @@ async def _decide_as_client(
 async def _record_decision(
     request: ToolRequest, decision: Decision, authority: Authority, *, caller_only: bool = False
 ) -> Execution:
-    """The execution after the store has taken or refused the decision."""
+    """Return the execution after the store has taken or refused the decision."""
     execution, is_accepted = await request.service.answer(
         request.thread_id,
         request.suspension_id,
@@ -182,14 +182,14 @@ async def _record_decision(
 
 
 async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult:
-    """What the call changed, once the execution stops running or the caller's time is over."""
+    """Return what the call changed, once the execution stops running or the caller's time is over."""
     if view.status == "running" and request.wait_s != 0:
         return await wait_and_show_execution(request, await request.service.find(view.execution_id))
     return await show_execution(request, view)
 
 
 async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution:
-    """The execution after what the model sent. A person's question stays open unless the model rejects it.
+    """Return the execution after what the model sent. A person's question stays open unless the model rejects it.
 
     A model that sends no decision, or only a part of one, gets no example of one: the person is asked.
     """
@@ -236,7 +236,7 @@ async def _apply_person_answer(request: ToolRequest, answer: ElicitationAnswer) 
 
 
 async def _wait_for_page(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
-    """Waits for the decision of a person who agreed to open the page, as long as the caller waits."""
+    """Wait for the decision of a person who agreed to open the page, as long as the caller waits."""
     if answer.action != "accept":
         return await _show_page_outcome(request, "did not open the page")
     question, is_open = await request.read_question()
@@ -246,7 +246,7 @@ async def _wait_for_page(request: ToolRequest, answer: ElicitationAnswer) -> Cal
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
-    """What the person decided on the page, as the store says; `reason` explains why it is still open."""
+    """Return what the person decided on the page, as the store says; `reason` explains why it is still open."""
     _, is_open = await request.read_question()
     if is_open:
         return await _show_undecided(request, reason)
@@ -255,7 +255,7 @@ async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResul
 
 
 async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
-    """The execution as it is. While the question is open, `next_action` says that nobody decided, and why."""
+    """Return the execution as it is. While the question is open, `next_action` says that nobody decided, and why."""
     view = await _read_execution(request, attempt="answer")
     if _find_open_suspension(request, view) is not None:
         next_action = f"The person {reason}, so nothing was approved or rejected. {view.next_action}"
@@ -264,14 +264,14 @@ async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
 
 
 async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
-    """The execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
+    """Return the execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
     return await request.service.view_awaiting(
         request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
     )
 
 
 def _find_open_suspension(request: ToolRequest, view: Execution) -> Suspension | None:
-    """The suspension that this call names, or None when it is no longer open."""
+    """Return the suspension that this call names, or None when it is no longer open."""
     return next(
         (suspension for suspension in view.suspensions if suspension.suspension_id == request.suspension_id), None
     )

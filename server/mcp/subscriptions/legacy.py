@@ -42,7 +42,7 @@ class LegacySubscriptions:
         """By the identity of the connection; removed when it closes."""
 
     async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
-        """Subscribes to a resource; subscribing twice is one subscription."""
+        """Subscribe to a resource; subscribing twice is one subscription."""
         with translate_errors():
             service, principal = await ctx.lifespan_context.service(), ctx.lifespan_context.principal()
             subscriber = find_or_start(
@@ -54,7 +54,7 @@ class LegacySubscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, ctx: ServiceContext, params: UnsubscribeRequestParams) -> EmptyResult:
-        """Ends a subscription; without one it does nothing."""
+        """End a subscription; without one it does nothing."""
         subscriber = self._subscribers.get(id(find_connection(ctx)))
         if subscriber is not None:
             subscriber.remove(str(params.uri))
@@ -84,7 +84,7 @@ class _Subscriber:
             self._watcher.remove(topic)
 
     async def run(self) -> None:
-        """Runs until the connection closes; tries again after a failure."""
+        """Run until the connection closes; tries again after a failure."""
         with self.scope:
             while True:
                 try:

@@ -66,7 +66,7 @@ class ListenMethod:
         tasks.add_listener(self._mark_task_changed)
 
     def close(self) -> None:
-        """Ends every stream with a result, as the protocol asks of a server. Does not wait for the end."""
+        """End every stream with a result, as the protocol asks of a server. Does not wait for the end."""
         self._is_closing = True
         for stream in self._streams:
             stream.close()
@@ -79,7 +79,7 @@ class ListenMethod:
     async def __call__(
         self, ctx: ServiceContext, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        """Runs until the client ends the stream, the server closes, or the store fails."""
+        """Run until the client ends the stream, the server closes, or the store fails."""
         if ctx.request_id is None:
             raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen requires a request id")
         if len(self._streams) >= MAX_LISTENERS:
@@ -128,7 +128,7 @@ class _Stream:
         self._watcher.close()
 
     def stop(self) -> None:
-        """Sends nothing more."""
+        """Send nothing more."""
         for alarm in self._timers.values():
             alarm.cancel()
 
@@ -136,7 +136,7 @@ class _Stream:
         self._watcher.mark_changed(Topic("task", task_id))
 
     async def run(self, task_ids: Sequence[str]) -> None:
-        """Watches before it acknowledges, so that no change is missed; the acknowledgement is the first frame."""
+        """Watch before it acknowledges, so that no change is missed; the acknowledgement is the first frame."""
         for topic in map(find_topic, self._uris):
             if topic is not None:
                 await self._watcher.add(topic)
@@ -152,7 +152,7 @@ class _Stream:
         return event_matches(self._honored, self._uris, event)
 
     async def _watch_task(self, task_id: str) -> bool:
-        """True when the task is now watched; False for foreign and unknown tasks alike."""
+        """Return True when the task is now watched; False for foreign and unknown tasks alike."""
         if await find_task(self._service, task_id, self._principal) is None:
             return False
         return await self._watcher.add(Topic("task", task_id))
@@ -174,7 +174,7 @@ class _Stream:
         await self._send(event_to_notification(event, self._meta))
 
     async def _send_task(self, topic: Topic) -> None:
-        """Sends the task as `tasks/get` would return it now; stops watching it after its end."""
+        """Send the task as `tasks/get` would return it now; stop watching it after its end."""
         task = await find_task(self._service, topic.name, self._principal)
         if task is None:
             self._watcher.remove(topic)
@@ -197,7 +197,7 @@ class _Stream:
 
 
 def _read_task_ids(ctx: ServiceContext, filter_: SubscriptionFilter) -> list[str]:
-    """The task ids in the filter. Raises `MCPError` without the extension, or when they are not strings."""
+    """Return the task ids in the filter. Raises `MCPError` without the extension, or when they are not strings."""
     ids: object = (filter_.model_extra or {}).get(TASK_IDS)
     if ids is None:
         return []

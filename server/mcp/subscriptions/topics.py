@@ -74,7 +74,7 @@ class TopicWatcher:
         self._is_closed = False
 
     async def add(self, topic: Topic) -> bool:
-        """Watches the topic from now on; False when there are too many. Raises `StoreError`."""
+        """Watch the topic from now on; False when there are too many. Raises `StoreError`."""
         if topic not in self._fingerprints:
             if len(self._fingerprints) >= MAX_TOPICS:
                 return False
@@ -87,19 +87,19 @@ class TopicWatcher:
         self._changed.pop(topic, None)
 
     def mark_changed(self, topic: Topic) -> None:
-        """Yields the topic again if it is watched, although nothing stored has changed."""
+        """Yield the topic again if it is watched, although nothing stored has changed."""
         if topic in self._fingerprints:
             self._fingerprints[topic] = None
             self._changed[topic] = None
             self._wake()
 
     def close(self) -> None:
-        """Ends `changes` after it has yielded what changed so far."""
+        """End `changes` after it has yielded what changed so far."""
         self._is_closed = True
         self._wake()
 
     async def changes(self) -> AsyncGenerator[Change]:
-        """Yields changes from the first `__anext__` until `close`. Raises `StoreError`; the change stays queued."""
+        """Yield changes from the first `__anext__` until `close`. Raises `StoreError`; the change stays queued."""
         stop = self._service.listen(self._on_commit)
         stop_tools = self._service.tools.listen(self._on_catalogue_change)
         unsubscribe = self._bus.subscribe(self._on_event)
@@ -121,7 +121,8 @@ class TopicWatcher:
             stop()
 
     async def _take_if_changed(self, change: Change) -> bool:
-        """True if the change is new. Leaves the queue before the look, so that a change meanwhile queues it again."""
+        """Return True if the change is new. Leaves the queue before the look, so that a change meanwhile queues it
+        again."""
         self._changed.pop(change, None)
         if not isinstance(change, Topic):
             return True
@@ -177,7 +178,7 @@ class TopicWatcher:
         self._wakeup = anyio.Event()
 
     async def _fingerprint(self, topic: Topic) -> object:
-        """A value that differs when the topic's reader sees a difference; None if it is not the principal's."""
+        """Return a value that differs when the topic's reader sees a difference; None if it is not the principal's."""
         match topic.kind:
             case "execution":
                 return await self._fingerprint_execution(topic.name)
@@ -220,7 +221,7 @@ class TopicWatcher:
         )
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
-        """None if the suspension is unknown, the engine's own (`clock`), or not the principal's."""
+        """Return None if the suspension is unknown, the engine's own (`clock`), or not the principal's."""
         row = await self._service.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
@@ -240,13 +241,14 @@ L = TypeVar("L", bound=Listener)
 
 
 def find_connection(ctx: ServiceContext) -> Connection:
-    """The connection of a request, whose end must end what was subscribed on it."""
+    """Return the connection of a request, whose end must end what was subscribed on it."""
     # SDK 2.3 has no public way from a request to its connection.
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
 def find_or_start(ctx: ServiceContext, listeners: dict[int, L], make: Callable[[], L]) -> L:
-    """The listener of the request's connection, by whose identity `listeners` has it; made and started if it is new.
+    """Return the listener of the request's connection, by whose identity `listeners` has it; made and started if it is
+    new.
 
     It is cancelled and removed when the connection closes.
     """
@@ -260,7 +262,7 @@ def find_or_start(ctx: ServiceContext, listeners: dict[int, L], make: Callable[[
 
 
 def find_topic(uri: str) -> Topic | None:
-    """The topic of a resource; None for a resource that planwarden does not change."""
+    """Return the topic of a resource; None for a resource that planwarden does not change."""
     if uri in _LISTS:
         return Topic(_LISTS[uri], uri=uri)
     reader, kind = resources.find_reader(uri), _SINGLE.get(uri.rpartition("/")[0])

@@ -98,7 +98,7 @@ class Tasks(Extension):
         self._listeners.append(listener)
 
     async def fingerprint_answers(self, service: Service, task_id: str) -> object:
-        """A value that differs after answers, in any process, changed the task. Raises `StoreError`."""
+        """Return a value that differs after answers, in any process, changed the task. Raises `StoreError`."""
         return (await self._input.notes.read(service.store, task_id)).fingerprint
 
     def methods(self) -> Sequence[MethodBinding]:
@@ -112,7 +112,7 @@ class Tasks(Extension):
     async def intercept_tool_call(
         self, params: CallToolRequestParams, ctx: ServiceContext, call_next: CallNext
     ) -> HandlerResult:
-        """Replaces a result that a tool offered as a task by the task's first state; returns others unchanged."""
+        """Replace a result that a tool offered as a task by the task's first state; return others unchanged."""
         result = await call_next(ctx)
         task_id = (result.meta or {}).get(_TASK_META_KEY) if isinstance(result, CallToolResult) else None
         if not isinstance(task_id, str):
@@ -125,7 +125,7 @@ class Tasks(Extension):
             return {"resultType": "task", **build_task_document(service, execution, state.status, state.progress)}
 
     async def run(self, tool: McpTool, request: ToolRequest) -> ToolResult:
-        """The tool's result, offered as a task at once, even if the execution has already ended.
+        """Return the tool's result, offered as a task at once, even if the execution has already ended.
 
         The result stays ordinary if it is an error, if the call's own question is still open, or if the execution
         waits for somebody that this client cannot ask.
@@ -147,7 +147,7 @@ class Tasks(Extension):
         return await wait_and_show_execution(request, execution)
 
     async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
-        """The task with its open questions, result or error, depending on its status. Raises `StoreError`."""
+        """Return the task with its open questions, result or error, depending on its status. Raises `StoreError`."""
         state = await self._read_state(task, capabilities)
         document = build_task_document(task.service, task.execution, state.status, state.progress)
         if state.status == "input_required":
@@ -161,14 +161,14 @@ class Tasks(Extension):
         return TaskSnapshot(document, state.changes_in_s)
 
     async def _read_state(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
-        """The state of the task; recorded if it tells the client that the task is over."""
+        """Return the state of the task; recorded if it tells the client that the task is over."""
         state = await read_task_state(self._input, task.service, task.execution, capabilities)
         if state.has_ended_early or state.can_continue:
             await record_end(self._input, task.service, task.execution, capabilities)
         return state
 
     def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
-        """The final result of the call: the finished execution, as every tool returns it."""
+        """Return the final result of the call: the finished execution, as every tool returns it."""
         return build_result(describe_changes(task.service.build_view(task.execution)), format_execution)
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
@@ -198,7 +198,7 @@ class Tasks(Extension):
 
 
 def wants_tasks(context: AnyContext) -> bool:
-    """True when the client's protocol has tasks and the client declares the extension."""
+    """Return True when the client's protocol has tasks and the client declares the extension."""
     capabilities = context.client_capabilities
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and TASKS in (
         (capabilities.extensions if capabilities is not None else None) or {}
@@ -206,12 +206,12 @@ def wants_tasks(context: AnyContext) -> bool:
 
 
 def offer_task(result: CallToolResult, execution_id: str) -> CallToolResult:
-    """The result, marked to become the task `execution_id`; only for clients for which `wants_tasks` is true."""
+    """Return the result, marked to become the task `execution_id`; only for clients for which `wants_tasks` is true."""
     return result.model_copy(update={"meta": {**(result.meta or {}), _TASK_META_KEY: execution_id}})
 
 
 async def find_task(service: Service, task_id: str, principal: str) -> Task | None:
-    """The principal's task; None if the id is unknown or belongs to another principal. Raises `StoreError`.
+    """Return the principal's task; None if the id is unknown or belongs to another principal. Raises `StoreError`.
 
     A plan that nobody runs yet is not a task, because a client would poll it without end.
     """
@@ -224,7 +224,8 @@ async def find_task(service: Service, task_id: str, principal: str) -> Task | No
 
 
 async def _require_task(ctx: ServiceContext, params: TaskParams) -> Task:
-    """The task of a request. Raises `MCPError` for clients without the extension and for unknown or foreign ids."""
+    """Return the task of a request. Raises `MCPError` for clients without the extension and for unknown or foreign
+    ids."""
     require_client_extension(ctx, TASKS)
     _check_name_header(ctx, params.task_id)
     service = await ctx.lifespan_context.service()
@@ -245,7 +246,7 @@ def _check_name_header(ctx: ServiceContext, task_id: str) -> None:
 
 
 async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
-    """True when the call continues an execution that ended `incomplete`, whose task is over."""
+    """Return True when the call continues an execution that ended `incomplete`, whose task is over."""
     arguments: Mapping[str, Any] = request.arguments
     if tool.name != "execute_plan" or "plan" in arguments or "threadId" not in arguments:
         return False
@@ -254,7 +255,7 @@ async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
 
 
 async def _find_execution(request: ToolRequest, document: Document) -> ExecutionState:
-    """The execution that the call started, or whose question it answered."""
+    """Return the execution that the call started, or whose question it answered."""
     if "executionId" in document:
         return await request.service.find(document["executionId"])
     execution = await request.service.find_by_suspension(
@@ -264,7 +265,7 @@ async def _find_execution(request: ToolRequest, document: Document) -> Execution
 
 
 def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:
-    """True when the execution asks the calling model, or will ask it."""
+    """Return True when the execution asks the calling model, or will ask it."""
     if any(suspension.question.addressee == "caller" for suspension in execution.open_suspensions):
         return True
     if not service.is_caller_model:

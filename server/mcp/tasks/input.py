@@ -65,7 +65,7 @@ class TaskInput:
     async def find_questions(
         self, service: Service, view: Execution, capabilities: ClientCapabilities | None
     ) -> dict[str, TaskQuestion]:
-        """The questions that this client can be asked now, by key. Raises `StoreError`."""
+        """Return the questions that this client can be asked now, by key. Raises `StoreError`."""
         questions: dict[str, TaskQuestion] = {}
         for suspension in view.suspensions:
             if suspension.addressee != "human":
@@ -86,7 +86,7 @@ class TaskInput:
     async def apply_responses(
         self, service: Service, principal: str, questions: Mapping[str, TaskQuestion], responses: Mapping[str, Any]
     ) -> None:
-        """Applies the responses to these questions and ignores all others; repeating them changes nothing.
+        """Apply the responses to these questions and ignores all others; repeating them changes nothing.
 
         Raises:
             MCPError: a response does not fit its question, which stays open; those before it count.
@@ -107,7 +107,7 @@ class TaskInput:
     def _read_decision(
         self, suspension: Suspension, elicitation: Elicitation, response: ElicitResult
     ) -> Decision | None:
-        """The decision, or None if there is none; the answer to an address never has one."""
+        """Return the decision, or None if there is none; the answer to an address never has one."""
         if response.action != "accept" or isinstance(elicitation, ElicitationLink):
             return None
         return self._decision(suspension, response.content)
@@ -132,7 +132,7 @@ class TaskInput:
 
 
 def build_input_request(elicitation: Elicitation) -> Content:
-    """The `elicitation/create` request, as JSON."""
+    """Return the `elicitation/create` request, as JSON."""
     return build_elicit_request(elicitation).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
@@ -144,7 +144,7 @@ def _build_key(suspension: Suspension, elicitation: Elicitation) -> str:
 
 
 async def _record_decision(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
-    """Records the decision. If the question was decided, expired or revised meanwhile, does nothing."""
+    """Record the decision. If the question was decided, expired or revised meanwhile, does nothing."""
     authority = Authority(
         assurance="client",
         channel=CHANNEL,

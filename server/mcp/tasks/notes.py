@@ -35,7 +35,7 @@ class TaskNotes(msgspec.Struct):
         return len(self.answered), len(self.opened)
 
     def apply(self, row: AuditRow) -> None:
-        """Adds the row; other kinds of rows, and the same row again, change nothing."""
+        """Add the row; other kinds of rows, and the same row again, change nothing."""
         facts = row.entry.facts
         match row.entry.kind:
             case "form_closed" | "link_answered":
@@ -57,7 +57,7 @@ class TaskNotesStore:
         self._writing = anyio.Lock()
 
     async def read(self, store: Store, execution_id: str) -> TaskNotes:
-        """The current notes, of all processes. Raises `StoreError`."""
+        """Return the current notes, of all processes. Raises `StoreError`."""
         notes = self._notes.setdefault(execution_id, TaskNotes())
         self._notes.move_to_end(execution_id)
         if len(self._notes) > CACHED:
@@ -73,7 +73,7 @@ class TaskNotesStore:
     async def add(
         self, store: Store, execution_id: str, entry: AuditEntry, is_known: Callable[[TaskNotes], bool]
     ) -> bool:
-        """Writes the entry unless `is_known`; True if it was written. Raises `StoreError`."""
+        """Write the entry unless `is_known`; True if it was written. Raises `StoreError`."""
         async with self._writing:
             if is_known(await self.read(store, execution_id)):
                 return False
@@ -82,5 +82,5 @@ class TaskNotesStore:
 
 
 def parse_revision(key: str) -> str:
-    """The revision that the key of an input request names, as `SUSPENSION.REVISION`."""
+    """Return the revision that the key of an input request names, as `SUSPENSION.REVISION`."""
     return ".".join(key.split(".", 2)[:2])

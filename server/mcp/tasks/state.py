@@ -67,7 +67,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
 async def read_task_state(
     task_input: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
 ) -> TaskState:
-    """The state of the task for this client. Raises `StoreError`."""
+    """Return the state of the task for this client. Raises `StoreError`."""
     status = read_task_status(execution)
     notes = await task_input.notes.read(service.store, execution.execution_id)
     if _name_client_kind(capabilities) in notes.ended:
@@ -91,7 +91,7 @@ async def read_task_state(
 async def record_end(
     task_input: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
 ) -> None:
-    """Records that this client is told that the task is over. After a `StoreError` it must not be told."""
+    """Record that this client is told that the task is over. After a `StoreError` it must not be told."""
     kind = _name_client_kind(capabilities)
     entry = AuditEntry(
         kind="task_ended",
@@ -102,13 +102,13 @@ async def record_end(
 
 
 def _name_client_kind(capabilities: ClientCapabilities | None) -> str:
-    """How the client can be asked: `form`, `link`, `form+link` or `nothing`."""
+    """Return how the client can be asked: `form`, `link`, `form+link` or `nothing`."""
     modes = (("form", declares_forms(capabilities)), ("link", declares_links(capabilities)))
     return "+".join(name for name, declared in modes if declared) or "nothing"
 
 
 def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> float:
-    """How long the task still waits for a person who agreed to open a page; 0 if there is none.
+    """Return how long the task still waits for a person who agreed to open a page; 0 if there is none.
 
     The task does not wait if the clock was set back by more than `PAGE_S`.
     """
@@ -118,7 +118,7 @@ def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> 
 
 
 def read_task_status(execution: ExecutionState) -> TaskStatus:
-    """The status that follows from the execution alone: whether it has ended, and how."""
+    """Return the status that follows from the execution alone: whether it has ended, and how."""
     if execution.status == "cancelled":
         return "cancelled"
     return "completed" if execution.is_finished else "working"
@@ -127,7 +127,7 @@ def read_task_status(execution: ExecutionState) -> TaskStatus:
 def build_task_document(
     service: Service, execution: ExecutionState, status: TaskStatus, progress: str | None = None
 ) -> Document:
-    """The fields that every task has. `progress` replaces the next action in its message."""
+    """Return the fields that every task has. `progress` replaces the next action in its message."""
     is_running = status == "working" and execution.status == "running"
     return {
         "taskId": execution.execution_id,
@@ -141,7 +141,7 @@ def build_task_document(
 
 
 def _build_message(service: Service, execution: ExecutionState, is_running: bool, progress: str | None) -> str:
-    """The thread, whose id our tools take, and the progress or the next action."""
+    """Return the thread, whose id our tools take, and the progress or the next action."""
     if progress is None:
         progress = format_progress(execution) if is_running else service.build_view(execution).next_action
     return f"thread {execution.thread_id}: {progress}"
@@ -155,5 +155,5 @@ def _compute_ttl_ms(service: Service, execution: ExecutionState) -> int | None:
 
 
 def _updated_at(execution: ExecutionState) -> float:
-    """The last change; never before the creation, even if the clock was set back."""
+    """Return the last change; never before the creation, even if the clock was set back."""
     return max(execution.updated_at, execution.created_at)

@@ -12,7 +12,7 @@ from planwarden.server.views.status_words import SIGNS
 
 
 def write_outline(graph: PlanGraph) -> Iterator[str]:
-    """Yields the summary, and then one line a step."""
+    """Yield the summary, and then one line a step."""
     yield graph.summary
     for number, row in enumerate(graph.rows, 1):
         line = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
@@ -26,7 +26,7 @@ _ODD = re.compile(r"[^A-Za-z0-9 ._,-]")
 
 
 def write_mermaid(graph: PlanGraph) -> str:
-    """Returns the graph as a flowchart from top to bottom; each node has the state of its step as its class."""
+    """Return the graph as a flowchart from top to bottom; each node has the state of its step as its class."""
     return "\n".join(["flowchart TD", *_write_nodes(graph), *_write_links(graph)]) + "\n"
 
 

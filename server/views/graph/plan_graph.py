@@ -78,7 +78,7 @@ def build_graph(
     asking: Collection[str] = frozenset(),
     skipped: Collection[str] = frozenset(),
 ) -> PlanGraph:
-    """Returns the graph of a plan; with an `execution` of it the states of its steps.
+    """Return the graph of a plan; with an `execution` of it the states of its steps.
 
     `asking` names the steps that will ask a person, as far as a forecast knows, `skipped` those that will not run.
     """
@@ -96,7 +96,7 @@ def build_graph(
 
 
 def list_in_order(plan: Plan) -> list[PlanStep]:
-    """Returns the steps so that each follows those that it needs, and otherwise in plan order."""
+    """Return the steps so that each follows those that it needs, and otherwise in plan order."""
     steps = {step.step_id: step for step in plan.steps}
     place = {step_id: number for number, step_id in enumerate(steps)}
     if all(place[name] < place[step.step_id] for step in plan.steps for name in step.dependencies):
@@ -169,7 +169,7 @@ def _count_over(state: StepState) -> int:
 
 
 def _find_waits(execution: ExecutionState) -> dict[str, str]:
-    """Whom each suspended step waits for: a person before everybody else."""
+    """Return whom each suspended step waits for: a person before everybody else."""
     waits: dict[str, str] = {}
     for suspension in execution.open_suspensions:
         question = suspension.question

@@ -21,7 +21,7 @@ from planwarden.server.views.status_words import SIGNS
 
 @cache
 def read_rules() -> str:
-    """Returns the style sheet of every graph, without its font and colours."""
+    """Return the style sheet of every graph, without its font and colours."""
     return files("planwarden.server.views.graph").joinpath("graph.css").read_text(encoding="utf-8")
 
 
@@ -49,13 +49,13 @@ _ALONE = """
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
-    """Returns the drawing; `stands_alone` makes it a file of its own, with a ground and its own colours."""
+    """Return the drawing; `stands_alone` makes it a file of its own, with a ground and its own colours."""
     layout = lay_out(graph)
     return "\n".join(_write(graph, layout, width, _measure_height(graph), stands_alone)) + "\n"
 
 
 def draw_for_page(graph: PlanGraph) -> str:
-    """Returns the drawing as HTML: pieces of `PIECE` rows in one element, which has the summary as its name."""
+    """Return the drawing as HTML: pieces of `PIECE` rows in one element, which has the summary as its name."""
     layout = lay_out(graph)
     bottom, rows = _measure_height(graph), len(graph.rows)
     parts = [f'<div class="graph" role="img" aria-label="{escape(graph.summary)}">']
@@ -86,7 +86,7 @@ def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alo
 
 
 def _draw(graph: PlanGraph, layout: Layout, width: int, rows: range) -> Iterator[str]:
-    """The rows that are shown, and every line that touches them; what is beside them is cut off by the frame."""
+    """Yield the rows that are shown, and every line that touches them; what is beside them is cut off by the frame."""
     x = MARGIN + RADIUS + LANE * layout.columns + (LANE // 2 if layout.columns else 0)
     for link in layout.straight:
         if link.source in rows or link.target in rows:
@@ -112,7 +112,7 @@ def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
 
 
 def _draw_lane(lane: Lane, x: int, rows: range) -> Iterator[str]:
-    """What leaves a step leaves below its middle, and what arrives arrives above it, so that they never meet."""
+    """Yield what leaves a step leaves below its middle, and what arrives arrives above it, so that they never meet."""
     line = x - RADIUS - LANE * (lane.column + 1)
     weight, edge = _weight(lane.carries_value), x - RADIUS
     first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5
@@ -148,7 +148,7 @@ def _draw_row(row: GraphRow, x: int, y: int, width: int) -> Iterator[str]:
 
 
 def _measure(text: str) -> int:
-    """Width in average characters; letters of East Asian scripts count twice."""
+    """Return width in average characters; letters of East Asian scripts count twice."""
     return len(text) if text.isascii() else sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 

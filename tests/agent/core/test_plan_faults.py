@@ -52,7 +52,7 @@ def refuse(document: JsonValue) -> InvalidPlan:
 IDS: list[tuple[Json, str]] = [
     ({"id": "a\0b"}, "U+0000"),
     ({"id": "\x7f"}, "U+007F"),
-    ({"id": "item", "forEach": [1]}, "stands for something else"),
+    ({"id": "item", "forEach": [1]}, "means something else"),
 ]
 BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "parse": "yaml"}), "'parse' is 'yaml', but the only value that it takes is \"json\""),
@@ -190,7 +190,7 @@ def test_inputs_is_a_reserved_id_only_in_plans_with_inputs() -> None:
     old = plan(tool_step("inputs", "find"), {**tool_step("b", "note"), **text({"$from": "inputs"})})
     parsed, _ = parse_plan(old, author="caller", tools=TOOLS)
     assert parsed.steps[1].dependencies == ("inputs",)
-    assert "step id 'inputs' stands for something else" in refuse({"inputs": {"type": "object"}, **old}).message
+    assert "step id 'inputs' means something else" in refuse({"inputs": {"type": "object"}, **old}).message
 
 
 CUSTOMER: Json = {"type": "object", "properties": {"name": {"type": "string"}, "debt": {"type": "number"}}}

@@ -94,7 +94,7 @@ def _start_nothing(execution: ExecutionState, lease: object, *, is_current: bool
 
 CASES = {
     "nobody runs anything": ([Member("a", (OLD["mail"],), role="front")], "a process that runs executions"),
-    "a worker has the tool": ([Member("a", (OLD["mail"],))], "has room"),
+    "a worker has the tool": ([Member("a", (OLD["mail"],))], "can take it"),
     "no worker has the tool": (
         [Member("a", (OLD["mail"],), role="front"), Member("b", ())],
         "has mail; no living one that runs executions does",
@@ -105,7 +105,7 @@ CASES = {
     ),
     "a worker with the newest definition is there too": (
         [Member("a", (NEW["mail"],)), Member("b", (OLD["mail"],))],
-        "has room",
+        "can take it",
     ),
     "the workers have an older policy": (
         [Member("a", (OLD["mail"],), role="front"), Member("b", (OLD["mail"],), policy="old")],
@@ -117,7 +117,7 @@ CASES = {
     ),
     "a worker with an older policy is there too": (
         [Member("a", (OLD["mail"],)), Member("b", (OLD["mail"],), policy="old")],
-        "has room",
+        "can take it",
     ),
 }
 
@@ -129,7 +129,7 @@ async def test_what_an_execution_is_said_to_wait_for_is_what_it_waits_for(member
     living, execution = tuple(member.facts for member in members), running("mail")
     text = describe_missing(execution, living)
     assert said in text
-    assert ("has room" in text) is any([await would_run(member, execution, living) for member in members])
+    assert ("can take it" in text) is any([await would_run(member, execution, living) for member in members])
 
 
 @pytest.mark.anyio

@@ -76,7 +76,7 @@ RULE_FAULTS = [
         for pattern in ("(", "a)|(?:b", "(?=a)")
     ),
     (RULE + 'then = "deny"\nwhen = { x = { length = { min = 5, max = 4 } } }', "nothing matches"),
-    (RULE + 'then = "deny"\nwhen = { x = { domain = "*.example.com" } }', "no name of a host"),
+    (RULE + 'then = "deny"\nwhen = { x = { domain = "*.example.com" } }', "not a host name"),
     (RULE + 'then = "deny"\nwhen = { x = { under = "data" } }', "which is not an absolute folder"),
     (RULE + 'then = "deny"\nwhen = { x = { type = "strin" } }', "not usable as JSON Schema"),
     (RULE + 'then = "deny"\nwhen = { "a~b" = { max = 5 } }', "is no JSON Pointer"),

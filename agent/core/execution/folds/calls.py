@@ -76,7 +76,7 @@ def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> 
 
 
 def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
-    """Whether a person said so."""
+    """Return whether a person said so."""
     suspension = execution.suspensions.get(call.suspension_id or "")
     decision = suspension.decision if suspension is not None and suspension.question.kind == "reconcile" else None
     content = decision.content if decision is not None else None

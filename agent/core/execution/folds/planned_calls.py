@@ -13,14 +13,15 @@ from planwarden.agent.core.plan.plan import PlannedCall, PlanStep
 
 
 def make_planned_calls(step: PlanStep) -> tuple[Call, ...]:
-    """The calls of a step that begins with the plan; those of a loop come with its items."""
+    """Return the calls of a step that begins with the plan; those of a loop come with its items."""
     if step.loop is not None:
         return ()
     return tuple([_make_call(step, number, planned) for number, planned in enumerate(step.tool_calls, 1)])
 
 
 def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
-    """The step with the calls of all items; those that were made for the same items before are not made again."""
+    """Return the step with the calls of all items; those that were made for the same items before are not made
+    again."""
     step, size = state.step, len(state.step.tool_calls)
     calls_by_id = {call.call_id: call for call in state.kept.calls} if state.kept is not None else {}
     earlier_items = state.kept.items or () if state.kept is not None else ()
@@ -52,7 +53,7 @@ def _make_call(step: PlanStep, number: int, planned: PlannedCall) -> Call:
 
 
 def take_over_call(step_id: str, reused: ev.TakenCall) -> Call:
-    """The call as its execution left it.
+    """Return the call as its execution left it.
 
     Raises:
         IllegalTransition: it belongs to another step.

@@ -83,7 +83,7 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
 
 
 def put_all_steps(steps: Mapping[str, StepState]) -> FieldChanges:
-    """The changes when `steps` are all steps of the plan from now on."""
+    """Return the changes when `steps` are all steps of the plan from now on."""
     if any(state.taken_from for state in steps.values()):
         steps = _find_waits(steps)
     return {

@@ -115,7 +115,8 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
 
 
 def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState, **fields: Any) -> FieldChanges:
-    """The suspension after an event about it, and the call or else the step that it is about, with these fields."""
+    """Return the suspension after an event about it, and the call or else the step that it is about, with these
+    fields."""
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:

@@ -31,14 +31,14 @@ FieldChanges = dict[str, Any]
 
 
 def move_step(execution: ExecutionState, step_id: str, event: ev.Event) -> StepState:
-    """The step after `event` moved it."""
+    """Return the step after `event` moved it."""
     state = find_step(execution, step_id)
     status = next_step_status(state, event)
     return state if status == state.status else replace(state, status=status)
 
 
 def find_step(execution: ExecutionState, step_id: str) -> StepState:
-    """The step with that id."""
+    """Return the step with that id."""
     state = execution.steps.get(step_id)
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
@@ -46,7 +46,7 @@ def find_step(execution: ExecutionState, step_id: str) -> StepState:
 
 
 def next_step_status(state: StepState, event: ev.Event) -> StepStatus:
-    """The status of the step after `event`."""
+    """Return the status of the step after `event`."""
     status = STEP_TRANSITIONS[state.status].get(type(event))
     if status is None:
         raise IllegalTransition(f"{type(event).__name__} cannot follow: step {state.step.step_id!r} is {state.status}")
@@ -54,12 +54,12 @@ def next_step_status(state: StepState, event: ev.Event) -> StepStatus:
 
 
 def replace_step(execution: ExecutionState, state: StepState) -> Mapping[str, StepState]:
-    """The steps with `state` in the place of its step."""
+    """Return the steps with `state` in the place of its step."""
     return {**execution.steps, state.step.step_id: state}
 
 
 def end_step(execution: ExecutionState, state: StepState) -> FieldChanges:
-    """The changes after a step moved to a terminal status: `state` in its place, and what may begin now."""
+    """Return the changes after a step moved to a terminal status: `state` in its place, and what may begin now."""
     return {
         "steps": replace_step(execution, state),
         "frontier": move_frontier(execution, state.step.step_id),
@@ -69,7 +69,7 @@ def end_step(execution: ExecutionState, state: StepState) -> FieldChanges:
 
 
 def next_call_status(call: Call, event: ev.Event) -> CallStatus:
-    """The status of the call after `event`."""
+    """Return the status of the call after `event`."""
     status = CALL_TRANSITIONS[call.status].get(type(event))
     if status is None:
         raise IllegalTransition(f"{type(event).__name__} cannot follow: call {call.call_id!r} is {call.status}")
@@ -77,7 +77,7 @@ def next_call_status(call: Call, event: ev.Event) -> CallStatus:
 
 
 def put_call(execution: ExecutionState, moved: Call, event: ev.Event) -> Mapping[str, StepState]:
-    """The steps after `event` moved a call, whose status is `next_call_status` already, and its step."""
+    """Return the steps after `event` moved a call, whose status is `next_call_status` already, and its step."""
     before = execution.steps[moved.step_id]
     calls = replace_at(before.calls, moved.place, moved)
     state = replace(before, status=next_step_status(before, event), calls=calls)
@@ -85,7 +85,7 @@ def put_call(execution: ExecutionState, moved: Call, event: ev.Event) -> Mapping
 
 
 def _count_items(state: StepState, moved: Call) -> StepState:
-    """The step of a loop after one of its calls moved."""
+    """Return the step of a loop after one of its calls moved."""
     return pass_over_items(replace(state, failed_items=state.failed_items + (moved.status == "failed")))
 
 
@@ -101,21 +101,21 @@ def pass_over_items(state: StepState) -> StepState:
 
 
 def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:
-    """Raises `IllegalTransition` for an execution whose plan a person has to approve first."""
+    """Raise `IllegalTransition` for an execution whose plan a person has to approve first."""
     if execution.options.review is not None and not execution.is_reviewed:
         name = type(event).__name__
         raise IllegalTransition(f"{name} cannot follow: nobody approved the plan of {execution.execution_id!r} yet")
 
 
 def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, is_rehearsal: bool) -> None:
-    """Raises `IllegalTransition` unless the execution is a rehearsal, or is none, as `is_rehearsal`."""
+    """Raise `IllegalTransition` unless the execution is a rehearsal, or is none, as `is_rehearsal`."""
     if execution.options.rehearse is not is_rehearsal:
         what = "is a rehearsal" if execution.options.rehearse else "is not a rehearsal"
         raise IllegalTransition(f"{type(event).__name__} cannot follow: execution {execution.execution_id!r} {what}")
 
 
 def build_order(steps: Mapping[str, StepState]) -> PlanOrder:
-    """Returns the place of each step in the plan, and which steps depend on it."""
+    """Return the place of each step in the plan, and which steps depend on it."""
     followers: dict[str, list[str]] = {}
     for name, state in steps.items():
         for dependency in state.needs:
@@ -125,7 +125,7 @@ def build_order(steps: Mapping[str, StepState]) -> PlanOrder:
 
 
 def find_frontier(steps: Mapping[str, StepState]) -> tuple[str, ...]:
-    """Returns the frontier of a new or revised plan, in plan order."""
+    """Return the frontier of a new or revised plan, in plan order."""
     over = {name for name, state in steps.items() if state.status in STEP_TERMINAL}
     return tuple(
         name
@@ -135,7 +135,7 @@ def find_frontier(steps: Mapping[str, StepState]) -> tuple[str, ...]:
 
 
 def move_frontier(execution: ExecutionState, over: str) -> tuple[str, ...]:
-    """Returns the frontier after the step `over` has ended, in plan order."""
+    """Return the frontier after the step `over` has ended, in plan order."""
     order, steps = execution.order, execution.steps
     remaining = [name for name in execution.frontier if name != over]
     present = {*remaining}

@@ -45,7 +45,7 @@ class WrittenCall(NamedTuple):
 
 
 def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck | None]) -> list[str]:
-    """Returns what the tools' schemas find in the arguments, at most `MAX_FAULTS` sentences."""
+    """Return what the tools' schemas find in the arguments, at most `MAX_FAULTS` sentences."""
     faults: list[str] = []
     work_left = CHECK_LIMIT
     for call in calls:
@@ -66,7 +66,7 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
 
 
 def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
-    """Returns a sentence for each value that the writer did not know and filled in for show, at most `MAX_FAULTS`."""
+    """Return a sentence for each value that the writer did not know and filled in for show, at most `MAX_FAULTS`."""
     texts = ((call, path, text) for call in calls for path, text in list_texts(call.arguments))
     return list(islice((f"{call}: {fault}" for call, fault in search(texts)), MAX_FAULTS))
 
@@ -74,7 +74,7 @@ def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
 def find_foreign_faults(
     foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> Iterator[str]:
-    """Yields why bindings to earlier executions of the thread cannot be had; `names` are what this plan has.
+    """Yield why bindings to earlier executions of the thread cannot be had; `names` are what this plan has.
 
     Raises:
         EarlierNeeded: some were not looked up yet.

@@ -16,13 +16,13 @@ MAX_TOLD = 20
 
 
 def join_faults(problems: list[str]) -> str:
-    """The first faults as one text, and how many more there are."""
+    """Return the first faults as one text, and how many more there are."""
     more = f"; and {len(problems) - MAX_TOLD} more" if len(problems) > MAX_TOLD else ""
     return "; ".join(problems[:MAX_TOLD]) + more
 
 
 def quote_some(names: Iterable[str]) -> str:
-    """The first names, quoted and cut: what was sent may have many long ones."""
+    """Return the first names, quoted and cut: what was sent may have many long ones."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
 
 

@@ -15,7 +15,7 @@ from planwarden.agent.core.plan.plan_words import MAX_NAME_CHARS
 def check_tools(
     steps: tuple[PlanStep, ...], calls: list[WrittenCall], tools: Mapping[str, ToolFacts], problems: list[str]
 ) -> None:
-    """Raises `InvalidPlan` with the `problems` and what does not fit the tools."""
+    """Raise `InvalidPlan` with the `problems` and what does not fit the tools."""
     unknown: dict[str, list[str]] = {}
     for step in steps:
         named = list_step_tools(step)

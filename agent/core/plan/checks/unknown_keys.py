@@ -38,7 +38,7 @@ _CONDITION, _RETRY = _know(CONDITION_KEYS), _know(RETRY_KEYS)
 
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
-    """Returns the faults of a plan's keys, and the warnings about keys that were dropped."""
+    """Return the faults of a plan's keys, and the warnings about keys that were dropped."""
     problems: list[str] = []
     warnings: list[str] = []
     for where, node, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
@@ -81,7 +81,8 @@ def _list_nodes(
 
 
 def is_told(fault: str, problems: Iterable[str]) -> bool:
-    """Whether the problems say already what to write instead of the key that is missing according to the fault."""
+    """Return whether the problems say already what to write instead of the key that is missing according to the
+    fault."""
     missing = _MISSING.match(fault)
     if missing is None:
         return False
@@ -94,5 +95,5 @@ def is_told(fault: str, problems: Iterable[str]) -> bool:
 
 
 def _have_meaning(unknown: Collection[str], absent: Iterable[str]) -> bool:
-    """Whether one of the keys names a saved plan, or was written for one that is absent."""
+    """Return whether one of the keys names a saved plan, or was written for one that is absent."""
     return _USE in unknown or any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))
