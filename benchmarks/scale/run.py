@@ -16,7 +16,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import psycopg
 from tests.support.postgres import Server
 
 from benchmarks.report import about
@@ -91,8 +90,6 @@ def _measure(rounds: int) -> dict[str, Any]:
         say("costs")
         url = server.make_database()
         recording = asyncio.run(record(url))
-        _wait_for_disk(url, "off")
-        _wait_for_disk(url, "on")
         process_cpu = found["rates"][PLANWARDEN.name]["cpu"]["1"]["median"]
         costs = record_costs(url, server.folder, recording, process_cpu)
     found["costs"] = asdict(costs)
@@ -152,11 +149,6 @@ def _measure_takeovers(server: Server) -> dict[str, dict[str, dict[str, float]]]
 
     with ThreadPoolExecutor(len(sides)) as threads:
         return dict(zip((spec.name for spec in sides), threads.map(measure, range(len(sides))), strict=True))
-
-
-def _wait_for_disk(url: str, value: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET synchronous_commit = {value}".encode())
 
 
 def _simulate(costs: Costs) -> dict[str, dict[str, dict[str, float]]]:
