@@ -56,6 +56,8 @@ PATIENCE_S = 20.0
 TRIES = 5
 """How often a group is tried that others stood in the way of, before each request of it is tried alone."""
 PAUSE_S = 0.25
+SHUTDOWN = "57P"
+"""The class of errors with which a server ends a connection; libpq's own errors have none."""
 HINTS_S = 0.02
 """The longest time for which a hint waits for others."""
 
@@ -207,12 +209,17 @@ class PostgresWriter:
         return [request for request in group if request not in late]
 
     def _is_lost(self, error: Exception) -> bool:
-        """Return the connection is gone, or there was none to be had, or it leads to a server that became a standby."""
+        """Return the connection is gone or about to go, or there was none, or its server became a standby.
+
+        After a commit PostgreSQL may say that it shuts down before libpq knows the connection as closed.
+        """
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            return True
+        if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.PipelineAborted):
+            if (error.sqlstate or SHUTDOWN).startswith(SHUTDOWN):
+                return True
         connection = self._connection
-        is_broken = connection is None or connection.closed
-        return isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or (
-            isinstance(error, psycopg.Error) and is_broken
-        )
+        return isinstance(error, psycopg.Error) and (connection is None or connection.closed)
 
     def _perform_singly(self, group: list[AnyRequest], error: Exception) -> None:
         """One request broke the transaction of all: each in a transaction of its own."""

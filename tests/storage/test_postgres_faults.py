@@ -66,10 +66,16 @@ async def fails(call: Callable[[], Awaitable[object]], text: str) -> None:
         await call()
 
 
-async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(url: str, tmp_path: Path) -> None:
+FAREWELL = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+
+
+@pytest.mark.parametrize("farewell", [b"", b"E" + (len(FAREWELL) + 4).to_bytes(4) + FAREWELL], ids=["", "shutdown"])
+async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(
+    url: str, tmp_path: Path, farewell: bytes
+) -> None:
     turns = iter(range(1_000_000))
     socket = shared_server().folder / ".s.PGSQL.5432"
-    proxy = Proxy(socket, tmp_path, lambda data: b"COMMIT" in data and next(turns) % 3 == 1)
+    proxy = Proxy(socket, tmp_path, lambda data: b"COMMIT" in data and next(turns) % 3 == 1, farewell)
     store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)))
     scribes = [Scribe.on(store, f"e{number}") for number in range(8)]
     for scribe in scribes:

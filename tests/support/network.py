@@ -26,6 +26,9 @@ from anyio.streams.tls import TLSListener
 
 FIRST, OF_WORKER, WORKERS = 20_000, 1_000, 10
 
+READY = b"Z\0\0\0\5I"
+"""PostgreSQL's last word about a request after a transaction."""
+
 
 def _iterate_ports() -> Iterator[int]:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
@@ -110,13 +113,17 @@ class Proxy:
     """Forwards everything between clients and a server on a socket.
 
     After a request for which `loses` is true was carried out, it breaks the connection, and the client never learns
-    that the server has done what it was asked for. While it holds, it accepts connections and forwards nothing.
+    that the server has done what it was asked for. With a `farewell` it learns what was done, then that instead of
+    PostgreSQL's last word, and the end only when it closes. While the proxy holds, it accepts connections and forwards
+    nothing.
     """
 
-    def __init__(self, server: Path, folder: Path, loses: Callable[[bytes], bool] = lambda _: False) -> None:
+    def __init__(
+        self, server: Path, folder: Path, loses: Callable[[bytes], bool] = lambda _: False, farewell: bytes = b""
+    ) -> None:
         self.path = folder / ".s.PGSQL.5432"
         self.lost = 0
-        self._server, self._loses = server, loses
+        self._server, self._loses, self._farewell = server, loses, farewell
         self._open = threading.Event()
         self._open.set()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -138,16 +145,21 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         """Requests on this thread, answers on another one; a lost answer is waited for first, so that it is done."""
-        is_losing = threading.Event()
+        is_losing, client_left = threading.Event(), threading.Event()
 
         def ask(data: bytes) -> bool:
             if self._loses(data):
                 is_losing.set()
             return True
 
-        def answer(_: bytes) -> bool:
-            self.lost += is_losing.is_set()
-            return not is_losing.is_set()
+        def answer(data: bytes) -> bool:
+            if not is_losing.is_set() or (self._farewell and not data.endswith(READY)):
+                return True
+            self.lost += 1
+            if self._farewell:
+                client.sendall(data.removesuffix(READY) + self._farewell)
+                client_left.wait()
+            return False
 
         self._open.wait()
         server = socket.socket(socket.AF_UNIX)
@@ -156,6 +168,7 @@ class Proxy:
             answering = threading.Thread(target=self._forward, args=(server, client, answer), daemon=True)
             answering.start()
             self._forward(client, server, ask)
+            client_left.set()
             answering.join()
 
     def _forward(self, source: socket.socket, target: socket.socket, lets: Callable[[bytes], bool]) -> None:
