@@ -22,6 +22,7 @@ from planwarden.storage.sql.statements import load_migrations, load_statements
 DIALECT = (
     # The planner chooses indexes and the order of joins.
     (r" INDEXED BY \w+( CROSS(?= JOIN))?", ""),
+    (r"\bnext_number\(\)", "nextval(pg_get_serial_sequence('executions', 'number'))"),
     (r"\bclock\((\$\d+)\)", r"coalesce(\1::float8, extract(epoch FROM clock_timestamp()))"),
 )
 SQL: dict[str, str] = load_statements(Path(__file__).parent, DIALECT)

@@ -1,9 +1,5 @@
 -- The statements that only PostgreSQL runs.
 
--- name: next_number
--- The number of a new execution.
-SELECT nextval(pg_get_serial_sequence('executions', 'number'));
-
 -- name: claim_many
 -- Take over running executions that nobody owns, except those in the list, and those that somebody else takes now.
 -- Does not wait for the disk: everything done under the lease waits for its own commit, which comes later in the log. If
@@ -70,8 +66,8 @@ WHERE execution_id = $1 AND sequence > $2 ORDER BY sequence LIMIT $3;
 SELECT last_sequence FROM audit_state;
 
 -- name: hint
--- Tell every process that listens.
-SELECT pg_notify($1, $2);
+-- Tell every process that listens. Does not wait for the disk: what is told of was committed before.
+SELECT pg_notify($1, $2) FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried;
 
 -- name: clock
 -- The database's time.

@@ -215,9 +215,9 @@ class PostgresWriter:
         """
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
             return True
-        if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.PipelineAborted):
-            if (error.sqlstate or SHUTDOWN).startswith(SHUTDOWN):
-                return True
+        is_ending = isinstance(error, psycopg.OperationalError) and (error.sqlstate or SHUTDOWN).startswith(SHUTDOWN)
+        if is_ending and not isinstance(error, psycopg.errors.PipelineAborted):
+            return True
         connection = self._connection
         return isinstance(error, psycopg.Error) and (connection is None or connection.closed)
 

@@ -175,13 +175,17 @@ class _Inquiry:
         append, execute = prepared.append, transaction.execute
         first = append.expected_version + 1
         self.prepared = prepared
-        self._number = None if append.expected_version else execute("next_number")
         self._stored = (
             execute("find_append", (append.execution.execution_id, first, prepared.token))
             if prepared.is_repeated
             else None
         )
         self._conditions = _ask(transaction, prepared, now)
+        changes = prepared.projected.changes
+        goes_on = changes and isinstance(changes[-1], ExecutionEnded) and changes[-1].goes_on
+        self._next = (
+            execute("next_in_thread", (append.execution.thread_id,)) if goes_on or not append.expected_version else None
+        )
 
     def conclude(
         self, transaction: SqlTransaction, executions: Mapping[str, _Row], now: float, leased_until: float
@@ -194,10 +198,12 @@ class _Inquiry:
             return None if append.release else append.lease or lease
         # All of them, because a cursor of SQLite that has rows left keeps the transaction's view of the file.
         answers = [cursor.fetchall() for cursor, _ in self._conditions]
-        number = None if self._number is None else self._number.fetchall()[0][0]
+        number, unfinished = (None, None) if self._next is None else self._next.fetchall()[0]
         try:
             for rows, (_, check) in zip(answers, self._conditions, strict=True):
                 check(rows, now)
+            if unfinished not in (None, append.execution.execution_id):
+                raise ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
             check_version(append, row)
         except PlanwardenError as refusal:
             return refusal
@@ -226,9 +232,6 @@ def _ask(transaction: SqlTransaction, prepared: PreparedAppend, now: float | Non
             conditions.append((execute("find_grant", (grant_id,)), partial(_check_grant, grant_id, count)))
     if prepared.holdings is not None:
         conditions += ask_holdings(transaction, prepared.holdings, now)
-    goes_on = changes and isinstance(changes[-1], ExecutionEnded) and changes[-1].goes_on
-    if goes_on or not append.expected_version:
-        conditions.append((execute("unfinished_of_thread", (execution.thread_id,)), partial(_check_thread, append)))
     return conditions
 
 
@@ -260,12 +263,6 @@ def _check_grant(grant_id: str, count: int, rows: Rows, now: float) -> None:
     grant = read_grant(rows[0]) if rows else None
     if grant is None or not is_open(grant, now) or count_uses_left(grant, now) < count:
         raise GrantUsedUp(grant_id)
-
-
-def _check_thread(append: Append, rows: Rows, now: float) -> None:
-    """A thread has at most one unfinished execution."""
-    if rows and rows[0][0] != append.execution.execution_id:
-        raise ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
 
 
 def check_version(append: Append, row: _Row | None) -> None:
@@ -333,9 +330,9 @@ def _write_row(
         plan = None if append.start is None or execution.is_finished else append.start.plan
         names = execution.execution_id, execution.thread_id, execution.principal, plan
         transaction.execute("create_execution", (row.number, *names, execution.status, ended_at, *values))
+    elif execution.status != row.status or execution.is_finished:
+        transaction.execute("change_execution", (row.number, *values, execution.status, ended_at))
     else:
-        if execution.status != row.status or execution.is_finished:
-            transaction.execute("change_status", (row.number, execution.status, ended_at))
         transaction.execute("extend_execution", (row.number, *values))
     return None if append.release else lease
 

@@ -25,16 +25,18 @@ INSERT INTO executions (number, execution_id, thread_id, principal, plan_digest,
                         updated_at, step_count, steps_done, owner, fence, leased_until)
 OVERRIDING SYSTEM VALUE VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, $13, $14);
 
--- name: change_status
--- The status where it is another one, and $3, when the execution was finished, which ends the use of its plan. It is not
--- part of `extend_execution`, because SQLite writes an index anew wherever one of its columns is set, changed or not.
-UPDATE executions SET status = $2, ended_at = $3, plan_digest = CASE WHEN $3::float8 IS NULL THEN plan_digest END
-WHERE number = $1;
-
 -- name: extend_execution
 -- The next version, with who owns it from now on.
 UPDATE executions SET version = $2, updated_at = $3, step_count = coalesce($4, step_count),
     steps_done = coalesce($5, steps_done), owner = $6, fence = $7, leased_until = $8
+WHERE number = $1;
+
+-- name: change_execution
+-- The same with another status, and $10, when the execution was finished, which ends the use of its plan. SQLite writes
+-- an index anew wherever one of its columns is set, changed or not.
+UPDATE executions SET version = $2, updated_at = $3, step_count = coalesce($4, step_count),
+    steps_done = coalesce($5, steps_done), owner = $6, fence = $7, leased_until = $8,
+    status = $9, ended_at = $10, plan_digest = CASE WHEN $10::float8 IS NULL THEN plan_digest END
 WHERE number = $1;
 
 -- name: add_events
@@ -55,9 +57,9 @@ FROM executions AS x WHERE x.plan_digest = $1 AND x.principal || '' = $2 ORDER B
 -- The key that started an execution.
 INSERT INTO starts (principal, key, execution, request) VALUES ($1, $2, $3, $4);
 
--- name: unfinished_of_thread
--- The unfinished execution of a thread.
-SELECT execution_id FROM executions WHERE thread_id = $1 AND ended_at IS NULL;
+-- name: next_in_thread
+-- The number of the next execution, and the unfinished one of the thread.
+SELECT next_number(), (SELECT execution_id FROM executions WHERE thread_id = $1 AND ended_at IS NULL);
 
 -- name: write_synopsis
 -- What a list shows of an execution, from its creation on, and again when its plan changes.

@@ -11,6 +11,7 @@ DIALECT = (
     # Nobody else writes while a transaction writes.
     (r"\s+FOR UPDATE( SKIP LOCKED)?", ""),
     (r"OVERRIDING SYSTEM VALUE ", ""),
+    (r"\bnext_number\(\)", "(SELECT coalesce(max(number), 0) + 1 FROM executions)"),
     (r"\bclock\((\?\d+)\)", r"\1"),
     (r"\bjson_array_elements_text\((\?\d+)\)", r"value FROM json_each(\1)"),
     # `min` of several values is NULL where one of them is.

@@ -1,9 +1,5 @@
 -- The statements that only SQLite runs.
 
--- name: next_number
--- The number of a new execution.
-SELECT coalesce(max(number), 0) + 1 FROM executions;
-
 -- name: unowned
 -- Running executions that nobody owns, except those in the JSON list.
 SELECT number, execution_id, leased_until FROM executions INDEXED BY unfinished_executions
