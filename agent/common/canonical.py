@@ -19,12 +19,13 @@ from planwarden.agent.common.struct import JsonValue
 
 MAX_DEPTH = 64
 """Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def canonical_json(value: JsonValue) -> str:
     """Return the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _ENCODER.encode(value)
     except ValueError as error:
         raise InvalidArguments(
             "the value is not JSON: it contains NaN, Infinity or a number with thousands of digits"

@@ -6,6 +6,7 @@ cancellation from outside (the process ends) passes through, and recovery finds 
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Mapping
 
 import anyio
@@ -92,14 +93,14 @@ class Performer:
         """
         call = job.call
         limit_s = QUESTION_TIMEOUT_S if job.definition.is_blocking else job.definition.timeout_s
-        time_limit = anyio.move_on_after(limit_s)
-        with scope, time_limit:
+        scope.deadline = math.inf if limit_s is None else anyio.current_time() + limit_s
+        with scope:
             outcome = await self._attempt(execution, job, confirm_lease)
             if execution.options.rehearse and isinstance(outcome.event, ev.Suspended):
                 # What reads may still ask in the middle of its call.
                 return CallOutcome(rehearse_question(execution, call, outcome.event.question))
             return outcome
-        is_late = time_limit.cancelled_caught
+        is_late = anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
             return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))

@@ -131,12 +131,13 @@ def write_appends(
     outcomes: dict[int, Outcome] = {}
     rest = [*appends]
     while rest:
-        clock = transaction.execute("times", times)
+        clock = transaction.execute("times", times) if None in times else None
         execution_ids = {execution_id for prepared in rest for execution_id in prepared.execution_ids}
         rows = transaction.execute("lock_executions", (json.dumps([*execution_ids]),))
         wave, rest = _split(rest)
         inquiries = [_Inquiry(transaction, prepared, times[0]) for prepared in wave]
-        now, steady = clock.fetchall()[0]
+        moments: Rows = [times] if clock is None else clock.fetchall()
+        now, steady = moments[0]
         by_id = {row.execution_id: row for row in (_Row(*values) for values in rows.fetchall())}
         for inquiry in inquiries:
             outcomes[inquiry.prepared.token] = inquiry.conclude(transaction, by_id, now, steady + lease_s)
