@@ -10,7 +10,7 @@ from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.sqlite.database import FAULTS, migrate, store_error
 from planwarden.storage.sqlite.direct_reader import DirectReader
 from planwarden.storage.sqlite.store import SqliteStore
-from planwarden.storage.sqlite.writer import Operation
+from planwarden.storage.sqlite.transaction import Operation, SqliteTransaction
 
 Result = TypeVar("Result")
 
@@ -45,7 +45,7 @@ class MemoryWriter:
         try:
             self._connection.execute("BEGIN")
             try:
-                result = operation(self._connection)
+                result = operation(SqliteTransaction(self._connection))
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise

@@ -94,7 +94,7 @@ class SqliteStore(SqlStore):
             return outcome
 
         is_large = bool(append.artifacts) or len(prepared.body) > LARGE_CHARS
-        return await self._database.write(write, is_large=is_large)
+        return await self._writer.run(write, is_large=is_large)
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         self._owners.announce(owner)

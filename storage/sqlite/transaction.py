@@ -10,7 +10,6 @@ from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, hash_row
 from planwarden.storage.sql.database import Rows
 from planwarden.storage.sql.lookups import Reads
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.writer import Operation
 
 
 def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
@@ -22,7 +21,37 @@ def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
         yield AuditEntry(kind="policy", facts={"digest": policy})
 
 
+class SqliteTransaction:
+    """Implements `SqlTransaction` over a connection with an open one."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def execute(self, name: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        return self.connection.execute(SQL[name], parameters)
+
+    def lock(self, name: str) -> None:
+        """Nobody else writes while this transaction is open."""
+
+    def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
+        """Append to the chain; a policy that is not yet in it goes first."""
+        found = self.execute("last_audit").fetchone()
+        sequence, before, known = (
+            (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
+        )
+        rows: list[tuple[Any, ...]] = []
+        for entry in (*_policy_entries(known, policy), *entries):
+            sequence += 1
+            facts = canonical_json(entry.facts)
+            before = hash_row(before, sequence, at, entry, facts)
+            rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
+        self.connection.executemany(SQL["add_audit"], rows)
+
+
 Result = TypeVar("Result")
+Operation = Callable[[SqliteTransaction], Result]
 
 TICKER = "ticker-"
 """The beginning of the names of processes that start what is due."""
@@ -70,35 +99,6 @@ class Owners(Protocol):
         ...
 
 
-class SqliteTransaction:
-    """Implements `SqlTransaction` over a connection with an open one."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def execute(self, name: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
-        return self._connection.execute(SQL[name], parameters)
-
-    def lock(self, name: str) -> None:
-        """Nobody else writes while this transaction is open."""
-
-    def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
-        """Append to the chain; a policy that is not yet in it goes first."""
-        found = self.execute("last_audit").fetchone()
-        sequence, before, known = (
-            (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
-        )
-        rows: list[tuple[Any, ...]] = []
-        for entry in (*_policy_entries(known, policy), *entries):
-            sequence += 1
-            facts = canonical_json(entry.facts)
-            before = hash_row(before, sequence, at, entry, facts)
-            rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
-        self._connection.executemany(SQL["add_audit"], rows)
-
-
 class SqliteDatabase:
     """Implements `Database` over the store's writer and reader."""
 
@@ -106,11 +106,11 @@ class SqliteDatabase:
         self._writer = writer
         self._reader = reader
 
-    async def write(self, operation: Callable[[SqliteTransaction], Result], *, is_large: bool = False) -> Result:
-        return await self._writer.run(lambda connection: operation(SqliteTransaction(connection)), is_large=is_large)
+    async def write(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
+        return await self._writer.run(operation, is_large=is_large)
 
     async def execute(self, name: str, parameters: Sequence[object]) -> int:
-        return await self._writer.run(lambda connection: connection.execute(SQL[name], parameters).rowcount)
+        return await self._writer.run(lambda transaction: transaction.execute(name, parameters).rowcount)
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         return await self._reader.fetch(name, parameters)

@@ -22,9 +22,9 @@ from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
 from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.transaction import Operation, SqliteTransaction
 
 Result = TypeVar("Result")
-Operation = Callable[[sqlite3.Connection], Result]
 
 MAX_GROUP = 256
 CHECKPOINT_ESTIMATE = 5_000
@@ -80,6 +80,7 @@ class Writer:
         lock: Lock | None = None,
     ) -> None:
         self._connection = connection
+        self._transaction = SqliteTransaction(connection)
         self._path = path
         self._check = check
         self._lock = lock or _NoLock()
@@ -148,9 +149,16 @@ class Writer:
 
     def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit what is waiting on the loop's thread, or leaves it to the writer's own."""
+        is_done = False
         try:
             batch = self._batch()
-            is_done = not any(request.is_large for request in batch) and self._perform_if_free(batch)
+            # Another process or connection may write, or the lock cannot be taken.
+            with suppress(_Busy, StoreError):
+                if not any(request.is_large for request in batch):
+                    with self._lock.held_if_free() as is_free:
+                        if is_free:
+                            self._perform(batch, self.pace.note)
+                            is_done = True
             if not is_done:
                 self._requests.extendleft(reversed(batch))
         finally:
@@ -159,16 +167,6 @@ class Writer:
             _deliver(batch, loop)
         if self._requests or self._needs_checkpoint():
             self._wake(True)
-
-    def _perform_if_free(self, batch: list[_Request[Any]]) -> bool:
-        """False, with nothing done, when another process or connection writes, or the lock cannot be taken."""
-        try:
-            with self._lock.held_if_free() as is_free:
-                if is_free:
-                    self._perform(batch, self.pace.note)
-                return is_free
-        except (_Busy, StoreError):
-            return False
 
     def read_foreign_changes(self) -> int:
         """Return a number that differs once another connection has changed the file; what this one wrote is not in it.
@@ -298,7 +296,7 @@ class Writer:
             try:
                 for request in batch:
                     try:
-                        request.value = request.operation(self._connection)
+                        request.value = request.operation(self._transaction)
                     except PlanwardenError as refusal:
                         request.error = refusal
                 worked_s = perf_counter() - began

@@ -241,9 +241,9 @@ async def test_a_transaction_that_does_not_fit_is_rolled_back_and_the_next_one_i
     connection.execute("PRAGMA max_page_count = 20")
     writer = Writer(connection, path)
     with pytest.raises(StoreError, match="the disk is full"):
-        await writer.run(lambda c: c.execute("INSERT INTO t VALUES (hex(randomblob(100000)))").rowcount)
-    await writer.run(lambda c: c.execute("INSERT INTO t VALUES ('small')").rowcount)
-    assert await writer.run(lambda c: c.execute("SELECT body FROM t").fetchall()) == [("small",)]
+        await writer.run(lambda t: t.connection.execute("INSERT INTO t VALUES (hex(randomblob(100000)))").rowcount)
+    await writer.run(lambda t: t.connection.execute("INSERT INTO t VALUES ('small')").rowcount)
+    assert await writer.run(lambda t: t.connection.execute("SELECT body FROM t").fetchall()) == [("small",)]
     await writer.close()
 
 
@@ -252,7 +252,7 @@ async def test_a_connection_that_may_not_write_says_read_only(path: Path) -> Non
     await written(path, 1)
     reader = Writer(database.connect(path, readonly=True), path)
     with pytest.raises(StoreError, match="read-only"):
-        await reader.run(lambda connection: connection.execute("DELETE FROM executions").rowcount)
+        await reader.run(lambda t: t.connection.execute("DELETE FROM executions").rowcount)
     await reader.close()
 
 
