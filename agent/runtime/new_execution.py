@@ -91,7 +91,7 @@ async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTak
     """Return what goes on from `source`.
 
     Raises:
-        NotRetryable: an artifact is gone, because `source` was pruned meanwhile.
+        NotRetryable: an artifact is gone, because `source` was pruned in the meantime.
         LimitExceeded: the artifacts have more than `MAX_ARTIFACT_BYTES` together.
         StoreError: one cannot be read.
     """

@@ -101,7 +101,7 @@ class Command(msgspec.Struct):
     error: PlanwardenError | None = None
 
     def settle(self) -> None:
-        """Wake whoever waits, unless the wait was cancelled."""
+        """Wake the task that waits, unless the wait was cancelled."""
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
 
@@ -219,7 +219,7 @@ class Transaction:
             self._record(outcome.events)
             self.artifacts += outcome.artifacts
         except PlanwardenError as error:
-            # The execution ended or was taken over meanwhile; its log already says what became of the call.
+            # The execution has ended or was taken over; its log already says what became of the call.
             self.execution = before
             del self.recorded[length:]
             logger.error(

@@ -1,8 +1,8 @@
 """Retry and fork: what a new execution of a thread takes over from the log of its last one, and what runs again.
 
-A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. A call of which
-nobody knows whether it happened is asked about first. Nothing that a person answered to a confirmation holds for calls
-that are still to be made: the confirmation is asked again. With a step to go on from, that step and everything that
+A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. If nobody knows
+whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that are still to
+be made: the confirmation is asked again. With a step to go on from, that step and everything that
 depends on it runs anew.
 """
 

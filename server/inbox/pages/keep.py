@@ -102,7 +102,7 @@ async def keep_plan(request: InboxRequest) -> Response:
     try:
         await anyio.to_thread.run_sync(write_plan, folder, draft.name, draft.document, draft.comment)
     except PlanwardenError as error:
-        # A form that came twice at once has written the same file meanwhile.
+        # A form that came twice at once has already written the same file.
         if draft.is_kept(await request.service.look_at_plans()):
             return request.redirect(f"/saved/{draft.name}")
         refusal = describe_refusal(error, "Nothing was written.")
@@ -171,7 +171,7 @@ def _render(
 def _show_input(
     number: int, found: ProposedInput, chosen: Sequence[ProposedInput]
 ) -> tuple[str, str, ValueView, str, bool]:
-    """Return the key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
+    """Return the key of its box, its name, its value now, the step that has it, and whether it is chosen."""
     return (
         f"input.{number}",
         escape_text(found.name),

@@ -96,7 +96,7 @@ def put_all_steps(steps: Mapping[str, StepState]) -> FieldChanges:
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """The steps; those that have not begun wait for what stands open before steps that were taken over."""
+    """Return the steps; those that have not begun also wait for the open steps before steps that were taken over."""
     open_before: dict[str, dict[str, None]] = {}
     waits: dict[str, StepState] = {}
     needs = {name: [*filter(steps.__contains__, state.step.dependencies)] for name, state in steps.items()}
