@@ -14,7 +14,7 @@ from planwarden.storage.sqlite.writer import Operation
 
 
 def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
-    """Yield the row that names the policy, unless the facts of the newest such row are `known` to be the same.
+    """Yield the row that names the policy, unless the newest such row has the same facts.
 
     A digest is its own text in JSON.
     """

@@ -53,7 +53,7 @@ class Options(StoredStruct):
     prompt_planning: str | None = None
     prompt_execution: str | None = None
     prompt_synthesis: str | None = None
-    given: tuple[str, ...] = ()
+    explicit: tuple[str, ...] = ()
     """Fields set by the call or the thread; a later execution of the thread inherits them."""
     model_patience_s: float = 86_400.0
     """How long a prompt waits for a provider that fails or is out of reach; 0 gives up at once."""
@@ -95,7 +95,7 @@ class ThreadEffect(StoredStruct):
     at: float
     """When it was dispatched, Unix seconds by the store's clock."""
     step_id: str
-    shown: str
+    summary: str
     """The beginning of its arguments as JSON."""
     is_unknown: bool = False
     """Nobody knows whether it happened."""

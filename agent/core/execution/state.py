@@ -331,7 +331,7 @@ class StepState(FrozenStruct):
     waits_for: tuple[str, ...] = ()
     """Steps that are not over and that steps before this one, which were taken over, depended on: a confirmation that
     is asked again holds up everything that it stood before."""
-    kept: ev.TakenStep | None = None
+    reuse: ev.TakenStep | None = None
     """What a loop takes over of its items, until it begins."""
 
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
@@ -404,7 +404,7 @@ class StepState(FrozenStruct):
     @property
     def has_begun(self) -> bool:
         """Calls that were taken over count: nothing may make the plan forget them."""
-        return self.status != "pending" or self.kept is not None or any(call.origin for call in self.calls)
+        return self.status != "pending" or self.reuse is not None or any(call.origin for call in self.calls)
 
     @property
     def iterations(self) -> int:

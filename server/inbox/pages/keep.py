@@ -53,7 +53,7 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     proposed: tuple[ProposedInput, ...]
-    chosen: tuple[ProposedInput, ...]
+    inputs: tuple[ProposedInput, ...]
     document: dict[str, JsonValue]
     comment: str
     text: str
@@ -122,7 +122,7 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
         name=name,
         title=title,
         proposed=proposed,
-        chosen=tuple(wanted),
+        inputs=tuple(wanted),
         document=document,
         comment=comment,
         text=format_plan(document, comment),
@@ -161,7 +161,7 @@ def _render(
         max_name=MAX_NAME_CHARS,
         title=draft.title,
         max_title=MAX_TITLE_CHARS,
-        inputs=[_show_input(number, found, draft.chosen) for number, found in enumerate(draft.proposed)],
+        inputs=[_show_input(number, found, draft.inputs) for number, found in enumerate(draft.proposed)],
         file=ValueView(draft.text.rstrip("\n")),
         folder=escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         seen=hash_draft(draft.text),
