@@ -40,7 +40,7 @@ class WantedShares(msgspec.Struct, frozen=True):
 class WantedKey(msgspec.Struct, frozen=True):
     """A key that an append wants."""
 
-    held: HeldKey
+    row: HeldKey
     free: tuple[str, ...]
     """Holders who may have it: the call itself, and those that gave theirs back."""
 
@@ -51,14 +51,14 @@ class Holdings(msgspec.Struct, frozen=True):
     freed: tuple[str, ...] = ()
     """Holders."""
     shares: tuple[TakenShare, ...] = ()
-    wanted: tuple[WantedShares, ...] = ()
+    requests: tuple[WantedShares, ...] = ()
     """By budget, in order."""
     keys: tuple[WantedKey, ...] = ()
 
     @property
     def locks(self) -> list[int]:
         """The locks that make others wait who want of the same, in the order in which everybody takes them."""
-        names = [*(wanted.budget for wanted in self.wanted), *(key.held.key for key in self.keys)]
+        names = [*(wanted.budget for wanted in self.requests), *(key.row.key for key in self.keys)]
         return sorted({crc32(name.encode()) % LOCKS for name in names})
 
 
@@ -105,8 +105,8 @@ def project_holdings(append: Append) -> Holdings | None:
                 ends_at=recorded.at + event.once.keep_s,
             )
             other = keys.get(held.key)
-            if other is not None and other.held.holder not in (holder, *freed):
-                raise other.held.as_refusal()
+            if other is not None and other.row.holder not in (holder, *freed):
+                raise other.row.as_refusal()
             keys[held.key] = WantedKey(held, (holder, *freed))
     return Holdings(
         tuple(dict.fromkeys(freed)),

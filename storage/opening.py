@@ -51,7 +51,7 @@ async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
 
 @asynccontextmanager
 async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
-    """Yield what the store tells of executions, to a process that does nothing else meanwhile: a command.
+    """Yield read access to the executions of the store, for a command, which does nothing else at the same time.
 
     Only a file whose schema is not the newest one is opened to write.
 

@@ -5,7 +5,7 @@ of the secret as associated data: a changed row is refused, and so is a row that
 `PLANWARDEN_SECRET_KEY`, which every process gets and the database never does. One row, `CHECK`, only tells a wrong key
 from a damaged row.
 
-Not promised: whoever can write to the database can delete a row, or put back what the same row held before.
+Not promised: a person who can write to the database can delete a row, or put back what the same row held before.
 
 A key cannot be exchanged yet. That would take processes that know several keys (the first one seals, each one opens), a
 command that in one transaction opens every row and seals it with the new key, `CHECK` included, and a second start of

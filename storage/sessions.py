@@ -11,8 +11,8 @@ NAMED_DIGITS = 16
 
 
 class Pairing(ExpiringRecord, frozen=True, kw_only=True):
-    """Two one-time codes, by their hashes, of which one can be used: a link, and what may be typed instead. Deleted
-    when one was used, or both are void."""
+    """The hashes of two one-time codes: one in a link, one to be typed instead. Deleted as soon as one is used, or both
+    are void."""
 
     columns = Columns("pairing", "link_hash", "typed_hash")
 

@@ -1,7 +1,7 @@
 """An answer as it arrives: what somebody decided, whether their word counts, and whether it has the right form.
 
-A second person is somebody other than the owner of the execution. Whoever started it in a channel of the operator is
-not that: one person could start a critical call and approve it alone.
+A second person is somebody other than the owner of the execution. A person who started it in a channel of the operator
+is not one: that person could start a critical call and approve it alone.
 """
 
 from itertools import islice

@@ -47,7 +47,7 @@ class _Row(msgspec.Struct, frozen=True):
     covered: ev.CoveredCall
     definition: ToolDefinition
     requirement: Requirement
-    found: str | None
+    reason: str | None
 
 
 def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepState) -> tuple[ev.Event, ...]:
@@ -95,7 +95,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
             *_describe_gaps(state),
             *describe_earlier_runs(execution, state.step.step_id),
             *describe_attempts(execution, state.step.step_id),
-            *dict.fromkeys(row.found for row in rows if row.found),
+            *dict.fromkeys(row.reason for row in rows if row.reason),
             *_describe_rules(rows),
         ),
     )

@@ -115,7 +115,7 @@ def compile_condition(pointer: str, written: object) -> RuleCondition:
     """
     parts = tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.removeprefix("/").split("/"))
     if re.search(r"~(?![01])", pointer):
-        raise RuleFault("is no JSON Pointer: '~' is written '~0', and '/' in a name '~1'")
+        raise RuleFault("is not a JSON Pointer: '~' is written '~0', and '/' in a name '~1'")
     if pointer in ("", "/"):
         parts = ()
     if not isinstance(written, dict):
@@ -237,7 +237,7 @@ def _read_values(value: object) -> dict[str, JsonValue]:
 
 
 def _read_texts(key: str, value: object) -> tuple[str, ...]:
-    """Return one text, or a list of texts one of which has to fit."""
+    """Return the texts of a condition: a value fits if it fits one of them."""
     texts: list[object] = list(cast("list[object]", value)) if isinstance(value, list) else [value]
     if not texts or len(texts) > MAX_VALUES:
         raise RuleFault(f"has {len(texts)} texts in {key!r}; use 1 to {MAX_VALUES}")

@@ -25,23 +25,23 @@ class BudgetRoom(msgspec.Struct):
 
     refused: dict[str, BudgetSpent] = {}
     """By budget."""
-    taken: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     """By budget, what the transaction takes of it so far."""
 
     def copy(self) -> "BudgetRoom":
         """The same, to be counted on without effect on this one."""
-        return BudgetRoom(self.refused, dict(self.taken))
+        return BudgetRoom(self.refused, dict(self.amounts))
 
     def take(self, shares: Iterable[ev.BudgetShare]) -> None:
         """Count what an intent takes."""
         for share in shares:
-            self.taken[share.budget] = self.taken.get(share.budget, 0.0) + share.amount
+            self.amounts[share.budget] = self.amounts.get(share.budget, 0.0) + share.amount
 
     def apply_to(self, requirement: Requirement, policy: Policy, definition: ToolDefinition) -> Requirement:
         """Return the requirement; without what the rule takes away, if a budget of it has no room for the call."""
         for share in requirement.shares if self.refused and requirement.needs is None else ():
             refusal = self.refused.get(share.budget)
-            if refusal is not None and self.taken.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:
+            if refusal is not None and self.amounts.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:
                 needed = policy.for_risk(definition.risk)
                 # It asks, also about what only reads.
                 needed = needed if needed.needs is not None else policy.for_risk("dangerous")

@@ -34,7 +34,7 @@ _KNOWN = ("completed", "skipped")
 """Statuses of steps whose results are known: that there is none is known, too."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
-"""Of the arguments that one forecast looks at, because planwarden does nothing else meanwhile."""
+"""The most arguments that one forecast looks at, because planwarden does nothing else during that time."""
 
 
 class CallForecast(msgspec.Struct, frozen=True, kw_only=True):

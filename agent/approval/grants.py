@@ -8,7 +8,7 @@ module only holds a copy to choose from.
 
 A grant for a step of a saved plan lives longer, so more must hold: the run is one of exactly that version, from its
 beginning and with nothing changed, and the plan itself writes the call. Retries and forks are other runs. No such grant
-lets a critical call through, whoever made it.
+lets a critical call through, not even one that an operator made.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -128,7 +128,7 @@ class GrantCache(msgspec.Struct):
         if not is_from_step(step, execution, call):
             return f"{allowed}, but not in a run whose plan or calls were changed, nor calls that a model writes."
         if count_uses_left(grant, now) == 0 or self._refused.get(grant.grant_id, now) > now:
-            return f"{allowed}, {describe_uses_a_day(grant.uses)}, and those of today are used."
+            return f"{allowed}, {describe_uses_a_day(grant.uses)}, and today's are used."
         return f"{allowed}, but this call is not among them."
 
 

@@ -224,7 +224,7 @@ def ask_next_attempt(
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
-    """Return what an approval of a call of the step covers besides its first attempt, in at most one sentence."""
+    """Return which further attempts an approval of a call of the step covers, in at most one sentence."""
     retry = execution.steps[step_id].step.retry
     if retry is None:
         return ()
@@ -246,7 +246,7 @@ def wait_for_model(
 
 
 def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
-    """Return a sentence for each value in the calls, as they were written, that stands for something unknown.
+    """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
     A model's calls have none: they are refused.
     """
@@ -296,7 +296,7 @@ def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
 def _find_circumstances(
     context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
 ) -> Iterator[str]:
-    """Yield what a person who is asked about the call should know besides it: a retry, a grant that does not fit."""
+    """Yield what else a person who is asked about the call should know: a retry, a grant that does not fit."""
     if is_of_host(call.tool_name):
         yield "Approved, the identical call of the host passes once, within an hour; planwarden does not make it."
     yield from describe_earlier_runs(execution, call.step_id)

@@ -14,8 +14,7 @@ from planwarden.agent.core.tool import ToolDefinition
 
 
 def rehearse_event(execution: ExecutionState, call: Call, event: ev.Event) -> Iterator[ev.Event]:
-    """Yield what stands for the event in a rehearsal: a record for each call that a question is about, else the
-    event."""
+    """Yield what a rehearsal records instead of the event: a record for each call of a question, else the event."""
     if not isinstance(event, ev.Suspended):
         yield event
         return

@@ -1,8 +1,8 @@
 """The question whether a plan may start: what it shows, how a person edits the plan, and which calls it can cover.
 
-The question is about the whole plan: its digest binds the plan as it stands in the log. Approving it lets the plan
-start, and every call asks for itself as ever. A person who says so covers with the same answer those calls whose
-arguments are known already, exactly these; critical calls never are among them.
+The question is about the whole plan: its digest binds the plan in the log. Approving it lets the plan start, and every
+call still asks for itself. A person can say that the same answer covers the calls whose arguments are already known:
+exactly these calls, and never a critical one.
 """
 
 from collections.abc import Iterator
@@ -77,7 +77,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
 
 
 def _quote_agent(execution: ExecutionState) -> str:
-    """Return what the plan says in words, which are those of whoever wrote it."""
+    """Return the goal and the descriptions in the plan, which are the words of its author."""
     said = [execution.goal] if execution.goal else []
     for state in execution.steps.values():
         outcome = f" ({state.step.expected_outcome})" if state.step.expected_outcome else ""
@@ -137,7 +137,7 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
         raise InvalidArguments(f"a review takes no other content than {_EXAMPLE}")
     plan, covers = content.get("plan"), content.get("cover", False)
     if plan is not None and not isinstance(plan, dict):
-        raise InvalidArguments(f"'plan' is no object; send {_EXAMPLE}")
+        raise InvalidArguments(f"'plan' is not an object; send {_EXAMPLE}")
     if not isinstance(covers, bool):
         raise InvalidArguments("'cover' is true or false")
     return plan, covers

@@ -130,7 +130,7 @@ def _match(
     verdict: Literal["yes", "no", "unknown"] = "yes"
     matched: dict[str, str] = {}
     doubts: dict[str, str] = {}
-    for condition in sorted(rule.conditions, key=lambda found: bool(found.folders)):
+    for condition in sorted(rule.conditions, key=lambda condition: bool(condition.folders)):
         value = condition.find_value(arguments)
         if value is MISSING:
             return "no", {}, left

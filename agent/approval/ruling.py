@@ -168,7 +168,7 @@ def _find_worth(
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
-    """Raise `UndecidableHere` or `InvalidArguments` for an approval that cannot count, whoever gives it."""
+    """Raise `UndecidableHere` or `InvalidArguments` for an approval that cannot count, from anybody."""
     if question.undecidable:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
@@ -273,7 +273,7 @@ def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionSt
         raise _build_already_answered(execution, suspension_id)
     verdict = "approved" if decision.approved else "rejected"
     raise AlreadyDecided(
-        f"suspension {suspension_id!r} was {verdict} before; the first answer stands",
+        f"suspension {suspension_id!r} was {verdict} before; the first answer counts",
         details={"approved": decision.approved, "channel": suspension.channel or ""},
     )
 

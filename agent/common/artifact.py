@@ -44,9 +44,9 @@ class ResultWithArtifacts(msgspec.Struct, frozen=True, kw_only=True):
     value: JsonValue
     artifacts: tuple[Artifact, ...]
     whole: str | None = None
-    """The id of the artifact that `value` stands for; None if `value` only mentions artifacts."""
+    """The id of the artifact that holds the whole value; None if `value` only mentions artifacts."""
     beside: JsonValue = None
-    """What the tool sent besides the value, for readers: no binding leads there."""
+    """What else the tool sent, for readers: no binding leads there."""
 
 
 def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:

@@ -89,7 +89,7 @@ class SentForm:
     def tidy(self, value: JsonValue) -> JsonValue:
         """Return the value with JSON that was sent as text read where there is an object or a list, without nulls.
 
-        Text that is no such JSON stays; so do values that the schema says nothing about.
+        Other text stays, and so do values that the schema says nothing about.
 
         Raises `LimitExceeded`: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
         """

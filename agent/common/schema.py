@@ -64,7 +64,7 @@ class Schema:
     """A compiled schema."""
 
     def __init__(self, schema: dict[str, JsonValue], *, is_known: bool = False, checks_dates: bool = False) -> None:
-        """Raise `ValueError` if it is no JSON Schema, refers to anything outside itself, or costs too much.
+        """Raise `ValueError` if it is not a JSON Schema, refers to anything outside itself, or costs too much.
 
         One that is known to be a JSON Schema is compiled by its first check. With `checks_dates` text has to keep the
         formats `date` and `date-time`; a result that does not is a result all the same. No other format is checked.

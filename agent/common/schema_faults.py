@@ -26,7 +26,7 @@ _CERTAIN = frozenset(
         "type",
     )
 )
-"""Keywords that do not look at what stands inside a list or an object."""
+"""Keywords that do not look inside a list or an object."""
 _FORMAT_EXAMPLES = {"date": "; write it like 2026-07-31", "date-time": "; write it like 2026-07-31T09:00:00Z"}
 _CONDITIONAL = frozenset(("then", "else"))
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from itertools import islice
 
 MAX_CHARS = 100
-"""A longer word is no slip of the hand."""
+"""A longer word is not a typing error."""
 MAX_KNOWN = 5_000
 MIN_PART_CHARS = 4
 """Fewer letters that words have in common at their ends say nothing."""

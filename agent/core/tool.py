@@ -13,7 +13,7 @@ from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
 HOST_SEPARATOR = "/"
-"""Stands in the name of a tool of the host itself, such as `claude-code/Bash`, and in no name of the catalogue."""
+"""Part of the name of a tool of the host itself, such as `claude-code/Bash`, and of no name in the catalogue."""
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest limit of time; None for no limit."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40

@@ -239,7 +239,7 @@ class Lookups(Protocol):
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
 
     async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
-        """At most `limit` ids of each kind that begin so, whoever owns them, by kind and id."""
+        """Return at most `limit` ids of each kind that begin so, of all owners, by kind and id."""
         ...
 
     async def suspensions(
@@ -270,7 +270,7 @@ class Lookups(Protocol):
         ...
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        """Return pending suspensions of which an alarm is due or the deadline has passed.
+        """Return pending suspensions with an alarm that is due or a deadline that has passed.
 
         First the earliest of each principal, earliest first, then the second of each, and so on: nobody waits until
         all of somebody else's are done.
@@ -379,7 +379,7 @@ class Store(Lookups, Protocol):
         ...
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
-        """Take a key for something that is no call, and store the audit row with it; False when it is held."""
+        """Take a key for something other than a call, and store the audit row with it; False when it is held."""
         ...
 
     async def forget_once(self, key: str, entry: AuditEntry) -> bool:

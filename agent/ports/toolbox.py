@@ -50,8 +50,8 @@ class Toolbox(Definitions, Protocol):
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Return what the schema finds in the arguments whatever will be in their `unknown` parts, where null stands
-        now, and the work spent. What would take more than `limit` is not found; see `Schema.find_certain_faults`."""
+        """Return the faults that the arguments have with any value in their `unknown` parts, which are null now, and
+        the work spent. Faults that take more than `limit` are not found; see `Schema.find_certain_faults`."""
         ...
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:

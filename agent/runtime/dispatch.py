@@ -4,8 +4,8 @@ Every path to a tool leads through `prepare_call`: calls from plans and from mod
 calls that are repeated after a crash. It looks at the folded state and returns events; nothing runs before they are
 committed. What a question stores is exactly what runs after it: references resolved, defaults filled in.
 
-In a rehearsal, `_hold` stands behind all of these paths: it lets through only calls that read, and turns every other
-call and every question into a record.
+In a rehearsal, all of these paths end in `_hold`: it lets through only calls that read, and turns every other call and
+every question into a record.
 """
 
 from typing import Literal
@@ -85,7 +85,7 @@ def recover_call(
 def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
     """Return what was prepared, with the business key in the intent; a refusal when another call has the key.
 
-    Stands behind every path to an intent. Raises `OnceNeeded` as long as nobody has looked who has it.
+    Every path to an intent ends here. Raise `OnceNeeded` as long as the holder of the key was not looked up.
     """
     job = prepared.job
     once = None if job is None else find_key(context, call.tool_name, job.call.arguments or {})
@@ -341,6 +341,6 @@ def _explain_no_tool(tools: Toolbox, call: Call, definition: ToolDefinition | No
 
 
 def _stand_in(call: Call) -> ToolDefinition:
-    """Stands in for a tool that no longer exists while the outcome of its call is still to be settled."""
+    """Return a definition for a tool that no longer exists while the outcome of its call is still unknown."""
     text = "the tool is no longer registered"
     return ToolDefinition(name=call.tool_name, description=text, input_schema={}, unavailable=text)

@@ -259,8 +259,8 @@ class Engine:
         accepted = ev.PlanAccepted(
             plan=plan, warnings=warnings, pins=pins, earlier=new.parsed.earlier, inputs=new.inputs or {}
         )
-        if retry is not None and retry.taken is not None:
-            return await self._create(state, created, accepted, retry.taken, start=start, artifacts=retry.artifacts)
+        if retry is not None and retry.reuse is not None:
+            return await self._create(state, created, accepted, retry.reuse, start=start, artifacts=retry.artifacts)
         try:
             unfinished = None if start is None else self._cache.find_unfinished_plan(requester.principal, start)
             if unfinished is None:

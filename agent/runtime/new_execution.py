@@ -62,7 +62,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """What an execution goes on from."""
 
     execution_id: str
-    taken: ev.StepsTakenOver | None = None
+    reuse: ev.StepsTakenOver | None = None
     """None when there was no plan yet."""
     artifacts: tuple[Artifact, ...] = ()
 
@@ -91,7 +91,7 @@ async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTak
     """Return what goes on from `source`.
 
     Raises:
-        NotRetryable: an artifact is gone, because `source` was pruned meanwhile.
+        NotRetryable: an artifact is gone, because `source` was pruned in the meantime.
         LimitExceeded: the artifacts have more than `MAX_ARTIFACT_BYTES` together.
         StoreError: one cannot be read.
     """
@@ -109,4 +109,4 @@ async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTak
         if size > MAX_ARTIFACT_BYTES:
             raise LimitExceeded(f"the artifacts to take over have more than {MAX_ARTIFACT_BYTES // 1024 // 1024} MiB")
         artifacts.append(artifact)
-    return Retry(execution_id=source.execution_id, taken=taken, artifacts=tuple(artifacts))
+    return Retry(execution_id=source.execution_id, reuse=taken, artifacts=tuple(artifacts))

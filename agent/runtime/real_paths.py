@@ -2,7 +2,7 @@
 
 A file system that does not answer, such as a network drive, holds up a thread and nothing else: after `LIMIT_S` nobody
 knows where the path leads, and a rule that has to know it asks. A link may be changed between the look and the call;
-rules on paths are no sandbox.
+rules on paths do not replace a sandbox.
 """
 
 import os

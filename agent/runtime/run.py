@@ -616,8 +616,8 @@ async def _follow_commands(transaction: Transaction) -> None:
 
 async def settle(run: Run, command: Command) -> None:
     """Submit a command and wait until it is committed or refused. Cancelling the wait does not undo the command."""
-    command.done = asyncio.get_running_loop().create_future()
+    command.future = asyncio.get_running_loop().create_future()
     run.submit(command)
-    await command.done
+    await command.future
     if command.error is not None:
         raise command.error

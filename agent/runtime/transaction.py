@@ -96,14 +96,14 @@ class Command(msgspec.Struct):
     build: BuildEvents
     then: Callable[[], Awaitable[None]] | None = None
     """Awaited after the commit, before any job that follows from it is performed; must not raise."""
-    done: asyncio.Future[None] | None = None
+    future: asyncio.Future[None] | None = None
     """Has a result when the command is committed or refused; None when nobody waits for that."""
     error: PlanwardenError | None = None
 
     def settle(self) -> None:
-        """Wake whoever waits, unless the wait was cancelled."""
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
+        """Wake the task that waits, unless the wait was cancelled."""
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
 
 
 class PromptJob(msgspec.Struct, frozen=True):
@@ -219,7 +219,7 @@ class Transaction:
             self._record(outcome.events)
             self.artifacts += outcome.artifacts
         except PlanwardenError as error:
-            # The execution ended or was taken over meanwhile; its log already says what became of the call.
+            # The execution has ended or was taken over; its log already says what became of the call.
             self.execution = before
             del self.recorded[length:]
             logger.error(

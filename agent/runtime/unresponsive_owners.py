@@ -22,7 +22,7 @@ LATE_S = 8.0
 SILENT_S = 60.0
 """Seconds after the end of its lease for which a process that lives, but does not respond, keeps a running effect."""
 UNLIMITED_S = 600.0
-"""Stands in for the time limit of a call that has none, where an execution waits for a silent process."""
+"""The time limit of a call that has none of its own, where an execution waits for a silent process."""
 
 
 class UnresponsiveOwners:

@@ -21,7 +21,7 @@ def build_question_plan(
     """Return the plan that asks for a confirmation, or with a form for an answer that fits it.
 
     Raises:
-        InvalidArguments: a text is empty, the form is no JSON Schema of an object, or something is not JSON.
+        InvalidArguments: a text is empty, the form is not a JSON Schema of an object, or something is not JSON.
         LimitExceeded: a text, the details or the form are too large.
     """
     check_text(message, "message", MAX_MESSAGE_CHARS)

@@ -17,7 +17,7 @@ _ARGUMENTS = {"thread": "threadId", "suspension": "suspensionId", "execution": "
 
 
 async def describe_id(store: Store, wanted: Kind, given: str, principal: str) -> str | None:
-    """Return a sentence about what `given` is instead of an id of the kind `wanted`; None if it is like no id."""
+    """Return a sentence about what the text is instead of an id of the kind; None if it is not like any id."""
     text = given.strip()
     if not text:
         return f"{_ARGUMENTS[wanted]!r} is empty"

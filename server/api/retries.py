@@ -89,7 +89,7 @@ class RetryStarter:
         except ThreadMovedOn:
             raise NotRetryable(
                 f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
-                "was continued meanwhile; look at the thread with get_execution before anything is retried",
+                "was continued in the meantime; look at the thread with get_execution before anything is retried",
                 details={"executionId": execution.execution_id},
             ) from None
 
@@ -170,7 +170,6 @@ def _choose_inputs(
 
 
 def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return who asks: without a person who retries it in a channel of the operator, it stays the doing of who started
-    it."""
+    """Return who asks: the starter of the source, unless a person retries it in a channel of the operator."""
     requester = replace(requester, is_operator=source.is_operators if is_same_plan else requester.is_operator)
     return requester if requester.starter is not None else replace(requester, starter=source.starter)

@@ -1,4 +1,4 @@
-"""Opens the runtime of a process: store, downstream servers and engine, and what a process that serves does besides.
+"""Opens the runtime of a process: store, downstream servers and engine, and the background tasks of a server.
 
 This imports most of planwarden, so a process imports it only when it opens; a server, after its first answers.
 """

@@ -194,7 +194,7 @@ class Service:
                 saved.document, replace(start, goal=saved.title), call, request, saved_plan=version
             )
 
-        # The content of the plan is no part of it: who sends a request again wants what the first one started.
+        # Without the content of the plan: a request that is sent again returns what the first one started.
         wish: dict[str, JsonValue] = {"savedPlan": name, "inputs": dict(start.inputs or {})}
         return await self._start(start, build_request(start.key, wish, call), create)
 
@@ -459,8 +459,8 @@ class Service:
     ) -> tuple[ExecutionState, bool]:
         """Decide a suspension. Returns the execution, and whether the decision was accepted.
 
-        Without sufficient authority nothing runs, and a person must decide. `then` is as in `Engine.answer`: what this
-        answer brings about besides. `principal` is the owner whose executions the channel may see; None for the
+        Without sufficient authority nothing runs, and a person must decide. `then` is as in `Engine.answer`: what else
+        this answer does. `principal` is the owner whose executions the channel may see; None for the
         operator's channels, which see all.
         """
         execution = await self.find_by_suspension(thread_id, suspension_id, principal=principal)

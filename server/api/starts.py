@@ -54,7 +54,7 @@ def add_plan(
 ) -> StartRequest:
     """Return the request with the plan by which the store finds an unfinished run of the same plan.
 
-    A rehearsal is no second run of the plan, and warns of none.
+    A rehearsal does not count as a second run of the plan, and warns of none.
     """
     if call.get("rehearse"):
         return request or StartRequest()
@@ -71,7 +71,7 @@ async def start_once(
     `thread_id` is for requests to run what that thread has planned, perhaps under the same key.
 
     Raises:
-        KeyConflict: the key stands for another goal or plan.
+        KeyConflict: the key belongs to another goal or plan.
     """
     if request is None or request.key is None:
         return await create(request)

@@ -102,4 +102,4 @@ def _build_busy_error(thread_id: str, execution: ExecutionState) -> ThreadBusy:
 
 
 def _drop_synthesize(options: ev.Options) -> ev.Options:
-    return replace(options, given=tuple(name for name in options.given if name != "synthesize"))
+    return replace(options, explicit=tuple(name for name in options.explicit if name != "synthesize"))

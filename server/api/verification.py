@@ -27,7 +27,7 @@ PAGE = 500
 MAX_PROBLEMS = 100
 MAX_GRANTS = 1_000_000
 ATTEMPTS = 10
-"""How often an execution is read that others continue meanwhile."""
+"""How often an execution is read while others continue it."""
 
 _FROM_LOGS = frozenset(
     {
@@ -172,7 +172,7 @@ class Verification:
             self._pruned.update(_read_pruned(entry))
 
     async def _compare(self, header: Header, said: bytes) -> list[str]:
-        """Return where the execution's log, its rows and the audit differ. Others may continue it meanwhile."""
+        """Return where the execution's log, its rows and the audit differ. Others may continue it at the same time."""
         execution_id = header.execution_id
         for _ in range(ATTEMPTS):
             try:

@@ -279,7 +279,7 @@ class Warden:
     ) -> Execution:
         """Ask a person, durably and without a plan; return the execution after the answer or after `wait_seconds`.
 
-        Without `form`, a JSON Schema of an object, the person approves or rejects; with it, the answer stands in the
+        Without `form`, a JSON Schema of an object, the person approves or rejects; with it, the answer is in the
         result of the one step under `content`. `details` are shown with the question, and so is the `addressee`, who
         should answer; anybody who may decide can. A `key` works as in `run_goal`.
 
@@ -309,10 +309,10 @@ class Warden:
     ) -> Execution:
         """Go on from the thread's last execution, which is over, as a new one; return it as `run_goal` does.
 
-        Completed steps and calls that succeeded are taken over from the log that proves them. A call of which nobody
-        knows whether it happened is asked about first, and every gate before what is left asks again. `from_step` runs
-        that step again and everything that depends on it, perhaps with another `plan` or other `inputs`, of which those
-        that are not named stay. A `key` works as in `run_goal`.
+        Completed steps and calls that succeeded are taken over from the log that proves them. If nobody knows whether a
+        call happened, a person is asked first, and every gate before the remaining steps asks again. `from_step` runs
+        that step again and everything that depends on it, perhaps with another `plan` or other `inputs`; inputs that
+        are not named stay. A `key` works as in `run_goal`.
 
         Raises:
             NotRetryable: it is completed and no step is named, a step would be done twice, or the thread moved on.
@@ -411,7 +411,7 @@ class Warden:
         Raises:
             UnknownSuspension: the thread has no such question.
             InvalidArguments: content or arguments do not fit.
-            AlreadyDecided: it has another decision already; the first one stands.
+            AlreadyDecided: it has another decision already; the first one counts.
             Expired: the time to answer has passed.
             StaleDefinition: the tool or the policy changed; the suspension was revised, look at it again.
         """

@@ -87,7 +87,7 @@ def draw_status(terminal: Terminal, found: Sequence[HookStatus]) -> None:
             text = "blocks the call" if trial.blocks else "lets the call run"
             style = "plain" if trial.is_right else "bad"
             terminal.say(
-                TerminalLine(((f"{trial.what}: {text}", style), (f"  {one_line(trial.said, 120)}", "dim")), indent=1)
+                TerminalLine(((f"{trial.what}: {text}", style), (f"  {one_line(trial.output, 120)}", "dim")), indent=1)
             )
         if status.unknown:
             terminal.say(TerminalLine(((f"not known here: {status.unknown}", "dim"),), indent=1))

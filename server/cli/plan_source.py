@@ -91,13 +91,13 @@ def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonVa
     """Return the inputs of --inputs, and over them those of --input, with the types that the plan takes.
 
     Raises:
-        InvalidArguments: the file is no object, or a pair is not NAME=VALUE.
+        InvalidArguments: the file is not an object, or a pair is not NAME=VALUE.
     """
     return {**read_inputs_file(arguments), **read_typed_inputs(arguments, plan)}
 
 
 def read_inputs_file(arguments: Namespace) -> dict[str, JsonValue]:
-    """Return the inputs of --inputs, empty without it. Raises `InvalidArguments` for a file that is no object."""
+    """Return the inputs of --inputs, empty without it. Raise `InvalidArguments` for a file that is not an object."""
     found: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(found, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")

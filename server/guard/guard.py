@@ -38,7 +38,7 @@ MAX_PAGES = 50
 PREFIX = "guard-"
 """Of the threads of the guard, which no caller can name."""
 ATTEMPTS = 5
-"""Looks at a thread that other processes change meanwhile."""
+"""How often a thread is read while other processes change it."""
 
 
 class Executions(Protocol):
@@ -93,7 +93,7 @@ class HostGuard:
             try:
                 started = await self._start(call, principal, thread_id, newest)
             except (ThreadBusy, StartRefused):
-                # Another process has asked the same, or decided it, meanwhile.
+                # Another process has asked the same, or decided it, in the meantime.
                 continue
             verdict = await self._follow(started, call)
             return verdict or deny(f"Refused: {_explain_end(await self._executions.find(started.execution_id))}.")

@@ -137,7 +137,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
         raise BadForm("your approval does not suffice for this call; nothing was approved or allowed")
     if await grants.find(question) is None:
         if failures:
-            raise StoreError(f"the question was approved, but nothing was allowed besides: {failures[0].message}")
+            raise StoreError(f"the question was approved, but nothing else was allowed: {failures[0].message}")
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
     return where
 
@@ -174,7 +174,7 @@ def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mappin
 
 
 async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:
-    """Return what the answer to the question allowed besides, in words; empty for nothing."""
+    """Return what else the answer to the question allowed, in words; empty for nothing."""
     if record.card.is_open or not record.question.traits.is_about_calls:
         return ""
     grant = await request.service.grants.find(record.row.suspension_id)

@@ -98,7 +98,7 @@ async def render_status(request: InboxRequest, record: QuestionRecord) -> Respon
 
 
 async def _build_status_values(request: InboxRequest, record: QuestionRecord) -> Values:
-    """Return what `_status.html` needs besides its token."""
+    """Return the values of `_status.html` without its token."""
     next_id, others = await find_next_waiting(request.service, record)
     return {
         "card": record.card,

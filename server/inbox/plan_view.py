@@ -58,7 +58,7 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One step, folded: what it did stands behind its summary."""
+    """One step, folded: its summary, which opens to show what it did."""
 
     step_id: str
     description: str
@@ -84,7 +84,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     state: str
-    """How it stands, as a sentence without its subject."""
+    """Its state, as a sentence without a subject."""
     tone: Tone
     progress: str
     facts: tuple[tuple[str, str], ...]

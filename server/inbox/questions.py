@@ -35,13 +35,13 @@ class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
 class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of questions, before anything of it is built for display."""
 
-    found: tuple[tuple[ExecutionState, SuspensionState], ...]
+    questions: tuple[tuple[ExecutionState, SuspensionState], ...]
     total: int
     next_cursor: str | None
 
     def build_token(self) -> str:
         """Return a token that changes whenever the page would look different."""
-        return build_token((self.total, [_describe(*found) for found in self.found]))
+        return build_token((self.total, [_describe(*found) for found in self.questions]))
 
 
 async def find_question_of(request: InboxRequest) -> QuestionRecord:
@@ -87,7 +87,7 @@ async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[s
 def build_cards(service: Service, page: QuestionPage) -> list[Card]:
     """Return what the page shows of its questions, in their order."""
     tools, now = service.tools, service.store.clock.now()
-    return [build_card(execution, suspension, tools, now) for execution, suspension in page.found]
+    return [build_card(execution, suspension, tools, now) for execution, suspension in page.questions]
 
 
 async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
@@ -101,7 +101,7 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None:
             found.append((execution, suspension))
-    return QuestionPage(found=tuple(found), total=page.total, next_cursor=page.next_cursor)
+    return QuestionPage(questions=tuple(found), total=page.total, next_cursor=page.next_cursor)
 
 
 def build_question_token(record: QuestionRecord) -> str:

@@ -155,7 +155,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     async def render_live(self, page: str, part: str, seen: str, build: Callable[[], Awaitable[Values]]) -> Response:
         """Return the page, or to the page that refreshes itself its changing part: 204 if it shows that already.
 
-        `seen` is a token that changes with what is shown.
+        `seen` changes with what the page shows.
         """
         if not self.is_refresh:
             return self.render_page(page, seen=seen, **await build())

@@ -46,7 +46,7 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passphrase(self) -> InboxPassphrase:
-        """What may be asked for besides a code; raises `StoreError` while there is no service."""
+        """The passphrase that a code may need in addition; raises `StoreError` while there is no service."""
         return InboxPassphrase(self.settings, find_secrets(self.settings, self.service().store))
 
     def access(self, passphrase: Passphrase | None = None) -> InboxAccess:

@@ -1,4 +1,4 @@
-"""Messages of clients, within limits before they are parsed: bytes, and values, each of which costs more than a byte.
+"""Messages of clients, within limits before they are parsed: bytes, and values, because a value costs more than a byte.
 
 A request that exceeds them is answered with an error under its own id, and the connection lives on. The id is read
 without parsing, from the beginning or the end of the message, where clients write it.

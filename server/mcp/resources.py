@@ -67,7 +67,7 @@ TEMPLATES = (
         uri_template=f"{SUSPENSIONS}/{{suspension_id}}",
         name="suspension",
         title="An open question",
-        description="As it stands now; answered ones are in their execution.",
+        description="An answered question is in its execution.",
         **_BOTH,
     ),
     ResourceTemplate(

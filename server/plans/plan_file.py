@@ -1,8 +1,8 @@
 """One file with a saved plan: what it holds, how it is read, and everything that makes it unusable.
 
-A file is one flat object: `title`, `description`, `inputs` (a JSON Schema) and `todoList`, in YAML or JSON. Whoever can
-write to a folder of plans may be hostile, such as the author of a repository: files are limited in size, and devices
-and pipes are not read. Reasons may quote a file, so they are for the operator: a model learns only that it is unusable.
+A file is one flat object: `title`, `description`, `inputs` (a JSON Schema) and `todoList`, in YAML or JSON. The writer
+of a file may be hostile, such as the author of a repository: files are limited in size, and devices and pipes are not
+read. Reasons may quote a file, so they are for the operator: a model learns only that it is unusable.
 """
 
 import errno

@@ -37,7 +37,7 @@ def read_yaml(text: str) -> JsonValue:
     """Return the value of the one document in the text.
 
     Raises:
-        InvalidArguments: not YAML, or YAML that is no JSON; the message says the line, and quotes no content.
+        InvalidArguments: not YAML, or YAML that JSON cannot hold; the message says the line, and quotes no content.
         LimitExceeded: nested deeper than `MAX_DEPTH`, or more than `MAX_VALUES` values.
     """
     builder = _Builder()

@@ -1,8 +1,8 @@
 """What becomes of a tick: pure functions from one state of a schedule to the next.
 
 A tick goes two ways. `decide` lets it start (`starting_at`), wait (`queued`), or end without a run; `settle` records
-what the start led to. The store keeps each state before anything follows from it, so whoever finds `starting_at` starts
-that tick, under a key that it has alone (`build_key`). After a start whose record was lost, that finds the run.
+what the start led to. The store keeps each state before anything follows from it, so a process that finds `starting_at`
+starts that tick, under a key of the tick's own (`build_key`). After a start whose record was lost, it finds the run.
 """
 
 from typing import Protocol
@@ -94,7 +94,7 @@ def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
 
 
 def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
-    """Return the state with the next tick after `now`, if a later one stands there: the clock was set back since."""
+    """Return the state with the next tick after `now`, if it has a later one, because the clock was set back."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
 

@@ -13,7 +13,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 
 MAX_PROMPT_CHARS = 20_000
-_OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"given"}
+_OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"explicit"}
 OF_ONE_RUN = frozenset({"rehearse", "review"})
 """Options that hold for the execution that they were sent for; its thread does not keep them."""
 
@@ -115,12 +115,12 @@ def read_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, obj
 
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
     """Return call over thread over server; a call inherits only what the thread was given explicitly."""
-    if thread is None and not call and not server.given:
+    if thread is None and not call and not server.explicit:
         return server
-    inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
+    inherited = {name: getattr(thread, name) for name in thread.explicit} if thread is not None else {}
     explicit = {**inherited, **call}
     options = {name: explicit[name] for name in explicit if name in _OPTIONS}
-    return replace(server, **options, given=tuple(sorted(explicit.keys() - OF_ONE_RUN)))
+    return replace(server, **options, explicit=tuple(sorted(explicit.keys() - OF_ONE_RUN)))
 
 
 def check_is_run(call: Mapping[str, object]) -> None:

@@ -28,7 +28,7 @@ _POINTER = re.compile(r"(/([^~/]|~[01])*)+")
 
 def _check_pointer(pointer: str) -> str:
     if not _POINTER.fullmatch(pointer):
-        raise ValueError(f"once has {pointer!r}, which is no JSON pointer (RFC 6901), such as '/payment_id'")
+        raise ValueError(f"once has {pointer!r}, which is not a JSON pointer (RFC 6901), such as '/payment_id'")
     return pointer
 
 
@@ -154,8 +154,8 @@ class ExecutionTable(LoopOptions):
 
 class PlansTable(Table):
     folders: Annotated[list[Folder], Field(max_length=20)] = Field(default_factory=list[str])
-    """Folders with [saved plans](plans.md#saved-plans) besides `plans` in the home, relative to the working directory,
-    such as `.planwarden/plans` for a repository."""
+    """Folders with [saved plans](plans.md#saved-plans) in addition to `plans` in the home, relative to the working
+    directory, such as `.planwarden/plans` for a repository."""
     as_tools: bool = False
     """Over MCP each saved plan is a tool too, with its own input schema."""
 

@@ -35,7 +35,7 @@ def list_earlier_effects(state: ExecutionState) -> Iterator[EarlierEffect]:
         for effect in state.thread_effects[-MAX_NAMED:]:
             yield EarlierEffect(
                 tool_name=effect.tool_name,
-                arguments=effect.shown,
+                arguments=effect.summary,
                 step_id=effect.step_id,
                 at=to_utc(effect.at),
                 is_unknown=effect.is_unknown or None,

@@ -63,7 +63,7 @@ _EXPLAINS = re.compile(
 )
 """Begins sentences that say how a question works; all others warn."""
 AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
-"""What a person sends besides yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
+"""What a person sends with yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):

@@ -177,7 +177,7 @@ def _observe_suspension(event: ev.Event) -> ObservedFact | None:
             reminder: dict[str, JsonValue] = {"number": event.number, "kind": event.kind, "to": list(event.to)}
             return "AGENT_SUSPENDED", None, {"suspensionId": event.suspension_id, "reminder": reminder}
         case ev.SuspensionTimedOut():
-            # Only its question says of which kind it was.
+            # Only its question says what kind it was.
             end: dict[str, JsonValue] = {"suspensionId": event.suspension_id, "kind": None, "outcome": event.outcome}
             return "SUSPENSION_TIMEOUT", None, end
         case ev.SuspensionWithdrawn():

@@ -94,7 +94,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     kind: SuspensionKind
     """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile`, `delegated` or `review`."""
     message: str
-    """The words of whoever asks, unverified: for an approval the step's description, else the question itself."""
+    """The words of the one who asks, unverified: for an approval the step's description, else the question itself."""
     tool_call: ToolCall | None
     """The call that the question is about, or null."""
     risk: str | None

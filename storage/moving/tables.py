@@ -22,10 +22,10 @@ TABLES = {
     "notifications": "notifications",
     "records": "tokens and other records",
 }
-"""The tables, and what their rows are called, in the plural. `owners` does not move: no process runs meanwhile."""
+"""The tables, and what their rows are called, in the plural. `owners` does not move: no process runs during a move."""
 PARTS = {"records": f"(SELECT * FROM records WHERE kind NOT IN {LOCAL_KINDS} ORDER BY number) AS records"}
-"""What moves of a table of which not everything moves: nothing of running inboxes, and no secrets, which with SQLite
-are in files of the home. Open forms are asked again, people log in to servers and set the passphrase again."""
+"""What moves of a table that does not move whole: no running inboxes, and no secrets, which with SQLite are in files of
+the home. Open forms are asked again, people log in to servers and set the passphrase again."""
 MERGED = ("audit_unsealed", "audit_state")
 """Tables of PostgreSQL whose rows go into `audit`, and its end."""
 OWNED = ("executions.owner", "executions.leased_until", "records.number")

@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 SECRET_KEY_VARIABLE = "PLANWARDEN_SECRET_KEY"
-"""The key that seals secrets in PostgreSQL: 32 bytes in base64, the same for all processes of one store, none of which
-serves without it; `planwarden key new-secret` makes one."""
+"""The key that seals secrets in PostgreSQL: 32 bytes in base64, the same for all processes of one store, which do not
+serve without it; `planwarden key new-secret` makes one."""
 MAX_SECRET_BYTES = 512 * 1024
 LOCK_TIMEOUT_S = 45.0
 """How long a process waits for a lock that another one holds."""

@@ -45,7 +45,7 @@ def _seal_some(connection: Connection) -> int:
 
 
 def _entries(waiting: list[tuple[Any, ...]], known: str | None) -> Iterator[tuple[float, AuditEntry]]:
-    """Yield the rows, each policy that is not the one `known` before it in a row of its own."""
+    """Yield the rows, and before each row with a new policy a row that names the policy."""
     for _, at, kind, execution_id, suspension_id, facts, policy in waiting:
         if policy:
             named = canonical_json({"digest": policy})

@@ -47,7 +47,7 @@ LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
 """Nothing was done, and the same transaction may succeed now, or see the row of a rival that stood in its way."""
 MIGRATING = 7_811_887_001
-"""The advisory lock of whoever changes the schema."""
+"""The advisory lock of the process that changes the schema."""
 IN_USE = 7_811_887_002
 """The advisory lock that each process shares which has the store open."""
 

@@ -53,7 +53,7 @@ class LockLiveness:
         self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, /, *, now: float, is_shaken: bool
     ) -> bool:
         if not is_announced:
-            # Whoever has no row said that it ends.
+            # A process without a row has said that it ends.
             return True
         if not is_free:
             self._free_since.pop(owner, None)

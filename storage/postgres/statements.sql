@@ -3,7 +3,7 @@
 -- name: claim_many
 -- Take over running executions that nobody owns, except those in the list, and those that somebody else takes now.
 -- Does not wait for the disk: everything done under the lease waits for its own commit, which comes later in the log. If
--- the database forgets the takeover, then it has forgotten all that followed, and whoever took it is refused.
+-- the database forgets the takeover, then it has forgotten all that followed, and the process that took over is refused.
 WITH free AS (SELECT number, leased_until FROM executions
               WHERE status = 'running' AND owner IS NULL AND NOT execution_id = ANY ($4)
               ORDER BY number LIMIT $5 FOR UPDATE SKIP LOCKED)

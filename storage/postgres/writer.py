@@ -334,7 +334,7 @@ def _deliver(group: list[AnyRequest]) -> None:
     for request in group:
         by_loop.setdefault(request.loop, []).append(request)
     for loop, requests in by_loop.items():
-        # The loop is closed when its program ended without closing the store; the commit stands all the same.
+        # The loop is closed when its program ended without closing the store; the commit is valid all the same.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, requests)
 

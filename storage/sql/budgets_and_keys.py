@@ -16,11 +16,11 @@ from planwarden.storage.sql.rows import read_key
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
     """Return conditions that raise `BudgetSpent` or `DuplicateEffect`."""
     conditions: list[Condition] = []
-    for wanted in holdings.wanted:
+    for wanted in holdings.requests:
         cursor = transaction.execute("spent_shares", (wanted.budget, now, json.dumps(wanted.free)))
         conditions.append((cursor, partial(_check_budget, transaction, wanted)))
     if holdings.keys:
-        names = json.dumps([key.held.key for key in holdings.keys])
+        names = json.dumps([key.row.key for key in holdings.keys])
         conditions.append((transaction.execute("find_once_keys", (names, now)), partial(_check_keys, holdings.keys)))
     return conditions
 
@@ -39,7 +39,7 @@ def _check_budget(transaction: SqlTransaction, wanted: WantedShares, rows: Rows,
 def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
     others = {other.key: other for other in map(read_key, rows)}
     for key in keys:
-        other = others.get(key.held.key)
+        other = others.get(key.row.key)
         if other is not None and other.holder not in key.free:
             raise other.as_refusal()
 
@@ -52,7 +52,7 @@ def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) 
     for share in holdings.shares:
         transaction.execute("take_share", (share.budget, share.holder, share.amount, share.ends_at))
     for key in holdings.keys:
-        transaction.execute("take_once_key", (*_list_values(key.held), None))
+        transaction.execute("take_once_key", (*_list_values(key.row), None))
     sweep(transaction, now)
 
 

@@ -62,7 +62,7 @@ def read_object(text: str) -> dict[str, JsonValue]:
     except PlanwardenError as error:
         raise ValueError(error.message) from error
     if not isinstance(value, dict):
-        raise TypeError("it is no JSON object")
+        raise TypeError("it is not a JSON object")
     return value
 
 

@@ -513,15 +513,15 @@ WHERE number IN (SELECT number FROM notifications WHERE channel = $2 AND next_at
 RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
 
 -- name: postpone_notification
--- Try again later; nothing is updated when somebody else has claimed it meanwhile.
+-- Try again later; nothing is updated when somebody else has claimed it in the meantime.
 UPDATE notifications SET next_at = $1 WHERE notification_id = $2 AND attempts = $3;
 
 -- name: delete_notification
--- It was delivered, by whomever.
+-- It was delivered, no matter which process did it.
 DELETE FROM notifications WHERE notification_id = $1;
 
 -- name: give_up_notification
--- It will not be delivered; nothing is deleted when somebody else has claimed it meanwhile.
+-- It will not be delivered; nothing is deleted when somebody else has claimed it in the meantime.
 DELETE FROM notifications WHERE notification_id = $1 AND attempts = $2;
 
 -- name: old_notifications

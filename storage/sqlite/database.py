@@ -28,7 +28,7 @@ WAL_RESET_FIXED = (3, 51, 3)
 
 BUSY_TIMEOUT_MS = 10_000
 FAULTS = (sqlite3.Error, UnicodeError)
-"""What the driver raises; the second for damaged text that comes out and for ids that are no text going in."""
+"""What the driver raises; the second for damaged text that comes out and for ids going in that are not text."""
 
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb.*|afpfs|afs|ceph|gluster.*|lustre|9p|fuse\.(sshfs|s3fs|rclone|glusterfs.*)|webdav|davfs"

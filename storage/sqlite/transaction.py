@@ -13,7 +13,7 @@ from planwarden.storage.sqlite.statements import SQL
 
 
 def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
-    """Yield the row that names the policy, unless the facts of the newest such row are `known` to be the same.
+    """Yield the row that names the policy, unless the newest such row has the same facts.
 
     A digest is its own text in JSON.
     """

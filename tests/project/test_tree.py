@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dev.size import count_all, is_far_below, lower, read_ceilings
+from dev.size import count_all, find_phrases, is_far_below, lower, read_ceilings
 
 from tests.harness.ledger import Ledger
 from tests.requirements import REQUIREMENTS, SPECIFIED, requirement
@@ -59,6 +59,10 @@ def test_a_ceiling_is_lowered_and_never_raised() -> None:
     assert lower({"sql": 100, "tests": 100}, {"sql": 90, "tests": 110}) == {"sql": 90, "tests": 100}
     assert lower({}, {"sql": 90}) == {"sql": 90}
     assert not is_far_below(980, 1000) and is_far_below(979, 1000)
+
+
+def test_code_pages_and_docs_are_plain_english() -> None:
+    assert list(find_phrases()) == [], "say it plainly: these turns of phrase (PHRASES in dev/size.py) are read twice"
 
 
 MARKS = re.compile(r"(?:^ *@requirement\(|^        requirements=\()(.*?)\)", re.MULTILINE | re.DOTALL)

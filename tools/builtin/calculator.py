@@ -176,7 +176,7 @@ def _find_function(node: ast.Call) -> str:
 
 
 def _call(name: str, values: list[object]) -> Number:
-    """Return the value of the function, of which those of `LIST_FUNCTIONS` take one list or several numbers."""
+    """Return the value of the function; those in `LIST_FUNCTIONS` take one list or several numbers."""
     if name in LIST_FUNCTIONS:
         values = cast("list[object]", values[0]) if len(values) == 1 and isinstance(values[0], list) else values
         if not values:
@@ -190,7 +190,7 @@ def _call(name: str, values: list[object]) -> Number:
 
 def _operate(sign: ast.AST, *values: object) -> object:
     if isinstance(sign, ast.BitXor):
-        # Python would read 2^10 as 8, which nobody who writes it means.
+        # Python would read 2^10 as 8, and its author means 1024.
         raise ToolError("'^' is not a power here; write ** instead, such as 2 ** 10")
     if type(sign) not in OPERATORS:
         raise ToolError(f"the operator {type(sign).__name__} is not arithmetic")
@@ -262,8 +262,8 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: lambda left, right: left / right,
-    ast.FloorDiv: lambda left, right: left // right,
+    ast.Div: lambda one, other: one / other,
+    ast.FloorDiv: lambda one, other: one // other,
     ast.Mod: operator.mod,
     ast.Pow: _power,
     ast.LShift: lambda value, places: _read_whole(value) << _read_whole(places, MAX_MAGNITUDE_BITS),

@@ -99,7 +99,7 @@ REQUEST_INPUT = _build_tool(
 )
 WAIT = _build_tool(
     "wait",
-    "Wait some seconds, durably.\n\nThe wait survives restarts and costs nothing meanwhile.",
+    "Wait some seconds, durably.\n\nThe wait survives restarts and costs nothing.",
     _build_wait,
     build_object_schema({"seconds": _TIMEOUT}, "seconds"),
     ("time",),

@@ -42,7 +42,7 @@ class ServerEntry(BaseModel):
     args: list[str] = Field(default_factory=list[str])
     """Its arguments."""
     env: dict[str, str] = Field(default_factory=dict[str, str])
-    """Its environment variables, besides the few that every local server gets."""
+    """Its environment variables, in addition to the few that every local server gets."""
     cwd: str | None = None
     """Folder in which it runs, relative to this file."""
     url: str | None = None

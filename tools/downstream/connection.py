@@ -197,7 +197,7 @@ class ServerConnection:
                 failures = 1 if is_stable else failures + 1
                 self.reason = self.lost_reason or "it ended"
                 logger.warning("server %r is lost: %s", self.config.name, self.reason)
-                # One loss of a good connection is no reason to refuse calls.
+                # Calls are not refused because a good connection is lost once.
                 is_first = was_ready and failures == 1
                 self._set_state("starting" if is_first else "down")
                 await self._wait_before_restart(0 if is_first else choose_pause_s(failures))

@@ -52,7 +52,7 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     health: Health
-    """`idle` means not started, which is no fault: the first call starts it."""
+    """`idle` means not started yet: the first call starts it."""
     tools: int
     """Number of its tools in the catalogue."""
     trusted: bool

@@ -1,9 +1,8 @@
 """What a command runs behind programs that run another one, such as `env`, `sudo -u ann` and `bash -c`.
 
 A rule that denies `git push` also means `env git push`. What is found here only serves to deny, and to ask: a command
-behind a wrapper is never let pass because of what it is. Known wrappers are looked through with their options; where
-nobody can say what one runs, `is_whole` is false. A script, and the language of a program that is no shell, are not
-looked into.
+behind a wrapper never passes because of what it is. Known wrappers are read with their options; where nobody can say
+what one runs, `is_whole` is false. Scripts, and languages other than those of shells, are not read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

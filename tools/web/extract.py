@@ -44,7 +44,7 @@ _NOT_INSTALLED = (
 )
 
 # The encodings of https://encoding.spec.whatwg.org/#names-and-labels under Python's names. Python knows more codecs,
-# among them some that take quadratic time or are no text encoding at all.
+# among them some that take quadratic time or do not encode text at all.
 _CHARSETS = frozenset(
     {
         *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic"),

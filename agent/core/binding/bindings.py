@@ -78,11 +78,11 @@ class Binding(NamedTuple):
     """One occurrence of a binding."""
 
     reference: Reference
-    written: dict[str, JsonValue]
+    source: dict[str, JsonValue]
 
     @property
     def has_default(self) -> bool:
-        return "default" in self.written
+        return "default" in self.source
 
 
 def find_bindings(value: JsonValue) -> Iterator[Binding]:

@@ -64,7 +64,7 @@ class ParsedTexts:
         self._values: dict[str, JsonValue] = {}
 
     def parse(self, text: str) -> JsonValue:
-        """Raise `LeadsNowhere` for text that is no JSON, or too large."""
+        """Raise `LeadsNowhere` for text that is not JSON, or too large."""
         if text not in self._values:
             if self._left is not None and len(text) > self._left:
                 raise LeadsNowhere(
@@ -84,7 +84,7 @@ def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> Jso
     try:
         pointer = JsonPointer(reference.pointer)
     except JsonPointerException:
-        raise LeadsNowhere("is no JSON pointer (RFC 6901), such as '/results/0/url'") from None
+        raise LeadsNowhere("is not a JSON pointer (RFC 6901), such as '/results/0/url'") from None
     wants_text = bool(reference.parse)
     for token in (*cast("Sequence[str]", pointer.parts), None):
         if wants_text and isinstance(document, str):

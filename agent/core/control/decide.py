@@ -180,7 +180,7 @@ def _may_go_without(execution: ExecutionState, state: StepState, dependency: Ste
         return dependency.is_passed_over
     # A condition on a value that is not there does not hold, which is for the step itself to say.
     judged = [id(condition.value) for condition in state.step.when]
-    return all(binding.has_default for binding in bindings if id(binding.written) not in judged)
+    return all(binding.has_default for binding in bindings if id(binding.source) not in judged)
 
 
 def _may_continue_after(dependency: StepState, step_id: str) -> bool:
@@ -323,7 +323,7 @@ def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
     """Ask for the final text, once; None if there is nothing to ask."""
     if not execution.options.synthesize or execution.synthesis is not None or execution.model_error is not None:
         return None
-    if "synthesize" not in execution.options.given and find_final_text(execution) is not None:
+    if "synthesize" not in execution.options.explicit and find_final_text(execution) is not None:
         return None
     questions = execution.find_suspensions("synthesis")
     if questions:

@@ -36,7 +36,7 @@ def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
 
 
 def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
-    """Return whether a question about the call is open; one whose outcome is unknown keeps its status meanwhile."""
+    """Return whether a question about the call is open; a call whose outcome is unknown keeps its status until then."""
     suspension = execution.suspensions.get(call.suspension_id or "")
     return suspension is not None and suspension.is_open
 

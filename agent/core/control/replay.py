@@ -96,7 +96,7 @@ def _find_refusal(execution: ExecutionState, event: ev.Event, expected: set[Key]
         case ev.ToolCallIntended(suspension_id=str(suspension_id)):
             asked = execution.suspensions.get(suspension_id)
             if asked is None or not asked.releases(execution.call(event.call_id)):
-                return f"call {event.call_id!r} consumes {suspension_id!r}, which is no answer that releases it"
+                return f"call {event.call_id!r} consumes {suspension_id!r}, which does not release it"
         case _:
             pass
     keys = _list_reasons(execution, event)

@@ -1,8 +1,8 @@
 """Retry and fork: what a new execution of a thread takes over from the log of its last one, and what runs again.
 
-A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. A call of which
-nobody knows whether it happened is asked about first. Nothing that a person answered to a confirmation holds for calls
-that are still to be made: the confirmation is asked again. With a step to go on from, that step and everything that
+A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. If nobody knows
+whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that are still to
+be made: the confirmation is asked again. With a step to go on from, that step and everything that
 depends on it runs anew.
 """
 
@@ -131,8 +131,8 @@ def _refuse_unasked_repeat(
     if earlier is None:
         return
     unknown = [call.call_id for call in earlier.calls if call.status == "outcome_unknown"]
-    if earlier.kept is not None:
-        unknown += [call.call_id for call in earlier.kept.calls if call.unknown is not None]
+    if earlier.reuse is not None:
+        unknown += [call.call_id for call in earlier.reuse.calls if call.unknown is not None]
     takes_changed, is_other = changed.are_taken_by(step.list_bindings()), not _does_same(earlier.step, step)
     if unknown and (is_again or takes_changed or is_other):
         raise NotRetryable(
@@ -246,7 +246,7 @@ def _take_step(
 
 
 def _find_items(earlier: StepState) -> tuple[JsonValue, ...] | None:
-    return earlier.items if earlier.kept is None else earlier.kept.items
+    return earlier.items if earlier.reuse is None else earlier.reuse.items
 
 
 def _take_calls(
@@ -258,7 +258,7 @@ def _take_calls(
     if step.loop is not None and _does_same(earlier.step, step):
         holds = _find_holding_calls(step, changed)
         # Those of a loop that did not come to begin again, and of one that did.
-        reused_before = () if earlier.kept is None else earlier.kept.calls
+        reused_before = () if earlier.reuse is None else earlier.reuse.calls
         yield from (call for call in reused_before if holds[_find_place(call.call_id, len(holds))])
         settled = (call for call in earlier.calls if call.status in ("succeeded", "outcome_unknown"))
         lasting = (call for call in settled if holds[_find_place(call.call_id, len(holds))])

@@ -7,8 +7,8 @@ An event is stored as a JSON list: its tag, then its fields in the order below. 
 event is about: Execution, its eXit, Plan, Step, Validation, Model, Tool call, Question. From the first release on a tag
 never changes its meaning, and a new field goes to the end and has a default; a golden file in the tests holds this.
 
-Options, calls and whatever else events hold stands here too, before the first event that holds it; what a question
-consists of stands in `planwarden.agent.core.execution.question`.
+Options, calls and other parts of events are here too, before the first event that holds them; the parts of a question
+are in `planwarden.agent.core.execution.question`.
 """
 
 from typing import Literal, TypeAlias
@@ -53,7 +53,7 @@ class Options(StoredStruct):
     prompt_planning: str | None = None
     prompt_execution: str | None = None
     prompt_synthesis: str | None = None
-    given: tuple[str, ...] = ()
+    explicit: tuple[str, ...] = ()
     """Fields set by the call or the thread; a later execution of the thread inherits them."""
     model_patience_s: float = 86_400.0
     """How long a prompt waits for a provider that fails or is out of reach; 0 gives up at once."""
@@ -95,7 +95,7 @@ class ThreadEffect(StoredStruct):
     at: float
     """When it was dispatched, Unix seconds by the store's clock."""
     step_id: str
-    shown: str
+    summary: str
     """The beginning of its arguments as JSON."""
     is_unknown: bool = False
     """Nobody knows whether it happened."""
@@ -201,7 +201,7 @@ class StepsTakenOver(StoredStruct, tag="ST"):
     steps: tuple[TakenStep, ...] = ()
     again: tuple[EarlierRun, ...] = ()
     rejected: tuple[str, ...] = ()
-    """Steps that were rejected there; whoever is asked about them again is told."""
+    """Steps that were rejected there; a new question about one of them says so."""
 
 
 class PlanRefused(StoredStruct, tag="PR"):
@@ -339,7 +339,7 @@ class ToolReturned(StoredStruct, tag="TR"):
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
     beside: JsonValue = None
-    """What a server sent besides its structured value: text, images."""
+    """What a server sent in addition to its structured value: text, images."""
 
 
 class ToolFailed(StoredStruct, tag="TF"):

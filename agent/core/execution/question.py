@@ -71,7 +71,7 @@ class Question(StoredStruct):
     suspension_id: str
     kind: SuspensionKind
     message: str
-    """Only the words of whoever asks: the agent, a tool, or `asker`. What planwarden says stands in `found`."""
+    """Only the words of the agent, the tool or the `asker` that asks. What planwarden says is in `found`."""
     step_id: str | None = None
     call_id: str | None = None
     tool_name: str | None = None

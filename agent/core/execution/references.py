@@ -180,7 +180,7 @@ def _check_size(bindings: Collection[Binding], values: Mapping[Reference, JsonVa
     """Raise `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
     times = Counter(binding.reference for binding in bindings)
     total = sum(
-        measure_at_least(binding.written.get("default"), MAX_ARGUMENT_BYTES)
+        measure_at_least(binding.source.get("default"), MAX_ARGUMENT_BYTES)
         for binding in bindings
         if binding.reference not in values
     )

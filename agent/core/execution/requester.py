@@ -8,7 +8,7 @@ LOCAL = "local"
 
 
 class Requester(FrozenStruct, frozen=True, kw_only=False):
-    """Who asks for an execution, through which program, and on behalf of which other executions."""
+    """Who asks for an execution, through which program, and for which other executions."""
 
     principal: str
     """Owns the execution."""

@@ -158,7 +158,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.ToolReturned: "succeeded",
         ev.ToolFailed: "failed",
         ev.CallRejected: "rejected",
-        # A row of the one question about many calls of a loop, all of which were rejected.
+        # A person rejected all rows of the one question about many calls of a loop.
         ev.StepRejected: "rejected",
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
@@ -262,7 +262,7 @@ class Call(FrozenStruct):
 
     @property
     def place(self) -> int:
-        """Where it stands among the calls of its step, from 0."""
+        """Its number among the calls of its step, from 0."""
         return int(self.call_id.rpartition(":")[2]) - 1
 
 
@@ -303,7 +303,7 @@ class StepState(FrozenStruct):
     enforcing: bool = False
     """The next prompt is an enforcement prompt."""
     notes: tuple[str, ...] = ()
-    """What the next prompt tells the model besides its step: refused revisions of the plan."""
+    """What the next prompt adds to the step: refused revisions of the plan."""
     warned: bool = False
     """An advisory step's missing tools were recorded."""
     validation: ev.ValidationStatus | None = None
@@ -331,7 +331,7 @@ class StepState(FrozenStruct):
     waits_for: tuple[str, ...] = ()
     """Steps that are not over and that steps before this one, which were taken over, depended on: a confirmation that
     is asked again holds up everything that it stood before."""
-    kept: ev.TakenStep | None = None
+    reuse: ev.TakenStep | None = None
     """What a loop takes over of its items, until it begins."""
 
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
@@ -404,7 +404,7 @@ class StepState(FrozenStruct):
     @property
     def has_begun(self) -> bool:
         """Calls that were taken over count: nothing may make the plan forget them."""
-        return self.status != "pending" or self.kept is not None or any(call.origin for call in self.calls)
+        return self.status != "pending" or self.reuse is not None or any(call.origin for call in self.calls)
 
     @property
     def iterations(self) -> int:
@@ -472,8 +472,8 @@ class SuspensionState(FrozenStruct):
 
     @property
     def covered(self) -> tuple[ev.CoveredCall, ...]:
-        """The calls that its approval lets through besides its own: later ones, the chosen rows, and of a plan none
-        unless the answer says so."""
+        """The further calls that its approval lets through: later ones, the chosen rows, and those of a plan only if
+        the answer says so."""
         if self.decision is None or not self.decision.approved:
             return ()
         question, content = self.question, self.decision.content

@@ -1,6 +1,6 @@
-"""The kinds of suspension, as a table: who answers a question, what it stands for, and which calls its answer lets run.
+"""The kinds of suspension, as a table: who answers a question, what it is about, and which calls its answer lets run.
 
-What is true of all questions of a kind stands here and nowhere else. A reader that needs to know it looks at
+What is true of all questions of a kind is written here and nowhere else. A reader that needs to know it looks at
 `question.traits`; only a place with a reason of its own names one kind.
 """
 

@@ -64,7 +64,7 @@ def _remember(call: Call, *, is_approved: bool) -> ev.ThreadEffect:
         arguments=_compute_key(call.arguments),
         at=call.intended_at or 0.0,
         step_id=call.step_id,
-        shown=text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}...",
+        summary=text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}...",
         is_unknown=call.status == "outcome_unknown",
         is_approved=is_approved,
     )
@@ -101,7 +101,7 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
 
 def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
     """Return a line for each of the newest effects, as a prompt shows them."""
-    return "\n".join(f"{effect.tool_name} {effect.shown} {describe_effect(effect)}" for effect in effects[-limit:])
+    return "\n".join(f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:])
 
 
 def describe_effect(effect: ev.ThreadEffect) -> str:

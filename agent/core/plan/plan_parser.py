@@ -226,7 +226,7 @@ class _Request(NamedTuple):
     """Digests of their definitions."""
     max_steps: int
     earlier: Mapping[Reference, EarlierResult | str] | None
-    known: Plan | None
+    earlier_plan: Plan | None
 
 
 class PlanParsing:

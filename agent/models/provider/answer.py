@@ -82,7 +82,8 @@ def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswe
 
 
 def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
-    """Return the operations of all calls that revise the plan, or None. Raises `PlanwardenError` if one is no list."""
+    """Return the operations of all calls that revise the plan, or None. Raise `PlanwardenError` for other JSON than
+    lists."""
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:
@@ -147,7 +148,7 @@ def _read_arguments(arguments: object) -> dict[str, JsonValue]:
 
 
 def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
-    """Return the fault of a JSON object that begins but cannot be read. Prose is no fault; TAEF judges it."""
+    """Return the fault of a JSON object that begins but cannot be read; none for prose, which TAEF judges."""
     if not text:
         return damage
     is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)

@@ -130,7 +130,7 @@ def _build_with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Provid
         tools=(*sent, _REVISE_DEFINITION) if may_revise else sent,
         can_revise=may_revise,
         forced=tuple(names[name] for name in prompt.required if name in names),
-        names={sent: own for own, sent in names.items()},
+        names={name: own for own, name in names.items()},
     )
 
 

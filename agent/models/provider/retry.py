@@ -1,7 +1,7 @@
 """Retries when a provider is busy, broken or unreachable, within limits for attempts and time.
 
 The wait doubles from attempt to attempt and varies at random, so that many processes do not return together. A wait
-that the provider asks for is respected up to `RetryLimits.longest_wait_s`; a longer one is left to whoever asked, who
+that the provider asks for is respected up to `RetryLimits.longest_wait_s`; a longer one is left to the caller, who
 waits durably (`planwarden.agent.core.control.patience`). A model request has no side effect, so
 repeating it is safe, and the number of attempts limits its cost.
 

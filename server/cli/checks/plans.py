@@ -99,7 +99,7 @@ def _report(name: str, problems: list[str], facts: dict[str, JsonValue]) -> Heal
 
 
 def check_plans(settings: Settings) -> HealthCheck:
-    """Name every file of the folders that is no usable plan. None of it keeps planwarden from working."""
+    """Name every file of the folders that is not a usable plan. Such files do not keep planwarden from working."""
     library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
     found = library.look_now()
     folders: list[JsonValue] = [str(folder.path) for folder in library.folders]

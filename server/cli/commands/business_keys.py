@@ -60,7 +60,7 @@ def handle_forget(arguments: Namespace) -> int:
 
 
 def read_values(pairs: Sequence[str]) -> dict[str, tuple[JsonValue, ...]]:
-    """Return what each `NAME=VALUE` may mean, best first: its JSON, or the text as it stands.
+    """Return what each `NAME=VALUE` may mean, best first: its JSON, or the text itself.
 
     Raises:
         InvalidArguments: a pair has another form, or a name occurs twice.

@@ -19,7 +19,7 @@ from planwarden.tools.registry import Registry
 
 MAX_LISTED = 20
 NEWEST = 100
-"""The newest executions among which those that still run are looked for, besides those that wait."""
+"""How many of the newest executions are searched for running ones; waiting ones are found without that."""
 GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
     "Completed, and not undone": ("completed",),
     "Failed or rejected": ("failed", "rejected"),

@@ -77,11 +77,11 @@ def _check_question(home: Home, suspension: Suspension, digest: str) -> None:
 async def _read_question(home: Home, service: Service, beginning: str) -> tuple[Suspension, ExecutionState, str]:
     """Return the open question, its execution and the principal that owns both."""
     if await InboxPassphrase(home.settings, find_secrets(home.settings, service.store)).is_asked():
-        raise UsageError("the inbox asks for a passphrase besides a code, so approve there or in a terminal")
+        raise UsageError("the inbox asks for a passphrase in addition to a code, so approve there or in a terminal")
     row = await home.find_suspension(service.store, beginning)
     view, is_open = await service.read_question(row.thread_id, row.suspension_id, principal=None)
     if view.addressee != "human":
         raise UsageError(f"suspension {row.suspension_id!r} is not for a person")
     if not is_open:
-        raise AlreadyDecided(f"suspension {row.suspension_id!r} was decided before; the first answer stands")
+        raise AlreadyDecided(f"suspension {row.suspension_id!r} was decided before; the first answer counts")
     return view, await service.find(row.execution_id), row.principal

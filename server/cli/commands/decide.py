@@ -88,7 +88,7 @@ def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -
 
 
 def _approve_all(session: CliSession, arguments: Namespace) -> int:
-    """Ask about every open question, oldest first, and about those that come up meanwhile."""
+    """Ask about every open question, oldest first, and about those that come up during that time."""
     decided: list[str] = []
     last: str | None = None
     while (page := _read_waiting(session.home, last)).rows:
@@ -102,7 +102,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         try:
             result = approve(session, last)
         except PlanwardenError as error:
-            # Somebody else may have decided it meanwhile; the others are asked all the same.
+            # Somebody else may have decided it in the meantime; the others are asked all the same.
             session.terminal.say(TerminalLine(((name_commands(error.message), "warn"),), "note"))
             continue
         if result.is_recorded:
@@ -217,7 +217,7 @@ def _repeat_decision(
             f"suspension {question.suspension_id!r} was {verdict} before, and its execution is {execution.status}; "
             f"see `{session.home.command('show', execution.thread_id)}`"
         )
-    session.terminal.say(f"It was {'approved' if approved else 'rejected'} before; the first answer stands.")
+    session.terminal.say(f"It was {'approved' if approved else 'rejected'} before; the first answer counts.")
     if execution.status != "running":
         return DecisionResult(execution, is_recorded=True)
     check_tools(session.home, execution)

@@ -82,7 +82,7 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
     """
     if not terminal.can_ask:
         raise UsageError(
-            "a code for the inbox lets whoever reads it approve in your name, so it is shown on a terminal only and "
+            "anybody who reads a code for the inbox can approve in your name, so it is shown on a terminal only and "
             "never written into a pipe; run `planwarden inbox` in a terminal"
         )
     opens_browser = opens_browser and has_display(home.settings.environment)

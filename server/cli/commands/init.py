@@ -27,7 +27,7 @@ SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
 class InitResult(msgspec.Struct, frozen=True):
     home: Path
     created: tuple[Path, ...]
-    found: tuple[Path, ...]
+    existing: tuple[Path, ...]
     """What was there before; then nothing was created."""
 
     @property
@@ -59,11 +59,11 @@ def handle_init(arguments: Namespace) -> int:
     document: dict[str, JsonValue] = {
         "home": str(result.home),
         "created": [str(path) for path in result.created],
-        "found": [str(path) for path in result.found],
+        "found": [str(path) for path in result.existing],
         "next": [command for command, _ in result.commands],
     }
     write_result(arguments, document, lambda terminal: draw_result(terminal, result))
-    return FAILED if result.found else DONE
+    return FAILED if result.existing else DONE
 
 
 def create_home(home: Path) -> InitResult:
@@ -102,8 +102,8 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def draw_result(terminal: Terminal, result: InitResult) -> None:
-    if result.found:
-        names = ", ".join(path.name for path in result.found)
+    if result.existing:
+        names = ", ".join(path.name for path in result.existing)
         text = f"{result.home} has {names} already; nothing was changed."
         terminal.say(TerminalLine(((text, "warn"),), "note"))
         return

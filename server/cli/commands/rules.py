@@ -147,7 +147,7 @@ def list_notes(home: Home, book: RuleBook) -> list[str]:
 
 
 async def check_call(home: Home, arguments: Namespace) -> CheckedCall:
-    """Judge the call as a plan's call would be judged now. Raises `InvalidArguments` for what is no NAME=VALUE."""
+    """Judge the call as a plan's call would be judged now. Raise `InvalidArguments` without NAME=VALUE."""
     name: str = arguments.tool
     known = home.tools.get(name)
     definition = known or ToolDefinition(name=name, description="", input_schema={})

@@ -190,8 +190,8 @@ def show_thread(
 ) -> tuple[Execution, dict[str, JsonValue]]:
     """Return the newest execution of the thread whose id begins so, and draws it on the terminal, if any.
 
-    With `at` it is as it was after that event. The second value has what JSON says besides: `at`, or in `waitsFor`
-    which process of a shared store the execution waits for.
+    With `at` it is as it was after that event. The second value has the further keys of the JSON: `at`, or `waitsFor`
+    with the process of a shared store that the execution waits for.
 
     Raises:
         UnknownThread: there is no thread with that id.

@@ -69,7 +69,7 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def add_token(settings: Settings, name: str, *, role: Role, days: int | None) -> tuple[str, TokenRow]:
-    """Make a token. Returns the token, of which only a hash is stored, and its row. Raises `InvalidArguments`."""
+    """Make a token, and store its hash only. Return the token and its row. Raise `InvalidArguments`."""
     return _with_tokens(settings, lambda tokens: tokens.make(name, role=role, days=days))
 
 

@@ -1,8 +1,8 @@
 """The command `trust`: tools of a downstream server that, as it says, only read may run without asking.
 
-A person confirms which ones. It writes `risk` and `effect` of each into `planwarden.toml`, where whoever operates
-planwarden sees them. A tool that may change something is never among them, also when it is named: its risk is the
-operator's to write.
+A person confirms which ones. The command writes `risk` and `effect` of each into `planwarden.toml`, where the operator
+sees them. A tool that may change something is never among them, even when it is named: only the operator writes its
+risk.
 """
 
 from argparse import Namespace

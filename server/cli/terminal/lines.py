@@ -97,7 +97,7 @@ def indent_fact(fact: str) -> TerminalLine:
 
 
 def write_in_set(text: str, *, is_ascii: bool) -> str:
-    """Return the text as it leaves: nothing hidden in it, and on a screen without our signs what stands for them."""
+    """Return the text as it is printed: nothing hidden in it, and with ASCII signs on a screen without ours."""
     shown = escape_rest(text)
     return shown.translate(_ASCII) if is_ascii else shown
 
@@ -123,7 +123,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
 
 
 def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Return what the plan or the final answer waits for; empty while that is no provider."""
+    """Return that the plan or the final answer waits for a provider; empty while it does not."""
     return tuple(_outage_lines(execution, execution.outage))
 
 
@@ -249,7 +249,7 @@ def _describe_wait(execution: ExecutionState, call: Call) -> str:
 def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
     if state.status == "rejected":
         asked = execution.suspensions.get(state.rejected_by or "")
-        # A question about one call stands at that call, with the answer.
+        # A question about one call is shown at that call, with the answer.
         if asked is not None and asked.question.call_id is None:
             yield TerminalLine(((describe_decision(asked, is_left_out=True) or "rejected", "bad"),), indent=1)
         return

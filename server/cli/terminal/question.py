@@ -1,7 +1,7 @@
 """A question in the terminal: what planwarden found, the facts, what the agent says, then the prompt.
 
 Nobody approves by accident: only a typed `y` or `yes` approves, and an empty line leaves the question open. The caller
-sends the digest of the shown question with the decision, so a question that changed meanwhile is refused.
+sends the digest of the shown question with the decision, so a question that has changed since then is refused.
 """
 
 import json
@@ -23,7 +23,7 @@ from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.status_words import WHOM
 
 MIN_DIGEST_CHARS = 12
-"""How much of a digest names a question; it stands only below what is shown whole."""
+"""How much of a digest names a question; it is printed only below a question that is shown whole."""
 
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 

@@ -63,7 +63,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     blocks: bool
     expected: bool
     """Whether it should block."""
-    said: str
+    output: str
 
     @property
     def is_right(self) -> bool:
@@ -250,13 +250,13 @@ def _run(file: HookFile, program: tuple[str, ...], limit_s: int, what: str, even
             ended = subprocess.run(command, input=event.encode(), capture_output=True, timeout=PATIENCE_S, check=False)
         except subprocess.TimeoutExpired:
             reason = f"no answer within {PATIENCE_S} s; the host's own limit is longer than that of the hook"
-            return Trial(what=what, blocks=False, expected=blocks, said=reason)
+            return Trial(what=what, blocks=False, expected=blocks, output=reason)
         except OSError as error:
-            return Trial(what=what, blocks=True, expected=blocks, said=f"cannot be run here: {error.strerror}")
+            return Trial(what=what, blocks=True, expected=blocks, output=f"cannot be run here: {error.strerror}")
     reason = ended.stderr.decode("utf-8", "replace").strip()
     # Codex and Gemini CLI let a call run after exit code 2 without a reason.
     is_blocked = ended.returncode == BLOCKED and bool(reason)
-    return Trial(what=what, blocks=is_blocked, expected=blocks, said=reason[-300:] or f"exit code {ended.returncode}")
+    return Trial(what=what, blocks=is_blocked, expected=blocks, output=reason[-300:] or f"exit code {ended.returncode}")
 
 
 def _build_words(file: HookFile, program: tuple[str, ...], limit_s: int, event: str, folder: Path) -> list[str]:

@@ -99,7 +99,7 @@ async def find_later(request: InboxRequest, execution: ExecutionState) -> str | 
 
 
 async def _build_values(request: InboxRequest, execution: ExecutionState) -> Values:
-    """Return what the page shows besides its token."""
+    """Return the values of the page without its token."""
     store = request.service.store
     headers = await store.thread(execution.thread_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
@@ -119,7 +119,7 @@ async def _build_values(request: InboxRequest, execution: ExecutionState) -> Val
         "left_out": max(0, len(entries) - MAX_ENTRIES),
         "waiting": [s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
         "relatives": _list_relatives(headers, execution),
-        # The saved plan stands among the facts.
+        # The saved plan is among the facts.
         "lineage": [fact for fact in list_lineage_facts(execution) if fact.name != SAVED_PLAN],
         "key": request.new_key(),
         "is_shared": request.site.is_shared,

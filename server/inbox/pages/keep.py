@@ -53,7 +53,7 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     proposed: tuple[ProposedInput, ...]
-    chosen: tuple[ProposedInput, ...]
+    inputs: tuple[ProposedInput, ...]
     document: dict[str, JsonValue]
     comment: str
     text: str
@@ -102,7 +102,7 @@ async def keep_plan(request: InboxRequest) -> Response:
     try:
         await anyio.to_thread.run_sync(write_plan, folder, draft.name, draft.document, draft.comment)
     except PlanwardenError as error:
-        # A form that came twice at once has written the same file meanwhile.
+        # A form that came twice at once has already written the same file.
         if draft.is_kept(await request.service.look_at_plans()):
             return request.redirect(f"/saved/{draft.name}")
         refusal = describe_refusal(error, "Nothing was written.")
@@ -122,7 +122,7 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
         name=name,
         title=title,
         proposed=proposed,
-        chosen=tuple(wanted),
+        inputs=tuple(wanted),
         document=document,
         comment=comment,
         text=format_plan(document, comment),
@@ -161,7 +161,7 @@ def _render(
         max_name=MAX_NAME_CHARS,
         title=draft.title,
         max_title=MAX_TITLE_CHARS,
-        inputs=[_show_input(number, found, draft.chosen) for number, found in enumerate(draft.proposed)],
+        inputs=[_show_input(number, found, draft.inputs) for number, found in enumerate(draft.proposed)],
         file=ValueView(draft.text.rstrip("\n")),
         folder=escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         seen=hash_draft(draft.text),
@@ -171,7 +171,7 @@ def _render(
 def _show_input(
     number: int, found: ProposedInput, chosen: Sequence[ProposedInput]
 ) -> tuple[str, str, ValueView, str, bool]:
-    """Return the key of its box, its name, its value now, the step where that stands, and whether it is chosen."""
+    """Return the key of its box, its name, its value now, the step that has it, and whether it is chosen."""
     return (
         f"input.{number}",
         escape_text(found.name),

@@ -77,6 +77,6 @@ async def rehearse_plan(request: InboxRequest) -> Response:
 
 
 def _build_requester(request: InboxRequest, execution: ExecutionState) -> Requester:
-    """Who asks for what is done with the execution: its owner has it, and whoever pressed the button started it."""
+    """Return who asks for an action: the owner has the execution, and the person at the button started the action."""
     starter = Starter(principal=request.session.principal, channel=CHANNEL)
     return Requester(execution.principal, host=HOST, starter=starter)

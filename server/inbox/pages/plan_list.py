@@ -118,7 +118,7 @@ async def show_plans(request: InboxRequest) -> Response:
             "choices": None if request.is_refresh else await _build_choices(request, wanted),
         }
 
-    # The time that passes is no news.
+    # The page need not change because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 

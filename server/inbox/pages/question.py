@@ -161,7 +161,7 @@ def _read_plan(request: InboxRequest, before: dict[str, JsonValue]) -> _Edit:
     except PlanwardenError as error:
         return _Edit(plan=text, fault=f"The plan is {escape_text(error.message)}")
     if not isinstance(plan, dict):
-        return _Edit(plan=text, fault="The plan is no JSON object")
+        return _Edit(plan=text, fault="The plan is not a JSON object")
     changes = find_changes(_map_steps(before), _map_steps(plan))
     return _Edit(draft=plan, changes=changes, plan=text if changes else None)
 

@@ -34,7 +34,9 @@ async def show_waiting(request: InboxRequest) -> Response:
         return {
             "listed": listed,
             "cards": build_cards(request.service, listed),
-            "notices": {found.question.suspension_id: describe_question(state, found) for state, found in listed.found},
+            "notices": {
+                found.question.suspension_id: describe_question(state, found) for state, found in listed.questions
+            },
             "after": _read_cursor(request),
         }
 

@@ -47,7 +47,7 @@ def build_input_fields(
 ) -> tuple[Field, ...]:
     """Return the fields of the plan's inputs, in their order; none for a plan that takes nothing.
 
-    They begin with the values that a run was `given`, and with the plan's defaults.
+    They begin with the values of a run, and with the plan's defaults.
     """
     if inputs is None:
         return ()

@@ -44,7 +44,7 @@ class SavedPlanCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokenPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is no usable plan, in escaped words."""
+    """A file that is not a usable plan, in escaped words."""
 
     name: str
     path: str

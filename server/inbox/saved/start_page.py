@@ -1,8 +1,8 @@
 """The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start one.
 
 The form carries the version that the page showed and a key of its own. The version is compared again when the run is
-created, so a file that changed meanwhile starts nothing. The key is stored with the run, so the same form sent twice
-starts one run, also in two processes.
+created, so a file that has changed since then starts nothing. The key is stored with the run, so the same form sent
+twice starts one run, also in two processes.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@
 
   const second = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
-  // What is more than a week away stands as a date. The zone is the reader's, on the page and in the title.
+  // A time more than a week away is written as a date. The zone is the reader's, on the page and in the title.
   function showRelativeTimes(root = document) {
     for (const time of all("time[datetime]:not(.exact)", root)) {
       const at = new Date(time.dateTime);

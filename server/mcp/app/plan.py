@@ -1,4 +1,4 @@
-"""The plan for the view: how it stands, its graph, what came out and what became of the last decision.
+"""The plan for the view: its state, its graph, its results and what became of the last decision.
 
 It says what the plan's page in the inbox says, in the same words. Everything is text, except the drawing, in which the
 renderer escapes what others wrote; the view has no other markup from here.
@@ -55,7 +55,7 @@ def name_version(execution: ExecutionState) -> str:
 
 
 def _describe_place(graph: PlanGraph) -> str:
-    """Return where the plan stands: the first step that waits, runs or went wrong; empty if there is none."""
+    """Return the first step that waits, runs or went wrong, in words; empty if there is none."""
     for mark in _STOPS_AT:
         for number, row in enumerate(graph.rows, 1):
             if row.mark == mark:
@@ -65,7 +65,7 @@ def _describe_place(graph: PlanGraph) -> str:
 
 
 def _list_results(execution: ExecutionState) -> Iterator[JsonValue]:
-    """Return what the tools of the steps returned that were completed last; what a model wrote is no result."""
+    """Return what the tools of the last completed steps returned, and nothing that a model wrote."""
     completed = [step for step in execution.steps.values() if step.status == "completed" and step.calls]
     for step in completed[-MAX_RESULTS:]:
         result, more = step.result, ""

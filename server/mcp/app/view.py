@@ -34,7 +34,7 @@ META_KEY = "planwarden/questions"
 MAX_QUESTIONS = 10
 """In one result."""
 QUESTION_CHARS = 4_000
-"""The view shows a longer question, but takes no decision about it; nor about one of which anything is cut."""
+"""The view shows a longer question, but takes no decision about it; nor about a question that is cut anywhere."""
 
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
 """True when the client that sent the current message draws apps; `record_app_support` sets it."""
@@ -57,7 +57,7 @@ def build_suspension_app() -> Apps:
         build_page(),
         name="suspension",
         title="A plan and its questions",
-        description="Shows how a plan stands and its open questions to people; takes decisions that a form may take.",
+        description="Shows people the state of a plan and its open questions; takes decisions that a form may take.",
         csp=ResourceCsp(connect_domains=[], resource_domains=[], frame_domains=[], base_uri_domains=[]),
         prefers_border=True,
     )

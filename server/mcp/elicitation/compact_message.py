@@ -33,7 +33,7 @@ def build_compact_message(card: Card) -> str | None:
 
     Words that an argument repeats are a fact and stand there. Unless the question is about a call alone, the decision
     is about the words, so those must fit too. Otherwise they prove nothing: they may run beyond the visible part of
-    the last line, and then their length stands before them.
+    the last line, and then their length is given before them.
     """
     layouts, repeated = _find_layouts(card), card.repeated_argument
     words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"

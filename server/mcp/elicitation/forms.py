@@ -148,7 +148,7 @@ def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Dec
 
 
 def _build_fields(card: Card) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """Return the fields besides the decision, and the required ones by name; None if a form cannot hold them."""
+    """Return the fields other than the decision, and the names of required ones; None if a form cannot hold them."""
     if card.question.form is not None:
         return _build_answer_fields(card.question.form)
     return {REASON: _REASON_FIELD, **_build_argument_fields(card)}, []
@@ -220,8 +220,7 @@ def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:
 
 
 def _name_title(title: str, name: str) -> str | None:
-    """Return the title that a schema claims with the name that it stands for; None without a title, or if both do not
-    fit."""
+    """Return the title that a schema claims with the name of its field; None without a title, or if both do not fit."""
     label = f"{escape_text(title)} ({name})" if title else ""
     return label if 0 < len(label) <= MAX_LABEL_CHARS else None
 

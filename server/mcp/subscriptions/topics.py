@@ -121,8 +121,8 @@ class TopicWatcher:
             stop()
 
     async def _take_if_changed(self, change: Change) -> bool:
-        """Return True if the change is new. Leaves the queue before the look, so that a change meanwhile queues it
-        again."""
+        """Return True if the change is new. Take it off the queue before the look, so that a change during the look
+        queues it again."""
         self._changed.pop(change, None)
         if not isinstance(change, Topic):
             return True

@@ -144,7 +144,7 @@ def _build_key(suspension: Suspension, elicitation: Elicitation) -> str:
 
 
 async def _record_decision(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
-    """Record the decision. If the question was decided, expired or revised meanwhile, does nothing."""
+    """Record the decision. If the question was decided, expired or revised in the meantime, do nothing."""
     authority = Authority(
         assurance="client",
         channel=CHANNEL,

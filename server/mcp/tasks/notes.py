@@ -20,7 +20,7 @@ CACHED, PAGE = 1_024, 100
 class TaskNotes(msgspec.Struct):
     """The notes of one execution, as far as the audit was read."""
 
-    seen: int = 0
+    position: int = 0
     """Sequence number of the last row that was read."""
     answered: set[str] = msgspec.field(default_factory=set[str])
     """Revisions of questions that a client has answered, which a task may not ask again."""
@@ -63,11 +63,11 @@ class TaskNotesStore:
         if len(self._notes) > CACHED:
             self._notes.popitem(last=False)
         end = await store.audit_end()
-        while notes.seen < end:
-            rows = await store.task_rows(execution_id, after=notes.seen, limit=PAGE)
+        while notes.position < end:
+            rows = await store.task_rows(execution_id, after=notes.position, limit=PAGE)
             for row in rows:
                 notes.apply(row)
-            notes.seen = max(notes.seen, rows[-1].sequence if len(rows) == PAGE else end)
+            notes.position = max(notes.position, rows[-1].sequence if len(rows) == PAGE else end)
         return notes
 
     async def add(

@@ -1,6 +1,6 @@
 """The state of a task for the client that reads it, whose capabilities say what it can be asked.
 
-A task stands for a call, and ends when its execution runs no further. While this client can be asked a question, the
+A task belongs to a call, and ends when its execution runs no further. While this client can be asked a question, the
 task is `input_required`. A question that this client cannot be asked, that its person left without a decision, or that
 is for the calling model would leave the client polling without a reason. Then the task is `completed` with the result
 that the call would have without tasks: suspended, who is awaited, and where to answer. The execution stays as it is,
@@ -8,7 +8,7 @@ and any decision continues it. A task also ends when the budget runs out, althou
 A task that is over stays over for all clients that can be asked as much, in every process and after every restart;
 `get_execution`, and the calls that continue the execution, say what it does then.
 
-A person who agreed to open the page of a question has `PAGE_S` to decide there; the task is `working` meanwhile.
+A person who agreed to open the page of a question has `PAGE_S` to decide there; during it the task is `working`.
 
 The execution is the task and has the same id. A task has fewer states than an execution: every execution that has ended
 or runs no further is `completed`, well or not, with the result that the call would have returned. `failed` is for

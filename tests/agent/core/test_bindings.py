@@ -68,7 +68,7 @@ def test_json_in_text_is_read_where_the_binding_says_so(
         ('{"a": 1, "a": 2}', "/a", "json", "duplicate key"),
         ({"customers": []}, "/customers", "json", "meets no text that could be read as JSON; leave 'parse' out"),
         (f'"{"x" * MAX_PARSED_CHARS}"', "", "json", "leads to text that is too large"),
-        ([1], "no pointer", "", "is no JSON pointer"),
+        ([1], "no pointer", "", "is not a JSON pointer"),
     ],
 )
 def test_a_binding_that_leads_nowhere_says_why(result: JsonValue, pointer: str, parse: str, why: str) -> None:

@@ -269,14 +269,14 @@ async def _see_what_is_allowed(tour: Tour, home: Path) -> None:
     await tour.page.get_by_label("How many more calls").fill("many")
     await _press(tour, "Approve and allow", "[role=alert]")
     await tour.page.get_by_label("How many more calls").fill("3")
-    await _press(tour, "Approve and allow", "text=Allowed besides")
+    await _press(tour, "Approve and allow", "text=Also allowed")
     run = await tour.found.warden.run_plan("clean")
     await tour.visit(f"/suspensions/{run.suspensions[0].suspension_id}", "/grants")
     await tour.visit(f"/suspensions/{run.suspensions[0].suspension_id}/allow-step")
     await tour.page.get_by_label("At most so many calls a day").fill("many")
     await _press(tour, "Approve and allow", "[role=alert]")
     await tour.page.get_by_label("At most so many calls a day").fill("3")
-    await _press(tour, "Approve and allow", "text=Allowed besides")
+    await _press(tour, "Approve and allow", "text=Also allowed")
     for grant in await tour.found.warden.service.grants.list():
         if grant.step is not None:
             await tour.found.warden.service.grants.revoke(grant.grant_id, ANN)

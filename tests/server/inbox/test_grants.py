@@ -154,11 +154,11 @@ async def test_a_grant_that_cannot_be_stored_leaves_the_answer_and_the_page_says
     async with visit(store=WatchedGrants(fails=True)) as (found, browser):
         asked, page = await _form(browser, found)
         answer = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
-        said = "was approved, but nothing was allowed besides: the disk is full"
+        said = "was approved, but nothing else was allowed: the disk is full"
         assert answer.status == 503 and said in answer.words
         assert found.ledger.lines == ["erase [1, 2]"] and await found.warden.service.grants.list() == ()
         shown = await browser.open(f"/inbox/suspensions/{asked}")
-        assert "Approved." in shown.words and "Allowed besides" not in shown.words
+        assert "Approved." in shown.words and "Also allowed" not in shown.words
 
 
 @requirement("inbox:grants")
@@ -178,7 +178,7 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
         [grant] = await found.warden.service.grants.list()
         assert grant.grant_id == asked and grant.uses in (3, 4) and found.ledger.lines == ["erase [1, 2]"]
         words = (await browser.open(f"/inbox/suspensions/{asked}")).said
-        assert f"Allowed besides: At most {grant.uses} calls with exactly these values" in words
+        assert f"Also allowed: At most {grant.uses} calls with exactly these values" in words
         kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
         assert kinds.count("grant_made") == 1
 
@@ -228,7 +228,7 @@ async def test_a_person_allows_a_step_of_a_saved_plan_once_from_its_question_and
             "that the plan writes there, at most 2 calls a day (UTC), until 30 November 2026, in runs of local; any "
             "change of the plan, the tool or the arguments' source asks again. Allowed by ann (a person, in the inbox)."
         )
-        assert f"Allowed besides: {terms}" in (await browser.open(where)).said
+        assert f"Also allowed: {terms}" in (await browser.open(where)).said
         listed = (await browser.open("/inbox/grants")).said
         assert terms in listed and "2 of 2 left today (UTC) ends" in listed
         _write_plan(tmp_path, description="changed")

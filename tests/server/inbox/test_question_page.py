@@ -182,7 +182,7 @@ async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_sh
         tool_step("known", "erase", {"ids": [7]}),
         tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
     )
-    faults = {"{": "The plan is", "[]": "no JSON object", '{"todoList": [{"id": "a"}]}': "description"}
+    faults = {"{": "The plan is", "[]": "not a JSON object", '{"todoList": [{"id": "a"}]}': "description"}
     async with visit() as (found, browser):
         execution = await found.warden.execute_plan(plan(*steps), goal="tidy up", options={"review": "person"})
         [asked] = execution.suspensions

@@ -79,7 +79,7 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nwhen = { x = { domain = "*.example.com" } }', "not a host name"),
     (RULE + 'then = "deny"\nwhen = { x = { under = "data" } }', "which is not an absolute folder"),
     (RULE + 'then = "deny"\nwhen = { x = { type = "strin" } }', "not usable as JSON Schema"),
-    (RULE + 'then = "deny"\nwhen = { "a~b" = { max = 5 } }', "is no JSON Pointer"),
+    (RULE + 'then = "deny"\nwhen = { "a~b" = { max = 5 } }', "is not a JSON Pointer"),
     (RULE + 'then = "deny"\nwhen = { a = { max = 5 }, "/a" = { min = 1 } }', "the same place twice"),
     (RULE + 'then = "deny"\nbudget = [{ count = 5, per = "day" }]', 'goes with then = "allow" only'),
     (RULE + 'then = "allow"\nbudget = [{ count = 5 }]', "rule 1.budget[0].per: Field required"),
@@ -143,7 +143,7 @@ TOOL = ToolDefinition(name="refund", description="", input_schema={}, risk="read
 
 ONCE_FAULTS = [
     ("once = []", "once"),
-    ('once = ["payment_id"]', "is no JSON pointer"),
+    ('once = ["payment_id"]', "is not a JSON pointer"),
     ('once = [""]', "once"),
     ('once = ["/a", "/a"]', "names a pointer twice"),
     ("once_days = 3", "goes with once"),

@@ -155,7 +155,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
             # This would open a stream of messages, whose answer may not begin before the first one.
             return httpx2.Response(405, request=request)
         if self.challenge is not None:
-            # The refusal of an earlier request stands in for one that the server would have to repeat.
+            # The refusal of an earlier request is used here, so that the server need not repeat it.
             challenge, self.challenge = self.challenge, None
             return httpx2.Response(403, headers={"www-authenticate": challenge}, request=request)
         request.headers["accept-encoding"] = ENCODINGS

@@ -92,9 +92,9 @@ class ServerLogin:
 class LoginTokenStorage:
     """The SDK's token storage over one login, from which a provider continues after a restart."""
 
-    kept: ServerLogin
+    server_login: ServerLogin
     login: StoredLogin
-    """What `kept` holds now."""
+    """What `server_login` holds now."""
     ignore_tokens: bool = False
     """The stored tokens are not used; they stay stored until new ones replace them."""
     redirect_uri: str | None = None
@@ -117,7 +117,7 @@ class LoginTokenStorage:
 
         A compromised server could otherwise send a person and the client's secret anywhere.
         """
-        settings = self.kept.config.settings.login
+        settings = self.server_login.config.settings.login
         expected = settings.issuer or self._stored_issuer
         if settings.client_id is None or self.provider is None or expected is None:
             return
@@ -128,7 +128,7 @@ class LoginTokenStorage:
             raise ToolError(
                 f"its authorization server is {one_line(issuer, 200)}, but the client under [servers.NAME.login] "
                 f"belongs to {one_line(expected, 200)}; if that has changed, set issuer there, "
-                f"or run `{self.kept.command} --forget`"
+                f"or run `{self.server_login.command} --forget`"
             )
 
     def check_pkce(self) -> None:
@@ -152,14 +152,14 @@ class LoginTokenStorage:
         return None if self.ignore_tokens else self.login.tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        settings = self.kept.config.settings.login
+        settings = self.server_login.config.settings.login
         if settings.client_id is None:
             return self._find_registered_client()
         stored = self._stored_issuer
         is_issued_by_other = stored is None or not issuers_match(settings.issuer or stored, stored)
         if settings.issuer is not None and self.redirect_uri is None and is_issued_by_other:
             return None
-        secret = self.kept.config.client_secret
+        secret = self.server_login.config.client_secret
         return OAuthClientInformationFull(
             client_id=settings.client_id,
             client_secret=secret,
@@ -198,8 +198,8 @@ class LoginTokenStorage:
             update["metadata"] = context.oauth_metadata
             update["resource"] = context.protected_resource_metadata
         self.login = self.login.model_copy(update=update)
-        async with self.kept.lock() if self.redirect_uri is not None else nullcontext():
-            await self.kept.save(self.login)
+        async with self.server_login.lock() if self.redirect_uri is not None else nullcontext():
+            await self.server_login.save(self.login)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         # Stored together with its tokens; until then the old login stays valid.
@@ -207,12 +207,12 @@ class LoginTokenStorage:
 
     async def save_challenge(self, challenge: str) -> None:
         """Store which further rights the server asks for, if there still is a login. Raises `PlanwardenError`."""
-        async with self.kept.lock():
+        async with self.server_login.lock():
             # Another process may have refreshed or forgotten what was loaded here.
-            self.login = await self.kept.load()
+            self.login = await self.server_login.load()
             if self.login.tokens is not None:
                 self.login = self.login.model_copy(update={"challenge": challenge})
-                await self.kept.save(self.login)
+                await self.server_login.save(self.login)
 
 
 def redirect_port(login: StoredLogin) -> int | None:

@@ -1,7 +1,7 @@
 """A downstream server as a child process: MCP over its standard input and output, with every line bounded.
 
 The SDK's own transport accepts lines of any length and passes on every notification; a server could fill our memory
-with either. Here a line has a limit, lines that are no messages are counted and dropped, and a flood is slowed down.
+with either. Here a line has a limit, lines other than messages are counted and dropped, and a flood is slowed down.
 The child gets the SDK's few safe variables and the configured ones, never ours. Shutting down closes its input, waits,
 and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
@@ -53,7 +53,7 @@ EDGE_BYTES = 512
 """Of each end of an oversized line, which may hold the id of the request that it answers."""
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
-"""Between the end of a child's pipes and its own end, of which a busy machine tells late."""
+"""The longest time between the end of a child's pipes and its own end, which a busy machine reports late."""
 _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
@@ -66,7 +66,7 @@ OnLost = Callable[[str], None]
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
-    """A line beyond the limit, of which only the two ends are kept."""
+    """The two ends of a line beyond the limit."""
 
     head: bytes
     tail: bytes

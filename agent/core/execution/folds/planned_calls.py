@@ -23,8 +23,8 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     """Return the step with the calls of all items; those that were made for the same items before are not made
     again."""
     step, size = state.step, len(state.step.tool_calls)
-    calls_by_id = {call.call_id: call for call in state.kept.calls} if state.kept is not None else {}
-    earlier_items = state.kept.items or () if state.kept is not None else ()
+    calls_by_id = {call.call_id: call for call in state.reuse.calls} if state.reuse is not None else {}
+    earlier_items = state.reuse.items or () if state.reuse is not None else ()
     calls: list[Call] = []
     for index, item in enumerate(items):
         is_known = index < len(earlier_items) and is_same_json(earlier_items[index], item)
@@ -35,7 +35,7 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
             else:
                 calls.append(_make_call(step, number, planned))
     order = find_item_order(step.tool_calls)
-    return pass_over_items(replace(state, items=items, calls=tuple(calls), kept=None, item_order=order))
+    return pass_over_items(replace(state, items=items, calls=tuple(calls), reuse=None, item_order=order))
 
 
 def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:

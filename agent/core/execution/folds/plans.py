@@ -96,7 +96,7 @@ def put_all_steps(steps: Mapping[str, StepState]) -> FieldChanges:
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """The steps; those that have not begun wait for what stands open before steps that were taken over."""
+    """Return the steps; those that have not begun also wait for the open steps before steps that were taken over."""
     open_before: dict[str, dict[str, None]] = {}
     waits: dict[str, StepState] = {}
     needs = {name: [*filter(steps.__contains__, state.step.dependencies)] for name, state in steps.items()}
@@ -149,8 +149,8 @@ def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
 def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
     """A loop that did not complete keeps its calls until its items are known again."""
     if not reused.is_completed:
-        return replace(state, kept=reused)
-    began = begin_loop(replace(state, kept=reused), reused.items or ())
+        return replace(state, reuse=reused)
+    began = begin_loop(replace(state, reuse=reused), reused.items or ())
     # A call that has no result belongs to an item that a person left out, or that failed in an advisory step.
     calls = tuple(call if call.origin else replace(call, status="rejected") for call in began.calls)
     return replace(

@@ -1,7 +1,7 @@
 """What is wrong with arguments as a plan has them, before anything runs.
 
-Literal values are checked by their tools' schemas, within a limit of work, because planwarden does nothing else
-meanwhile. What a binding will bring is not known yet: everything around it is checked.
+Literal values are checked by their tools' schemas, within a limit of work, because planwarden does nothing else during
+the check. What a binding will bring is not known yet: everything around it is checked.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

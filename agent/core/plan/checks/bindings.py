@@ -46,13 +46,13 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
     own = {ITEM, ITEM_INDEX} if step.loop is not None else set[str]()
     for binding in find_bindings(list[JsonValue](before)):
         if binding.reference.step_id in own:
-            yield f"{_quote(binding.written)} is known in 'toolCalls' only; 'when' and 'forEach' come before the items"
+            yield f"{_quote(binding.source)} is known in 'toolCalls' only; 'when' and 'forEach' come before the items"
     # Many calls may take the same.
     different = {(binding.reference, binding.has_default): binding for binding in step.list_bindings()}
     for binding in different.values():
         fault = shapes.find(binding.reference, step).fault
         if fault is not None and not (binding.has_default and fault.startswith("leads to nothing")):
-            yield f"the pointer of {_quote(binding.written)} {fault}"
+            yield f"the pointer of {_quote(binding.source)} {fault}"
     for number, condition in enumerate(step.when):
         binding = _read_one(condition.value)
         # The default that replaces the result of a skipped step may match.
