@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from time import monotonic, sleep
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Lease
 from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, store_error
 from planwarden.storage.sql.append import PreparedAppend, Times, write_appends
+from planwarden.storage.sql.request import Request, deliver
 
 
 class PostgresTransaction:
@@ -62,9 +63,7 @@ HINTS_S = 0.02
 """The longest time for which a hint waits for others."""
 
 
-class _Request(Generic[Result]):
-    __slots__ = ("append", "asked_at", "error", "future", "hint", "is_statement", "loop", "operation", "value")
-
+class _Request(Request[Result]):
     def __init__(
         self,
         operation: Operation[Result] | None = None,
@@ -73,6 +72,7 @@ class _Request(Generic[Result]):
         append: PreparedAppend | None = None,
         hint: str = "",
     ) -> None:
+        super().__init__()
         self.operation = operation
         self.is_statement = is_statement
         """The operation is one statement, which needs no transaction around it when it is alone."""
@@ -81,10 +81,6 @@ class _Request(Generic[Result]):
         self.hint = hint
         """What other processes are told of the append."""
         self.asked_at = monotonic()
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Result] = self.loop.create_future()
-        self.value: Result | None = None
-        self.error: BaseException | None = None
 
 
 AnyRequest = _Request[Any]
@@ -121,9 +117,7 @@ class PostgresWriter:
 
     async def append(self, append: PreparedAppend, hint: str) -> Lease | None:
         """Return the lease that the writer holds once the append is committed. Raises as `Store.append`."""
-        request = _Request[Lease | None](append=append, hint=hint)
-        self._put(request)
-        return await request.future
+        return await self._put(_Request[Lease | None](append=append, hint=hint))
 
     async def run(self, operation: Operation[Result]) -> Result:
         """Return the operation's result, once it is committed.
@@ -132,20 +126,17 @@ class PostgresWriter:
             StoreError: the database failed; nothing of the operation is stored, unless its text says otherwise.
             PlanwardenError: whatever the operation itself refused.
         """
-        request = _Request(operation)
-        self._put(request)
-        return await request.future
+        return await self._put(_Request(operation))
 
     async def execute(self, name: str, parameters: Sequence[object]) -> psycopg.Cursor[tuple[Any, ...]]:
         """Return what the statement `name` gave, once it is committed. Raises as `run`."""
-        request = _Request(lambda transaction: transaction.execute(name, parameters), is_statement=True)
-        self._put(request)
-        return await request.future
+        return await self._put(_Request(lambda transaction: transaction.execute(name, parameters), is_statement=True))
 
-    def _put(self, request: AnyRequest) -> None:
+    async def _put(self, request: _Request[Result]) -> Result:
         if self._closed:
             raise StoreError("the store is closed")
         self._requests.put(request)
+        return await request.future
 
     async def close(self) -> None:
         """Commit what is queued and close the connection."""
@@ -248,7 +239,7 @@ class PostgresWriter:
             if request.append is not None and request.append.is_repeated and isinstance(told, StoreError):
                 told = CommitUnknown(f"{told.message}; whether it was stored is not known yet")
             request.error = told
-        _deliver(group)
+        deliver(group)
 
     def _commit(self, group: list[AnyRequest]) -> None:
         self._is_committing = False
@@ -268,7 +259,7 @@ class PostgresWriter:
             if operations:
                 self._operate(transaction, operations)
                 self._end(connection, is_written=is_written)
-        _deliver(group)
+        deliver(group)
         self._hints += [request.hint for request in appends if request.error is None]
         if self._requests.empty() or monotonic() - self._hinted_at >= HINTS_S:
             self._send_hints(connection)
@@ -326,25 +317,3 @@ class PostgresWriter:
 
     _is_committing = False
     """COMMIT was sent, or is about to be."""
-
-
-def _deliver(group: list[AnyRequest]) -> None:
-    """Wake each event loop once for all of its requests."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[AnyRequest]] = {}
-    for request in group:
-        by_loop.setdefault(request.loop, []).append(request)
-    for loop, requests in by_loop.items():
-        # The loop is closed when its program ended without closing the store; the commit is valid all the same.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, requests)
-
-
-def _settle(requests: list[AnyRequest]) -> None:
-    for request in requests:
-        future: asyncio.Future[Any] = request.future
-        if future.done():
-            continue
-        if request.error is not None:
-            future.set_exception(request.error)
-        else:
-            future.set_result(request.value)

@@ -16,9 +16,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.storage.sql.request import Request, deliver
 from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
 from planwarden.storage.sqlite.statements import SQL
@@ -53,16 +54,11 @@ class _NoLock:
         return nullcontext(True)
 
 
-class _Request(Generic[Result]):
-    __slots__ = ("error", "future", "is_large", "loop", "operation", "value")
-
-    def __init__(self, operation: Operation[Result], loop: asyncio.AbstractEventLoop, *, is_large: bool) -> None:
+class _Request(Request[Result]):
+    def __init__(self, operation: Operation[Result], *, is_large: bool) -> None:
+        super().__init__()
         self.operation = operation
         self.is_large = is_large
-        self.loop = loop
-        self.future: asyncio.Future[Result] = loop.create_future()
-        self.value: Result | None = None
-        self.error: BaseException | None = None
 
 
 class Writer:
@@ -114,11 +110,10 @@ class Writer:
         """
         if self._closed:
             raise StoreError("the store is closed")
-        loop = asyncio.get_running_loop()
-        request = _Request(operation, loop, is_large=is_large)
+        request = _Request(operation, is_large=is_large)
         self._requests.append(request)
-        if self._turning is not loop:
-            self._turning = loop
+        if self._turning is not request.loop:
+            self._turning = request.loop
             await self._commit_after_turn(request)
         return await request.future
 
@@ -164,7 +159,7 @@ class Writer:
         finally:
             self._using.release()
         if is_done:
-            _deliver(batch, loop)
+            deliver(batch, loop)
         if self._requests or self._needs_checkpoint():
             self._wake(True)
 
@@ -218,7 +213,7 @@ class Writer:
                     self._wait_and_perform(batch)
                     # Before the callers go on, who then find the connection free.
                     self._look_for_foreign_changes()
-                    _deliver(batch, None)
+                    deliver(batch)
                     if goes_on and self._can_hand_back():
                         break
                 if goes_on and self._needs_checkpoint():
@@ -359,27 +354,3 @@ def _translate(error: Exception, path: Path) -> StoreError:
     translated = store_error(error, path)
     translated.__cause__ = error
     return translated
-
-
-def _deliver(batch: list[_Request[Any]], here: asyncio.AbstractEventLoop | None) -> None:
-    """Wake each event loop once for all of its requests; `here` is the running one."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Request[Any]]] = {}
-    for request in batch:
-        by_loop.setdefault(request.loop, []).append(request)
-    for loop, requests in by_loop.items():
-        if loop is here:
-            _settle(requests)
-            continue
-        # The loop is closed when its program ended without closing the store; the commit holds all the same.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, requests)
-
-
-def _settle(requests: list[_Request[Any]]) -> None:
-    for request in requests:
-        if request.future.done():
-            continue
-        if request.error is not None:
-            request.future.set_exception(request.error)
-        else:
-            request.future.set_result(request.value)
