@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.requirements import REQUIREMENTS, SPECIFIED, requirement
 from tests.support.paths import ROOT, TESTS
 
 ROOMS = ("agent", "server", "storage", "tools")
+NAMES = re.compile(r"`(\w[\w./]*(?: -> \w+)*)`")
+"""What a docstring names: a module, a folder, a class, or modules in the order of calls."""
 
 
 def modules() -> Iterator[Path]:
@@ -37,13 +40,31 @@ def test_a_public_class_name_stands_for_one_class_in_the_whole_package() -> None
 
 
 @requirement("names:rooms")
-def test_every_folder_says_what_lives_there_and_its_package_file_holds_no_code() -> None:
-    folders = {path.parent for path in modules()}
-    assert len(folders) > 20
-    for folder in folders:
-        body = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
-        assert ast.get_docstring(body), f"{folder.relative_to(ROOT)}/__init__.py has no docstring"
-        assert len(body.body) == 1, f"{folder.relative_to(ROOT)}/__init__.py holds code"
+def test_every_folder_says_what_is_there_names_nothing_else_and_holds_no_code() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in modules()}
+    classes = {name for text in texts.values() for name in re.findall(r"^class (\w+)", text, re.MULTILINE)}
+    for folder in {path.parent for path in texts}:
+        body = ast.parse(texts[folder / "__init__.py"]).body
+        text = ast.get_docstring(ast.Module(body, []))
+        assert text, f"{folder.relative_to(ROOT)}/__init__.py has no docstring"
+        assert len(body) == 1, f"{folder.relative_to(ROOT)}/__init__.py holds code"
+        code = "".join(texts[path] for path in texts if folder in path.parents and path.name != "__init__.py")
+        near = [folder, *folder.parents[: len(folder.relative_to(ROOT).parts)]]
+        for name in (name for names in NAMES.findall(text) for name in names.split(" -> ")):
+            is_file = any((place / suffixed).exists() for place in near for suffixed in (name, f"{name}.py"))
+            assert is_file or name in classes or re.search(rf'def {name}\b|"{name}"', code), f"{folder}: {name}"
+
+
+def test_the_map_of_folders_and_the_direction_of_imports_in_contributing_are_those_of_the_tree() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for room in (*ROOMS, "tests"):
+        [row] = re.findall(rf"^\| `{room}/` \| (.*) \|$", text, re.MULTILINE)
+        named, folders = set(re.findall(r"`(\w+)/`", row)), {path.parent for path in (ROOT / room).rglob("__init__.py")}
+        assert {path.name for path in folders if path.parent == ROOT / room} - named - {*ROOMS} == set()
+        assert named <= {path.name for path in folders}
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [" → ".join(contract["layers"]) for contract in linter["contracts"] if contract["type"] == "layers"]
+    assert [line for line in layers if f"`{line.replace('planwarden.', '')}`" not in text] == []
 
 
 def test_no_number_is_above_its_ceiling_or_far_below_it() -> None:
@@ -80,12 +101,8 @@ def _marked() -> dict[str, set[str]]:
     return found
 
 
-def test_every_requirement_has_a_test() -> None:
-    assert REQUIREMENTS.keys() - _marked().keys() == set()
-
-
-def test_every_marker_names_a_requirement() -> None:
-    assert {name: tests for name, tests in _marked().items() if name not in REQUIREMENTS} == {}
+def test_every_requirement_has_a_test_and_every_marker_names_a_requirement() -> None:
+    assert REQUIREMENTS.keys() ^ _marked().keys() == set()
 
 
 def test_every_requirement_is_a_sentence_and_specifications_demand_some_of_them() -> None:

@@ -1,1 +1,1 @@
-"""`delegate_to_agent`: goals handed to other agents over MCP, and their questions asked here."""
+"""The tool that hands goals to other agents over MCP, and asks their questions here."""
