@@ -5,6 +5,7 @@ Nobody types the page: the transcripts are what the command printed, the request
 """
 
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import anyio
@@ -42,16 +43,10 @@ async def runs() -> list[tuple[Way, Finished]]:
     return found
 
 
-def section(way: Way, run: Finished) -> str:
-    lines = [
-        f"## {way.title}\n\n```text",
-        *(f"export {name}={value}" for name, value in run.environment.items()),
-        "```",
-        "",
-        *(_request(number, asked) for number, asked in enumerate(run.asked, 1)),
-        "",
-    ]
-    return "\n".join(lines)
+def _row(way: Way, run: Finished) -> str:
+    environment = " ".join(f"`{name}={value}`" for name, value in run.environment.items())
+    paths = dict.fromkeys(f"`{asked.path.partition('?')[0]}`" for asked in run.asked)
+    return f"| {way.title} | {environment} | {' '.join(paths)} |"
 
 
 def _request(number: int, asked: ModelRequest) -> str:
@@ -61,13 +56,18 @@ def _request(number: int, asked: ModelRequest) -> str:
     how = "asked for in the text" if asked.in_text else "forced"
     parts = [f"{forced} {how}" if forced else "", f"{offered} offered" if offered else "", revision]
     streamed = ", streamed" if asked.is_streamed else ""
-    return f"{number}. `{asked.path.partition('?')[0]}`{streamed}: {', '.join(filter(None, parts)) or 'no tool'}"
+    return f"{number}. {', '.join(filter(None, parts)) or 'no tool'}{streamed}"
 
 
 def page(found: list[tuple[Way, Finished]]) -> str:
     [transcript] = {run.transcript for _, run in found}
-    sections = (section(way, run) for way, run in found)
-    return "\n".join([INTRODUCTION.format(goal=GOAL, transcript=transcript), *sections])
+    lines = [INTRODUCTION.format(goal=GOAL, transcript=transcript), "| wire format | environment | paths |\n|---|---|---|"]
+    lines += [_row(way, run) for way, run in found]
+    requests: defaultdict[str, list[str]] = defaultdict(list)
+    for way, run in found:
+        requests["\n".join(_request(number, asked) for number, asked in enumerate(run.asked, 1))].append(way.title)
+    lines += [f"\n**{', '.join(titles)}**\n\n{text}" for text, titles in requests.items()]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
