@@ -15,9 +15,8 @@ BLOCK = re.compile(r"^:(\w+) (\w+):$", re.MULTILINE)
 """A line that is replaced by a fenced block: its language, and its name."""
 TEXT = """# Saved plans
 
-A plan in a file runs by its name: from an assistant, the command line, Python, a schedule or a
-[hook](schedules.md#hooks). You write the file; no model can change it. All keys:
-[plans](reference/plans.md#saved-plans).
+Write a plan into a file, and run it by its name: from an assistant, the command line, Python, a schedule or a
+[hook](schedules.md#hooks). No model can change the file. All keys: [plans](reference/plans.md#saved-plans).
 
 `make show` runs this example with real servers and writes the page. The person is Ann.
 
@@ -37,7 +36,7 @@ This is `plans/archive.yaml`. The files server returns JSON in a text, so `forEa
 
 ## On the command line
 
-`check` says what would happen and who would be asked. Nothing runs. (It also draws the plan.)
+`check` says what would happen and who would be asked, and draws the plan. Nothing runs.
 
 :console look:
 
@@ -49,15 +48,14 @@ She approves the commit too, and planwarden is killed with SIGKILL before the ca
 
 ## After the kill
 
-The outcome of the commit is unknown. A server that runs would ask by itself; without one, Ann runs `planwarden cancel`
-and `planwarden retry`. No note moves again, and the commit asks. She finds none in `git log`, and types `n`:
+The outcome of the commit is unknown. A running server would ask by itself; without one, Ann runs `planwarden cancel` and
+`planwarden retry`. No note moves again, and the commit asks. She finds none in `git log`, and types `n`:
 
 :console retry:
 
 ## From Python
 
-A program moves what is left. It decides as the operator. With the `key` the plan runs once, however often the program
-does.
+A program moves what is left. It decides as the operator. With the `key` the plan runs once, however often it starts.
 
 :python program:
 
@@ -83,7 +81,7 @@ HOSTS
 ## Every Monday
 
 The first command runs the plan each Monday ([schedules](schedules.md)). The second lets its commit run
-[without a question](schedules.md#without-asking), until somebody changes the plan:
+[unasked](schedules.md#without-asking), until somebody changes the plan:
 
 ```console
 $ planwarden schedule add archive --cron '0 9 * * 1' --timezone Europe/Berlin --input to=archive
