@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import pytest
 from dev import site
 from dev.reference import pages as reference
-from dev.reference.code import table
 from dev.reference.values import IN_LOGS, error_codes
 from dev.show.legs import PROGRAM
 from dev.show.stage import PLAN, SERVERS, SETTINGS
@@ -182,6 +181,10 @@ def test_a_list_has_an_empty_line_before_it() -> None:
     assert joined == []
 
 
+def test_the_glossary_is_short() -> None:
+    assert 9 <= len(re.findall(r"\*\*[^*]+\*\*", _section("docs/concepts.md", "Glossary"))) <= 25
+
+
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     menu = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
     listed = [
@@ -281,11 +284,6 @@ def test_a_page_that_differs_from_the_code_is_found_and_written_again() -> None:
     assert stale != good and reference.fill(stale) == good
     with pytest.raises(KeyError):
         reference.fill("<!-- generated: nothing of ours -->\n<!-- end -->")
-
-
-def test_a_cell_that_would_break_its_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not fit into a cell"):
-        table(("a",), (("one | two",),))
 
 
 def test_the_guides_of_driven_hosts_name_what_is_driven() -> None:
