@@ -61,7 +61,8 @@ def _request(number: int, asked: ModelRequest) -> str:
 
 def page(found: list[tuple[Way, Finished]]) -> str:
     [transcript] = {run.transcript for _, run in found}
-    lines = [INTRODUCTION.format(goal=GOAL, transcript=transcript), "| wire format | environment | paths |\n|---|---|---|"]
+    head = "| wire format | environment | paths |\n|---|---|---|"
+    lines = [INTRODUCTION.format(goal=GOAL, transcript=transcript), head]
     lines += [_row(way, run) for way, run in found]
     requests: defaultdict[str, list[str]] = defaultdict(list)
     for way, run in found:

@@ -48,8 +48,8 @@ She approves the commit too, and planwarden is killed with SIGKILL before the ca
 
 ## After the kill
 
-The outcome of the commit is unknown. A running server would ask by itself; without one, Ann runs `planwarden cancel` and
-`planwarden retry`. No note moves again, and the commit asks. She finds none in `git log`, and types `n`:
+The outcome of the commit is unknown. A running server would ask by itself; without one, Ann runs `planwarden cancel`
+and `planwarden retry`. No note moves again, and the commit asks. She finds none in `git log`, and types `n`:
 
 :console retry:
 
