@@ -1,11 +1,14 @@
 """The command line with default settings, on its own home."""
 
-from collections.abc import Generator, Mapping
+import io
+import sys
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.server.cli.support import Cli, Open, PtyTerminal, make_home, start_on_terminal
+from planwarden.server.cli.terminal.terminal import Terminal
+from tests.server.cli.support import Cli, CommandResult, Open, PtyTerminal, make_home, start_on_terminal
 
 UNWANTED = (
     *("PLANWARDEN_HOME", "PLANWARDEN_STORE", "PLANWARDEN_STORE_CONTROL", "PLANWARDEN_SECRET_KEY"),
@@ -32,3 +35,15 @@ def terminal(cli: Cli) -> Generator[Open]:
     yield start
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def typing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
+    """Runs a command in this process at whose terminal somebody types these lines."""
+
+    def run(*words: str, typed: str = "") -> CommandResult:
+        monkeypatch.setattr(Terminal, "can_ask", property(lambda _: True))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        return cli.main(*words)
+
+    return run

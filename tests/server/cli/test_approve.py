@@ -8,7 +8,7 @@ import subprocess
 import planwarden
 from planwarden.server.inbox.sessions import InboxAccess
 from tests.kit import requirement
-from tests.server.cli.support import ERASE, Cli, Open, at_terminal, clean_environment, command_line, step
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, clean_environment, command_line, step
 
 
 def test_what_cannot_be_decided_without_a_terminal_is_refused_with_the_reason(cli: Cli) -> None:
@@ -77,6 +77,16 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
     [decided] = [row["facts"] for row in rows if row["kind"] == "decided"]
     assert (decided["channel"], decided["principal"], decided["assurance"]) == ("code", "ann", "human")
     assert cli.ledger == ["erase [1, 2] none"]
+    form = cli.run_to_question(ASK_FORM)
+    [asked] = cli.main("list", "--json").json["suspensions"]
+    by_code = ("approve", form, "--code", code, "--digest", asked["digest"])
+    refused = cli.main(*by_code)
+    assert refused.code == 2 and "this question asks for more than yes" in refused.err
+    with (cli.home / "planwarden.toml").open("a") as file:
+        file.write('[inbox]\npassphrase_file = "passphrase"\n')
+    (cli.home / "passphrase").write_text("x")
+    refused = cli.main(*by_code)
+    assert refused.code == 2 and "passphrase" in refused.err
 
 
 CHOICE = "Enter leaves it open]"

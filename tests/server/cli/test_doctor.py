@@ -54,6 +54,16 @@ def open_home(home: Path) -> None:
     home.chmod(0o755)
 
 
+def install_broken_guard(home: Path) -> None:
+    """The hook of a host starts a program that is not there."""
+    hook = {"type": "command", "command": f"{home}/gone guard hook claude-code", "timeout": 600}
+    (home / ".claude").mkdir()
+    entry = {"matcher": "*", "hooks": [hook]}
+    (home / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"PreToolUse": [entry]}}))
+
+
+NTFY = '[[notify]]\nkind = "ntfy"\nname = "phone"\nurl = "https://ntfy.sh/x"\nevents = ["decided"]\n'
+PYTHON = '[tools]\npython = ["tools.py"]\n'
 FAULTS = [
     pytest.param(writing("planwarden.toml", "[tools\n"), {"settings": "broken", "store": "ok"}, "Broken: settings."),
     pytest.param(writing("tools.py", "raise RuntimeError('no')\n"), {"tools": "broken"}, "RuntimeError: no"),
@@ -76,6 +86,18 @@ FAULTS = [
         {"stalls": "warning"},
         "stood still 2 time(s), at most 3.50 s",
     ),
+    pytest.param(
+        writing("planwarden.toml", "[approvals]\ntrust_caller = true\n"),
+        {"settings": "warning"},
+        "approvals.trust_caller is on: the calling model's word counts as an approval",
+    ),
+    pytest.param(
+        writing("planwarden.toml", f'{NTFY}[[rules]]\ntool = "find"\nthen = "ask"\n{PYTHON}'),
+        {"notify": "ok", "rules": "ok"},
+        "phone (decided); waiting: 0",
+    ),
+    pytest.param(writing("plans/bad.yaml", "x: ["), {"plans": "warning"}, "bad.yaml"),
+    pytest.param(install_broken_guard, {"guard": "warning"}, "Claude Code: "),
     pytest.param(open_database, {"privacy": "broken"}, MODE, marks=needs_terminal),
     pytest.param(open_home, {"privacy": "warning"}, "chmod 700 {home}", marks=needs_terminal),
 ]
@@ -83,16 +105,22 @@ FAULTS = [
 
 @pytest.mark.parametrize(("break_it", "expected", "said"), FAULTS)
 def test_a_fault_is_named_by_its_own_check_and_the_others_go_on(
-    cli: Cli, break_it: Callable[[Path], object], expected: dict[str, str], said: str
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    break_it: Callable[[Path], object],
+    expected: dict[str, str],
+    said: str,
 ) -> None:
+    monkeypatch.setenv("HOME", str(cli.home))
     cli.run_to_question(ERASE)
+    (cli.home / "plans").mkdir()
     break_it(cli.home)
     report, shown = cli.main("doctor", "--json"), cli.main("doctor")
     statuses, broken = statuses_of(report.json), "broken" in expected.values()
     assert {name: statuses[name] for name in expected} == expected
     assert find_broken(report.json) == [name for name, status in expected.items() if status == "broken"]
     assert (report.code, shown.code, report.json["healthy"]) == (broken, broken, not broken)
-    assert said.format(home=cli.home) in shown.out
+    assert said.format(home=cli.home) in shown.out, shown.out
 
 
 def test_a_healthy_home_is_healthy(cli: Cli) -> None:
@@ -111,6 +139,8 @@ def test_a_wrong_model_and_a_wrong_search_service_are_broken(cli: Cli, monkeypat
     report = cli.main("--model", "scripted:missing.json", "doctor", "--json")
     # A tool may need the model.
     assert (report.code, {*find_broken(report.json)}) == (1, {"model", "search", "tools"})
+    monkeypatch.setenv("PLANWARDEN_SEARCH", "searxng:https://search.example")
+    assert "searxng at https://search.example" in cli.main("doctor").out
 
 
 def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(cli: Cli, tmp_path: Path) -> None:

@@ -105,8 +105,28 @@ def test_the_replay_says_what_the_rules_would_have_done_with_the_calls_of_the_lo
     }
     shown = cli.main("rules", "replay", "--days", "1")
     assert shown.code == 0 and "rule 1: 1 would run without a question, 1 would be asked about (1 because" in shown.out
+    # What rules and people decided then; a question to a person is not for rules, and this tool is not there any more.
+    rejected = cli.main("list", "--json").json["suspensions"][0]["suspensionId"]
+    assert cli.main("reject", rejected).code == 0 and cli.main("call", *ASKS).code == 3
+    assert cli.main("call", "erase", "--arg", "ids=[5]").code == 0
+    assert cli.main("call", "erase", "--arg", "ids=[500]", "--arg", "note=a@b.c").code == 1
+    cli.set_risk("erase", "confirm")
+    assert cli.main("call", "erase", "--arg", "ids=[50]", "--arg", "note=a@x.y", "--yes").code == 0
+    write(
+        cli,
+        '[[rules]]\ntool="erase"\nwhen = { "ids/0" = { min = 100 } }\nthen="deny"\n[[rules]]\ntool="f*"\nthen="allow"',
+    )
+    tools = cli.home / "tools.py"
+    tools.write_text(tools.read_text().replace("async def find(", "async def seek("))
+    found = cli.main("rules", "replay", "--json").json
+    assert (found["calls"], found["askedLess"], found["askedMore"], found["denied"]) == (7, 0, 1, 1)
+    assert {(change["was"], change["would"], change.get("rule")) for change in found["changes"]} == {
+        ("allowed", "ask", None),
+        ("asked", "deny", 1),
+    }
 
 
+ASKS = ("displayConfirmation", "--arg", "action=go")
 ALLOW = ("grant", "add", "erase", "--plan", "weekly", "--step", "purge", "--uses-per-day", "9", "--for", "90d")
 FIND = step("find", "find", {"topic": "old"})
 PURGE = step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}, "note": "weekly"})

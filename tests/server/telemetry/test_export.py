@@ -31,6 +31,7 @@ from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import TelemetrySettings
 from tests.kit import MemoryStore, Settings, confirm, first_only, ok, plan, requirement, tool_step
 from tests.server.telemetry.support import list_spans, spans_of
+from tests.support.paths import MEASURED
 from tests.support.receiver import Manner, never_reply, reply_with, send_garbage, serve_receiver
 from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, says, statuses
 
@@ -50,7 +51,7 @@ asyncio.run(main())
 async def _run(home: Path, environment: dict[str, str]) -> str:
     """Runs one plan in a process with these variables; returns its stderr."""
     done = await anyio.run_process(
-        [sys.executable, "-c", PROGRAM, str(home)], env={"PATH": "", "HOME": str(home), **environment}
+        [sys.executable, "-c", PROGRAM, str(home)], env={**MEASURED, "PATH": "", "HOME": str(home), **environment}
     )
     assert done.stdout.decode() == "completed\n"
     return done.stderr.decode()
@@ -188,7 +189,7 @@ async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
                 # Otherwise each way to fail is tried again until the end of the process waits no longer.
                 environment["OTEL_EXPORTER_OTLP_TIMEOUT"] = "0.2"
             command = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
-            server = StdioServerParameters(command=sys.executable, args=command, env=environment)
+            server = StdioServerParameters(command=sys.executable, args=command, env=MEASURED | environment)
             async with Client(stdio_client(server, errlog=errors)) as client:
                 for _ in range(5):
                     done = await ok(
@@ -220,7 +221,7 @@ async def test_a_request_and_its_execution_are_in_the_trace_of_its_meta_and_so_a
         async with serve_receiver(reply_with(200)) as receiver:
             environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             command = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
-            server = StdioServerParameters(command=sys.executable, args=command, env=environment)
+            server = StdioServerParameters(command=sys.executable, args=command, env=MEASURED | environment)
             async with Client(stdio_client(server, errlog=errors)) as client:
                 steps = plan(tool_step("a", "shout", {"words": "my secret"}), confirm("b"))
                 meta = RequestParamsMeta(traceparent=f"00-{TRACE}-b7ad6b7169203331-01")
