@@ -69,6 +69,7 @@ def test_json_in_text_is_read_where_the_binding_says_so(
         ({"customers": []}, "/customers", "json", "meets no text that could be read as JSON; leave 'parse' out"),
         (f'"{"x" * MAX_PARSED_CHARS}"', "", "json", "leads to text that is too large"),
         ([1], "no pointer", "", "is not a JSON pointer"),
+        ([1], "/-", "", "has nothing there"),
     ],
 )
 def test_a_binding_that_leads_nowhere_says_why(result: JsonValue, pointer: str, parse: str, why: str) -> None:
@@ -128,8 +129,11 @@ def test_a_run_takes_what_it_was_given_and_defaults_for_the_rest() -> None:
         (SCHEMA, {"customer": "Ann", "day": 1}, "day"),
         (SCHEMA, {"customer": "A" * MAX_ARGUMENT_BYTES}, "the inputs are larger than"),
         (None, {"customer": "Ann"}, "takes no inputs"),
+        ({"properties": {"day": {"format": "date"}}}, {"day": "2026-13-01"}, 'not a "date"'),
+        ({"properties": {"at": {"format": "date-time"}}}, {"at": "tomorrow", "to": "x"}, "date-time"),
+        ({"properties": {"to": {"format": "email"}}}, {"to": "x", "at": "y"}, "at"),
     ],
-    ids=["missing", "type", "unknown", "large", "none"],
+    ids=["missing", "type", "unknown", "large", "none", "date", "time", "mail"],
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(schema: Json | None, inputs: Json, why: str) -> None:
     with pytest.raises((InvalidArguments, LimitExceeded), match=why):

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan import ToolFacts, plan_to_json
 from planwarden.agent.core.plan.plan_parser import parse_plan
 from tests.kit import plan, requirement, tool_step
 
@@ -53,6 +53,7 @@ IDS: list[tuple[Json, str]] = [
     ({"id": "a\0b"}, "U+0000"),
     ({"id": "\x7f"}, "U+007F"),
     ({"id": "item", "forEach": [1]}, "means something else"),
+    ({"confirms": ["find"]}, "step 'b' confirms other steps but names no tool that asks a person"),
 ]
 BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "parse": "yaml"}), "'parse' is 'yaml', but the only value that it takes is \"json\""),
@@ -69,6 +70,7 @@ TEMPLATES: list[tuple[Json, str]] = [
     (text({"$text": "{a}", "with": {"a": "literal"}}), "must be a binding"),
     (text({"$text": "{a}", "with": {"a": {"$from": "find", "path": 1}}}), "unknown key(s) 'path'"),
     (text({"$text": "x" * 20_001}), "the limit is 20000"),
+    (text({"$text": "x", "with": {}, "x": 1}), "a '$text' object has unknown key(s) 'x'; it takes '$text' and 'with'"),
 ]
 CONDITIONS: list[tuple[Json, str]] = [
     ({"when": "yes"}, "when"),
@@ -82,6 +84,9 @@ CONDITIONS: list[tuple[Json, str]] = [
     (when({"anyOf": [{"minItems": 1}, {"oneOf": []}]}), "'anyOf' of 'matches' has no key 'oneOf'"),
     (when({"properties": {"ids": {"format": "date"}}}, ""), "property 'ids' of 'matches' has no key 'format'"),
     (when({"items": True}), "'items' of 'matches' must be a schema in an object, not true"),
+    ({"when": {"value": {"x": 1}, "matches": {}}}, "'value' must be a binding, such as "),
+    (when({"enum": ["x" * 70_000]}), "'matches' is larger than 65536 bytes"),
+    (when({"minLength": 1, "minItems": 1}), "fits no value: minLength is for text and minItems is for lists"),
     (when({"type": "array", "exclusiveMinimum": 5}), "exclusiveMinimum is for numbers, and its type is array"),
 ]
 LOOPS: list[tuple[Json, str]] = [
@@ -243,6 +248,7 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
         (noting(ITEM, forEach=[1], when={"value": ITEM, "matches": {}}), "is known in 'toolCalls' only"),
         (noting(take("b", "/x")), "in a circle: b -> b; step 'b' takes a value from itself"),
         (noting(take("c", "/x")), "step 'b' takes a value from 'c', which runs only after it"),
+        (judge("find", "/ids", {"type": "string"}), 'the value is a list, never "string"'),
         (judge("find", "/ids", {"exclusiveMinimum": 5}), "when[0] never matches: the value is a list"),
         (judge("find", "/text", {"anyOf": [{"minimum": 1}, {"minItems": 5}]}), "text, and minimum is for numbers"),
         (judge("find", "", {"properties": {"idz": {}}}), "the value never has 'idz'; it has 'ids'"),
@@ -315,6 +321,13 @@ def test_json_that_was_sent_as_text_is_read_and_never_inside_arguments(space: st
     as_text: Json = {"toolName": "find", "arguments": space + json.dumps(arguments)}
     expected, _ = parse_plan(plan(step), author="caller", tools=TOOLS)
     assert expected.steps[0].tool_calls[0].arguments == arguments
+    retry: Json = {"attempts": 3, "delayS": 1, "factor": 2, "maxDelayS": 9}
+    more: Json = {"onItemFailure": "continue", "expectedOutcome": "a", "toolValidationMode": "advisory", "retry": retry}
+    whole, _ = parse_plan(plan({**step, **loop(**more)}), author="caller", tools=TOOLS)
+    written = plan_to_json(whole)
+    assert (
+        parse_plan(written, author="caller", tools=TOOLS)[0] == whole and more.items() <= written["todoList"][0].items()
+    )
     sent: list[Json] = [
         {"todoList": space + json.dumps([step])},
         plan({**step, "dependencies": space + "[]"}),

@@ -107,6 +107,7 @@ async def test_pending_steps_are_added_changed_removed_and_moved_and_the_differe
         ({"op": "add", "step": model_step("n", "teleport")}, "unknown tools"),
         ({"op": "add", "step": {"id": "n", "description": "x", "dependencies": ["n"]}}, "circle"),
         ({"op": "add", "step": "do it"}, "no object"),
+        ({"op": "add", "step": {"id": "n", "description": "x"}, "after": "z"}, "'after' names unknown step 'z'"),
         ({"op": "remove", "id": "a", "status": "completed"}, "unknown key"),
         ("all of it", "add, change, remove or move"),
     ],

@@ -204,6 +204,8 @@ REFUSED: list[tuple[JsonValue, str]] = [
     ({"pattern": "x" * 5_000}, "longer than 4096 characters"),
     ({"allOf": [{"pattern": f".{{1,{n}}}$"} for n in range(990, 999)]}, "its patterns take more than 2097152 bytes"),
     ({"multipleOf": 10**4_000}, "more than 1000 bits"),
+    ({"allOf": [{"$ref": "#"}]}, "one of its references leads back to itself"),
+    ({"properties": {"a": {"$ref": "#anchor"}}}, "reference '#anchor' is not a JSON Pointer"),
 ]
 
 
@@ -273,6 +275,10 @@ JUDGED: list[tuple[Json, JsonValue, str]] = [
     ({"uniqueItems": True}, [10**4_000 + n for n in range(9)], "more than 1000 bits"),
     ({"type": "integer", "maximum": 10}, 10**40, "maximum"),
     ({"type": "string"}, "\ud800", "not Unicode"),
+    ({"anyOf": [{"type": "object"}, {"minimum": 0}], "properties": {"a": {"$ref": "#/anyOf/1"}}}, {"a": -1}, "/a: -1"),
+    ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, [], "it is not of type string or integer"),
+    ({"allOf": [{"properties": {"a": {}}, "additionalProperties": False}]}, {"b": 1}, "; it takes 'a'"),
+    ({"patternProperties": {"^x": {}}, "additionalProperties": False}, {"b": 1}, "('b' was unexpected)"),
     # A pattern that could backtrack is matched in steps of its text.
     ({"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}, {"text": "a" * 200_000 + "!"}, "t"),
 ]

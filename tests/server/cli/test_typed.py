@@ -114,11 +114,7 @@ def test_a_hook_is_sent_and_what_the_server_answers_is_said(cli: Cli, monkeypatc
     outcomes = (0, "hook orders  delivered"), (1, "401: the server refuses the signature"), (1, "answered 503")
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve_receiver(*manners)) as receiver:
         send = ("hook", "send", "orders", "{}", "--url", f"http://127.0.0.1:{receiver.port}")
-        for code, said in (
-            (0, "hook orders  delivered"),
-            (1, "401: the server refuses the signature"),
-            (1, "answered 503"),
-        ):
+        for code, said in outcomes:
             result = cli.main(*send)
             assert result.code == code and said in result.out, result
     for words, said in (

@@ -39,6 +39,10 @@ TABLE_FAULTS = [
     ('[otel]\nendpoint = "http://["', "otel: endpoint must be http://host:4318 or https://host"),
     ('[http]\nhost = "x"', "unknown key planwarden.toml.http.host"),
     ("notify = 3", "planwarden.toml.notify: must be a list"),
+    (
+        '[[notify]]\nkind = "webhook"\nurl = "https://["\nsecret_env = "X"',
+        "this is not an address; write https://host/path",
+    ),
     ("[tools.a]\nremind_after_s = [5, 60]\nanswer_within_s = 60", "nobody is reminded after 60 s"),
     *(
         (f"[tools.a]\n{key} = {number}", key)
@@ -76,6 +80,15 @@ RULE_FAULTS = [
         for pattern in ("(", "a)|(?:b", "(?=a)")
     ),
     (RULE + 'then = "deny"\nwhen = { x = { length = { min = 5, max = 4 } } }', "nothing matches"),
+    (RULE + 'then = "deny"\nwhen = { x = { length = { least = 5 } } }', "write { min = 1, max = 200 }, or one of"),
+    (RULE + 'then = "deny"\nwhen = { x = { prefix = [] } }', "has 0 texts in 'prefix'; use 1 to 1000"),
+    (RULE + 'then = "deny"\nwhen = { x = { matches = 5 } }', "which is not a regular expression as text"),
+    (RULE + 'then = "deny"\nwhen = { x = { only = "a" } }', "which is not a list of names"),
+    (RULE + f'then = "deny"\nwhen = {{ x = {{ only = {["a"] * 1_001} }} }}', "names in 'only', the limit is 1000"),
+    (RULE + 'then = "deny"\nwhen = { x = { anyOf = [{ max = 5 }] } }', "short forms stand only at the top"),
+    (RULE + 'then = "deny"\nwhen = { x = { properties = { a = 5 } } }', "must be a JSON Schema instead of 5"),
+    (RULE + f'then = "deny"\nwhen = {{ {"x" * 501} = {{ max = 5 }} }}', "use at most 500 characters and no control"),
+    (RULE + 'then = "allow"\nbudget = [{ sum = "a~b", limit = 5, per = "day" }]', "sum "),
     (RULE + 'then = "deny"\nwhen = { x = { domain = "*.example.com" } }', "not a host name"),
     (RULE + 'then = "deny"\nwhen = { x = { under = "data" } }', "which is not an absolute folder"),
     (RULE + 'then = "deny"\nwhen = { x = { type = "strin" } }', "not usable as JSON Schema"),
