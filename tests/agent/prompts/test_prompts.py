@@ -100,6 +100,13 @@ _FOUND = (
     ev.ToolReturned(call_id="find:1", value=INVOICES),
     ev.StepCompleted(step_id="find", validation="passed"),
 )
+STAND_IN: Json = {"artifactId": "a" * 64, "sizeBytes": 90_000, "preview": '{"invoices": [{"number"'}
+_LARGE = (
+    *_CALLED,
+    ev.ToolReturned(call_id="find:1", value=STAND_IN, artifact="a" * 64, beside=["2 pages"]),
+    ev.StepCompleted(step_id="find", validation="passed"),
+    ev.StepStarted(step_id="write"),
+)
 _WRITTEN = (
     *_FOUND,
     ev.StepStarted(step_id="write"),
@@ -123,6 +130,7 @@ CORPUS: Mapping[str, Callable[[], Prompt]] = {
     "enforcement": lambda: at_step("find", *_ENFORCED),
     "failed-call": lambda: at_step("find", *_FAILED),
     "reasoning-step": lambda: at_step("write", *_FOUND, ev.StepStarted(step_id="write")),
+    "large-result": lambda: at_step("write", *_LARGE),
     "synthesis": lambda: build_synthesis_prompt(_run(*_WRITTEN)),
 }
 

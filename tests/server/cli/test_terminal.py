@@ -101,6 +101,10 @@ def test_arguments_can_be_edited_in_the_editor(cli: Cli, tmp_path: Path, monkeyp
     terminal = TypedTerminal("e", "y")
     assert run(cli, terminal, ERASE).status == "completed" and cli.ledger == ["erase [8] none"]
     assert 'The call would run with {"ids": [8]}' in terminal.shown
+    for written, said in (("'[8]'", "Arguments are a JSON object. The call is as it was."), ("chr(233)", "as it was")):
+        editor.write_text(f"import sys; open(sys.argv[1], 'w', encoding='latin-1').write({written})")
+        terminal = TypedTerminal("e", "")
+        assert run(cli, terminal, ERASE).status == "suspended" and said in terminal.shown
 
 
 def _ask_rows(cli: Cli, count: int, *typed: str) -> tuple[ExecutionState, str]:
@@ -165,14 +169,15 @@ def test_approving_again_continues_an_execution_that_was_interrupted_after_its_a
 @requirement("plan:review")
 def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli) -> None:
     edited = json.dumps({"todoList": [step("find", "find", {"topic": "new"})]})
-    terminal = TypedTerminal("e", edited, "c", "y")
+    terminal = TypedTerminal("e", "[1]", "e", edited, "c", "y")
     session = CliSession(Home.load(cli.home), terminal)
     steps: list[JsonValue] = [step("find", "find", {"topic": "old"}), ERASE]
     execution = run_plan(session, GivenPlan({"todoList": steps}), options={"review": "person"})
     session.draw_outcome(execution)
     shown = terminal.shown
     assert execution.status == "completed" and cli.ledger == ["find new"]
-    assert "It would run as:" in shown and "approved without covering calls" in shown
+    for said in ("The plan is as it was.", "It would run as:", "approved without covering calls"):
+        assert said in shown
 
 
 class RecordedStream(io.TextIOWrapper):

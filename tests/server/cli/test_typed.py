@@ -46,7 +46,8 @@ def test_a_grant_is_made_by_a_typed_yes_and_the_list_says_why_one_lets_nothing_t
 def test_what_a_step_of_a_saved_plan_calls_is_shown_before_it_is_allowed(cli: Cli, typing: Typing) -> None:
     (cli.home / "plans").mkdir()
     loop = step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2], retry={"attempts": 3})
-    none: JsonValue = {"toolName": "lost", "arguments": {}}
+    cli.set_risk("hang", "dangerous")
+    none: JsonValue = {"toolName": "hang", "arguments": {}}
     steps: JsonValue = [loop, {"id": "w", "description": "w", "toolCalls": [none] * 25}]
     cli.write("plans/loop.json", {"title": "t", "todoList": steps})
     add = ("grant", "add", "--plan", "loop", "--uses-per-day", "2", "--for", "90m")
@@ -60,8 +61,8 @@ def test_what_a_step_of_a_saved_plan_calls_is_shown_before_it_is_allowed(cli: Cl
         *("3 times at most; each attempt is a use.", "for the next 90 minutes", "Nothing was allowed."),
     ):
         assert said in shown.out, shown.out
-    shown = typing(*add, "lost", "--step", "w", typed="")
-    assert "no arguments" in shown.out and "and 5 more calls of lost" in shown.out, shown.out
+    shown = typing(*add, "hang", "--step", "w", typed="")
+    assert "no arguments" in shown.out and "and 5 more calls of hang" in shown.out, shown.out
 
 
 @requirement("rules:once")
@@ -140,3 +141,25 @@ def test_a_guard_is_written_after_a_typed_yes(
     place.mkdir()
     refused = typing(*install)
     assert refused.code == 2 and "is not a file; nothing was written" in refused.err
+
+
+def test_the_beginning_of_an_id_that_several_have_is_not_taken_for_any_of_them(cli: Cli, typing: Typing) -> None:
+    plan = cli.write("plan.json", {"todoList": [FIND]})
+    (cli.home / "plans").mkdir()
+    cli.write("plans/x.json", {"title": "x", "todoList": [FIND]})
+    grant = ("grant", "add", "erase", "--uses", "1", "--for", "1h", "--any-other", "--json")
+    add = ("schedule", "add", "x", "--cron", "0 0 1 1 *", "--json")
+    makers: dict[str, tuple[Callable[[], CommandResult], str, str, str]] = {
+        "schedule": (lambda: cli.main(*add), "scheduleId", "pause", ""),
+        "grant": (lambda: typing(*grant, typed="y\n"), "grantId", "revoke", ""),
+        "id": (lambda: cli.main("run", plan, "--json"), "threadId", "", "; write more of the one that you mean"),
+    }
+    for what, (make, key, word, end) in makers.items():
+        ids: list[str] = []
+        # Two of seventeen begin with the same digit.
+        while not (several := [name for name in ids if sum(one[0] == name[0] for one in ids) > 1]):
+            ids.append(str(make().json[key]))
+        words = (what, word) if word else ("show",)
+        refused = cli.main(*words, several[0][0])
+        assert refused.code == 2 and f"several {what}s begin with '{several[0][0]}': " in refused.err
+        assert all(name[:8] in refused.err for name in several[:2]) and end in refused.err

@@ -34,6 +34,8 @@ SENSELESS = [
     *("list --frobnicate", "list extra", "list --limit 0", "list --cursor foreign", "list --executions --limit 0"),
     *("list --executions --cursor foreign", "list --state asleep", "show", "show nothing", "show x --observations -1"),
     *("reject", "run", "prune --days many", "prune --days -1", "--lis", "config print notepad", "serve --port 99999"),
+    *("list --limit 999999", "rules replay --days 0", "call"),
+    *("grant revoke x", "check", "hook send x", "approve --code x", "show --graph odd", "run x --key "),
     *("serve --port x", "token", "token add a#b", "token add ann --days 0"),
 ]
 

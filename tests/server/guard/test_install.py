@@ -125,11 +125,18 @@ def test_codex_settings_with_hooks_get_the_hook_themselves(user: Path) -> None:
 def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = user / ".claude" / "settings.json"
     path.parent.mkdir()
-    for content in (b"[]", b"{", b'{"hooks": 1}', b'{"a": 1, "a": 2}', b"\xff"):
+    deep, large = b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}", b" " * (4 << 20) + b"{}"
+    for content in (b"[]", b"{", b'{"hooks": 1}', b'{"a": 1, "a": 2}', b"\xff", deep, large):
         path.write_bytes(content)
         assert main(["guard", "install", "claude-code", "--yes"]) == USAGE
         assert path.read_bytes() == content
     assert main(["guard", "status"]) == FAILED and "settings.json" in capsys.readouterr().out
+    toml = user / ".codex" / "config.toml"
+    toml.parent.mkdir()
+    for text in ("# planwarden guard: begin\n[hooks]\n", "[hooks]\nPreToolUse = []\n", "[[hooks.Stop]]\n[a\n"):
+        toml.write_text(text)
+        main(["guard", "install", "codex", "--yes"])
+        assert toml.read_text() == text
 
 
 @pytest.mark.parametrize("whose", ["project", "person"])

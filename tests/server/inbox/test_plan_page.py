@@ -273,6 +273,10 @@ async def test_a_form_that_describes_another_file_than_the_page_showed_writes_no
         assert other.status == 409 and "nothing was written" in other.words and _files(tmp_path) == []
         assert "Remind somebody" in other.words
         assert "pointer: /text" not in other.words and "input.0" not in other.form("/keep/write").fields
+        long = await browser.submit(other.form("/keep/write"), press="keep", title="x" * 5_000)
+        assert long.status == 422 and "The title is longer than " in long.words and _files(tmp_path) == []
+        neither = await browser.submit(other.form("/keep/write"), decision="write")
+        assert neither.status == 422 and _files(tmp_path) == []
         for name in ("", "../x", "x" * 65):
             refused = await browser.submit(other.form("/keep/write"), press="keep", name=name)
             assert refused.status == 422 and 'aria-invalid="true"' in refused.text, name

@@ -117,6 +117,8 @@ async def test_a_form_whose_fields_nobody_knows_is_answered_as_json() -> None:
     async with visit() as (found, browser):
         asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": free}))
         assert (await browser.decide(asked.suspension_id, "approve", content="")).status == 422
+        wrong = await browser.decide(asked.suspension_id, "approve", content="[1]")
+        assert wrong.status == 422
         assert (await browser.decide(asked.suspension_id, "approve", content='{"a": [1]}')).status == 303
         result = (await found.current_execution(asked)).steps[0].result
         assert result == {"approved": True, "content": {"a": [1]}}
@@ -151,6 +153,10 @@ async def test_several_are_decided_from_a_table_that_shows_every_call_each_by_it
         done = await browser.submit(table.form("/decision"), press="approve", decide=chosen)
         assert "2 of 6 approved" in done.words and found.ledger.lines == ["erase [0]", "erase [3]"]
         assert (await found.current_execution(asked[2])).status == "suspended"
+        rejected = await browser.open(f"/inbox/review?id={asked[1].suspension_id}")
+        assert "1 of the selected questions is no longer open" in rejected.words
+        too_many = await browser.open("/inbox/review?" + "&".join(f"id={n}" for n in range(51)))
+        assert too_many.status == 422 and "at most 50 questions together, and chose 51" in too_many.words
         for count in (0, 51):
             many = await browser.submit(table.form("/decision"), press="approve", decide=["x"] * count or None)
             assert many.status == 422

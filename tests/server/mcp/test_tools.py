@@ -7,6 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, make_presentable
 from planwarden.server.mcp.server import INSTRUCTIONS
 from planwarden.server.mcp.text import MAX_TEXT
@@ -56,6 +57,33 @@ async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_f
     assert (tool["risk"], tool["effect"], len(tool["definitionDigest"])) == ("dangerous", "effect", 64)
     assert json.loads(text_of(result).splitlines()[0]) == tool
     assert result.structured_content["unknown"] == ["nope"] and '"nope"' in text_of(result)
+    with pytest.raises(InvalidArguments, match="'names' is empty"):
+        await desk.warden.get_tool_schemas([])
+    with pytest.raises(LimitExceeded, match="999 names were asked for"):
+        await desk.warden.get_tool_schemas(["erase"] * 999)
+
+
+@requirement("plan:forecast", "rehearsal:record")
+async def test_the_text_of_a_planned_and_of_a_rehearsed_execution_says_what_it_will_ask_and_why(
+    desk: Desk, tmp_path: Path
+) -> None:
+    loop = tool_step("loop", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
+    bound = tool_step("bound", "erase", {"ids": {"$from": "a", "pointer": "/ids"}})
+    think: JsonValue = {"id": "think", "description": "think"}
+    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": plan(FIND, loop, bound, think)}}]
+    async with open_desk(tmp_path, script=script) as other:
+        planned = text_of(await other.call("create_plan", goal="erase them"))
+    for said in (
+        "Will ask one question for all rows, a person, in the inbox or at a terminal: loop erase, because calls of",
+        "Only the run knows: bound erase, from a\nA model writes the calls or text of: think",
+    ):
+        assert said in planned
+    rehearsed = await desk.call("execute_plan", plan=plan(FIND, loop), options={"rehearse": True})
+    said = 'erase({"ids": [1]}) rehearsed\n    would need {"risk": "dangerous", "asks": "approval", "needs": "human"}'
+    assert said in text_of(rehearsed)
+    thread_id = rehearsed.structured_content["threadId"]
+    with pytest.raises(InvalidArguments, match="observationsAfter must be 0 or more"):
+        await desk.warden.get_execution(thread_id, observations_after=-1)
 
 
 @pytest.mark.parametrize("era", ERAS)

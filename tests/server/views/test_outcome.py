@@ -86,6 +86,11 @@ async def _outcome(*steps: dict[str, JsonValue], answers: tuple[Decision, ...]) 
         ((confirm("a"), FAIL), (YES, YES), "Approved", "bad", "Step 1 of 2 is completed. Step 2 of 2 failed: "),
         ((FAIL, ERASE), (YES,), "Approved", "bad", "Step 1 of 2 failed: "),
         ((confirm("a"), ERASE), (YES,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for an answer"),
+        (
+            (ERASE, tool_step("rest", "wait", {"seconds": 99})),
+            (YES,),
+            *("Approved", "busy", "Step 1 of 2 is completed. The plan waits for a time."),
+        ),
         ((ERASE,), (NO,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
         (
             (LOOP,),
@@ -100,6 +105,19 @@ async def test_only_success_looks_like_success_and_the_error_of_a_failure_is_quo
     outcome = await _outcome(*steps, answers=answers)
     assert (outcome.verdict, outcome.tone) == (verdict, tone) and outcome.text.startswith(text)
     assert ('\\"all is well\\"' in outcome.text) == (" failed: " in text)
+
+
+@requirement("inbox:outcome")
+async def test_a_spent_budget_is_named() -> None:
+    notes = plan(*(tool_step(name, "note", {"text": name}) for name in "ab"))
+    async with warden(Ledger()) as made:
+        spent = await made.execute_plan(notes, options={"budgets": {"toolCalls": 1}})
+        state = await made.service.find(spent.execution_id)
+        seen = await made.get_execution(spent.thread_id, observations_after=0)
+    assert (state.status, describe_state(state)) == ("incomplete", "stopped, because a budget is used up")
+    assert "the budget of toolCalls is used up" in str(outcome_lines(state))
+    last = (seen.observations or ())[-1]
+    assert (last.type, last.data) == ("EXECUTION_FAILED", {"code": "incomplete", "budget": "toolCalls"})
 
 
 async def test_nobody_is_asked_for_a_question_that_was_decided_in_the_meantime() -> None:
