@@ -30,19 +30,9 @@ from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.mcp.app.view import META_KEY
 from planwarden.server.views.fields import derive_key
 from planwarden.tools.base import Tool, define
-from tests.kit import (
-    Decision,
-    Execution,
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    Settings,
-    Suspension,
-    decide,
-)
-from tests.kit import (
-    by as authority_of,
-)
+from tests import kit
+from tests.kit import by as authority_of
+from tests.kit import decide
 from tests.server.cli.support import TypedTerminal
 from tests.server.inbox.support import Browser, Inbox, Page, open_inbox
 from tests.server.mcp.http_support import LINKS, wired
@@ -108,17 +98,17 @@ class Stage:
     """A warden in memory with one question after the other, and every channel to it."""
 
     home: Path
-    clock: ManualClock = field(default_factory=ManualClock)
-    ledger: Ledger = field(default_factory=Ledger)
+    clock: kit.ManualClock = field(default_factory=kit.ManualClock)
+    ledger: kit.Ledger = field(default_factory=kit.Ledger)
     send: ToolDefinition = SEND
-    asked: Execution | None = None
+    asked: kit.Execution | None = None
     _served: Served | None = None
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def __post_init__(self) -> None:
-        self.store = MemoryStore(self.clock)
+        self.store = kit.MemoryStore(self.clock)
 
-    async def open(self, settings: Settings) -> None:
+    async def open(self, settings: kit.Settings) -> None:
         """Start the server, or another one in place of the last, as an operator does who changes settings."""
         await self._stack.aclose()
         tools = [*self.ledger.tools(), *_build_tools(self.ledger)]
@@ -154,14 +144,14 @@ class Stage:
     def inbox(self) -> Inbox:
         return open_inbox(self.warden)
 
-    async def ask(self, plan: dict[str, JsonValue], options: dict[str, JsonValue], principal: str) -> Suspension:
+    async def ask(self, plan: dict[str, JsonValue], options: dict[str, JsonValue], principal: str) -> kit.Suspension:
         """Run the plan to its question."""
         options = {"synthesize": False, **options}
         self.asked = await self.warden.execute_plan(plan, options=options, wait_seconds=60, principal=principal)
         assert self.asked.suspensions, self.asked
         return self.asked.suspensions[0]
 
-    async def look(self, principal: str = "local") -> Execution:
+    async def look(self, principal: str = "local") -> kit.Execution:
         assert self.asked is not None
         return await self.warden.get_execution(self.asked.thread_id, observations_after=0, principal=principal)
 
@@ -178,12 +168,12 @@ class Stage:
         """The calling model revises the question."""
         [question] = (await self.look()).suspensions
         assert question.tool_call is not None
-        edit = Decision(approved=True, modified_args={**question.tool_call.arguments, **edits})
+        edit = kit.Decision(approved=True, modified_args={**question.tool_call.arguments, **edits})
         await decide(self.warden, question, edit, authority_of("local", "claimed", "mcp"), wait_seconds=0)
 
 
 @asynccontextmanager
-async def open_stage(home: Path, settings: Settings) -> AsyncGenerator[Stage]:
+async def open_stage(home: Path, settings: kit.Settings) -> AsyncGenerator[Stage]:
     stage = Stage(home)
     try:
         await stage.open(settings)
@@ -192,7 +182,7 @@ async def open_stage(home: Path, settings: Settings) -> AsyncGenerator[Stage]:
         await stage.close()
 
 
-def _build_tools(ledger: Ledger) -> list[object]:
+def _build_tools(ledger: kit.Ledger) -> list[object]:
     @planwarden.tool(name="wipe", risk="critical")
     async def wipe(what: str = "all") -> str:
         """Delete everything."""
@@ -228,7 +218,7 @@ class Channel(ABC):
 
     @abstractmethod
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         """Look once, let `meanwhile` happen, send each answer, and return what was shown and said."""
 
@@ -238,7 +228,7 @@ class InboxPage(Channel):
     """A browser without script on the pages of the inbox."""
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         browser = stage.inbox.browser()
         await browser.log_in(by)
@@ -249,7 +239,7 @@ class InboxPage(Channel):
             await meanwhile(stage)
         return [Outcome(shown, await self._send(browser, where, page, question, answer)) for answer in answers]
 
-    async def _send(self, browser: Browser, where: str, page: Page, question: Suspension, answer: Answer) -> str:
+    async def _send(self, browser: Browser, where: str, page: Page, question: kit.Suspension, answer: Answer) -> str:
         forms = [form for form in page.forms if form.action.endswith("/decision")]
         if answer.approves is None or not forms:
             return (await browser.open(where)).words
@@ -301,13 +291,13 @@ class TerminalDialogue(Channel):
     """A person who types at the terminal, in the session that `planwarden approve` and `reject` run."""
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         warden, outcomes = stage.warden, list[Outcome]()
         home = Home(warden.settings, model=CallerModel())
         home.tools = warden.tools
         execution = await stage.find()
-        view: Suspension | None = None
+        view: kit.Suspension | None = None
         for answer in answers:
             terminal = TypedTerminal(*_type_lines(question, answer))
             session = CliSession(home, terminal)
@@ -324,14 +314,14 @@ class TerminalDialogue(Channel):
             outcomes.append(Outcome(terminal.shown, said))
         return outcomes
 
-    def _ask(self, session: CliSession, view: Suspension, answer: Answer, owner: str) -> Decision | None:
+    def _ask(self, session: CliSession, view: kit.Suspension, answer: Answer, owner: str) -> kit.Decision | None:
         if not session.can_approve(view, owner):
             # `planwarden reject` asks nothing.
-            return Decision(approved=False, reason=answer.reason or None) if answer.approves is False else None
+            return kit.Decision(approved=False, reason=answer.reason or None) if answer.approves is False else None
         terminal_question.show(session.terminal, view.card, is_paged=True)
         return terminal_question.ask(session.terminal, view.card, session.find_faults)
 
-    async def _record(self, stage: Stage, session: CliSession, view: Suspension, decision: Decision) -> str:
+    async def _record(self, stage: Stage, session: CliSession, view: kit.Suspension, decision: kit.Decision) -> str:
         try:
             recorded = await session.record(stage.warden.service, view, decision)
         except PlanwardenError as error:
@@ -339,7 +329,7 @@ class TerminalDialogue(Channel):
         return (await stage.warden.service.wait(recorded, 60)).status
 
 
-def _type_lines(question: Suspension, answer: Answer) -> list[str]:
+def _type_lines(question: kit.Suspension, answer: Answer) -> list[str]:
     """Return the lines that say so, to a terminal that shows this question."""
     if answer.approves is None:
         return [""]
@@ -370,7 +360,7 @@ def _type_lines(question: Suspension, answer: Answer) -> list[str]:
     return [*lines, "" if answer.stops else "c" if answer.covers else "y"]
 
 
-def build_fields(question: Suspension, schema: Document | None, answer: Answer) -> Document | None:
+def build_fields(question: kit.Suspension, schema: Document | None, answer: Answer) -> Document | None:
     """Return the answer as the content of a form with this schema; None if the form has no field for a part of it."""
     if schema is None or answer.rows is not None or answer.row_edits or answer.covers or answer.plan is not None:
         return None
@@ -387,7 +377,7 @@ class HostForm(Channel):
     is_pushed: bool = False
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         outcomes, pending = list[Outcome](), list(answers)
         shown: list[str] = []
@@ -420,7 +410,7 @@ class HostForm(Channel):
         return outcomes
 
 
-async def _resume(client: Client, question: Suspension, decision: Document, **more: Any) -> CallToolResult:
+async def _resume(client: Client, question: kit.Suspension, decision: Document, **more: Any) -> CallToolResult:
     ids = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
     return await client.call_tool("resume_execution", {**ids, "decision": decision, "waitSeconds": 60, **more})
 
@@ -430,7 +420,7 @@ class LinkedPage(InboxPage):
     """A host that opens the address of the question's page, and the person who decides there."""
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         ids = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
         call: Document = {"arguments": {**ids, "decision": {"approved": True}, "waitSeconds": 0}}
@@ -457,7 +447,7 @@ class AppView(Channel):
     """The view that a host draws of the MCP App; its nonce counts, once."""
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         ids = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
         async with Client(stage.server, mode="auto", extensions=APPS) as client:
@@ -486,7 +476,7 @@ class TaskAnswers(Channel):
     """A client that polls the execution as a task, and sends its person's answers with `tasks/update`."""
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         async with Client(stage.server, mode="auto", extensions=[TakesTasks()], elicitation_callback=nobody) as client:
             task = Task(client, question.execution_id)
@@ -522,7 +512,7 @@ class TaskAnswers(Channel):
         return json.dumps(await task.get())
 
 
-def build_decision(question: Suspension, answer: Answer) -> Decision:
+def build_decision(question: kit.Suspension, answer: Answer) -> kit.Decision:
     """Return the answer as a program or a model sends it."""
     call, edits = question.tool_call, dict[str, JsonValue]()
     if answer.edits and call is not None:
@@ -536,7 +526,7 @@ def build_decision(question: Suspension, answer: Answer) -> Decision:
         content["cover"] = True
     if answer.plan is not None:
         content["plan"] = answer.plan
-    return Decision(
+    return kit.Decision(
         approved=None if answer.content and answer.approves else answer.approves,
         reason=answer.reason or None,
         modified_args=edits or None,
@@ -549,7 +539,7 @@ class ResumeTool(Channel):
     """`resume_execution` from a model whose host can ask nobody: what it sends is a claim."""
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         async with Client(stage.server, mode="auto") as client:
             shown = text_of(await client.call_tool("get_execution", {"threadId": question.thread_id}))
@@ -557,7 +547,7 @@ class ResumeTool(Channel):
                 await meanwhile(stage)
             return [Outcome(shown, await self._send(client, question, answer)) for answer in answers]
 
-    async def _send(self, client: Client, question: Suspension, answer: Answer) -> str:
+    async def _send(self, client: Client, question: kit.Suspension, answer: Answer) -> str:
         made = build_decision(question, answer)
         named = {"approved": made.approved, "reason": made.reason, "content": made.content}
         sent: Document = {name: value for name, value in named.items() if value is not None}
@@ -571,7 +561,7 @@ class PythonProgram(Channel):
     """A program that embeds planwarden: it is the operator."""
 
     async def decide(
-        self, stage: Stage, question: Suspension, *answers: Answer, by: str, meanwhile: Event | None
+        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         if meanwhile is not None:
             await meanwhile(stage)

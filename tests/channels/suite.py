@@ -269,10 +269,7 @@ CASES: tuple[Case, ...] = (
         steps=ERASED,
         policy={"trust_caller": True},
         turns=(Turn(answers=(YES,), ledger=("erase [1, 2]",), status="completed"),),
-        cannot={
-            **_except(("app", "task"), WORTH_CLIENT),
-            **_except(("form", "form, pushed", "link"), CLAIMED),
-        },
+        cannot={**_except(("app", "task"), WORTH_CLIENT), **_except(("form", "form, pushed", "link"), CLAIMED)},
         requirements=("resume:table",),
     ),
     Case(
@@ -325,10 +322,7 @@ CASES: tuple[Case, ...] = (
         name="an edit that fails the schema decides nothing",
         steps=SENT,
         turns=(
-            Turn(
-                answers=(Answer(edits={"copies": "three"}, stops=True),),
-                said=r"copies|another look",
-            ),
+            Turn(answers=(Answer(edits={"copies": "three"}, stops=True),), said=r"copies|another look"),
             Turn(answers=(YES,), ledger=(ANN,), status="completed"),
         ),
         cannot={"tool": CLAIM},
@@ -499,11 +493,7 @@ CASES: tuple[Case, ...] = (
         ),
         cannot={"tool": CLAIM},
     ),
-    Case(
-        name="a form is rejected",
-        steps=ASKED,
-        turns=(Turn(answers=(Answer(approves=False),), status="rejected"),),
-    ),
+    Case(name="a form is rejected", steps=ASKED, turns=(Turn(answers=(Answer(approves=False),), status="rejected"),)),
     Case(
         name="a reviewed plan starts when it was approved",
         steps=SHORT,
@@ -588,16 +578,10 @@ CASES: tuple[Case, ...] = (
                 answers=(YES,),
                 ledger=(f"send {HIDDEN} 1 False",),
                 status="completed",
-                shows=(
-                    r"escaped: 3|3 invisible or control",
-                    r"\\u001b\[2J\\u202e\\u200b",
-                ),
+                shows=(r"escaped: 3|3 invisible or control", r"\\u001b\[2J\\u202e\\u200b"),
             ),
         ),
-        cannot={
-            "tool": CLAIM,
-            "python": Cannot(NO_SIGHT.why, (f"send {HIDDEN} 1 False",)),
-        },
+        cannot={"tool": CLAIM, "python": Cannot(NO_SIGHT.why, (f"send {HIDDEN} 1 False",))},
         requirements=("display:invisible", "forms:brief"),
     ),
     Case(

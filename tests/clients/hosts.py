@@ -21,33 +21,22 @@ import anyio.to_thread
 
 from tests.clients.installed import Package, path_with_node
 from tests.clients.stage import Call, Failed, Stage
+from tests.support.doubles import wires
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import Body, ModelReply, ModelRequest
 from tests.support.doubles.server import ProviderDouble
-from tests.support.doubles.wires import (
-    CREATED,
-    KEY,
-    MODEL,
-    AnthropicWire,
-    GeminiWire,
-    HttpRequest,
-    OpenAIChatWire,
-    OpenAIResponsesWire,
-    expect,
-    format_events,
-)
 from tests.support.network import listen
 
 
-class HostAnthropicWire(AnthropicWire):
+class HostAnthropicWire(wires.AnthropicWire):
     """Claude Code. Its side questions use an alias of the model, and it counts tokens, which the double refuses."""
 
     results = '"type": "tool_result"'
 
-    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+    def read(self, http_request: wires.HttpRequest, number: int) -> ModelRequest:
         """Reads only what the double needs; the real service accepts more kinds of tools and messages."""
         body = http_request.body
-        expect(http_request.path.split("?")[0] == "/v1/messages", "no such path", 404)
+        wires.expect(http_request.path.split("?")[0] == "/v1/messages", "no such path", 404)
         tools = {tool["name"]: tool.get("input_schema", {}) for tool in body.get("tools", ())}
         return _build_request(http_request, number, tools)
 
@@ -68,7 +57,7 @@ class HostAnthropicWire(AnthropicWire):
                 },
                 {"type": "content_block_stop", "index": index},
             ]
-        return format_events(
+        return wires.format_events(
             {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
             *blocks,
             {
@@ -80,13 +69,13 @@ class HostAnthropicWire(AnthropicWire):
         )
 
 
-class HostChatWire(OpenAIChatWire):
+class HostChatWire(wires.OpenAIChatWire):
     """opencode."""
 
     results = '"role": "tool"'
 
-    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
-        expect(http_request.path == "/v1/chat/completions", "no such path", 404)
+    def read(self, http_request: wires.HttpRequest, number: int) -> ModelRequest:
+        wires.expect(http_request.path == "/v1/chat/completions", "no such path", 404)
         functions = [tool["function"] for tool in http_request.body.get("tools", ())]
         return _build_request(
             http_request, number, {function["name"]: function["parameters"] for function in functions}
@@ -101,20 +90,20 @@ class HostChatWire(OpenAIChatWire):
             {**call, "id": f"{call['id']}_{request.number}", "index": index}
             for index, call in enumerate(message["tool_calls"])
         ]
-        common = {"id": whole["id"], "object": "chat.completion.chunk", "created": CREATED, "model": MODEL}
+        common = {"id": whole["id"], "object": "chat.completion.chunk", "created": wires.CREATED, "model": wires.MODEL}
         deltas: list[tuple[Body, str | None]] = [({"role": "assistant", "tool_calls": calls}, None), ({}, "tool_calls")]
         chunks = [{**common, "choices": [{"index": 0, "delta": d, "finish_reason": r}]} for d, r in deltas]
         chunks.append({**common, "choices": [], "usage": whole["usage"]})
-        return [*format_events(*chunks), "data: [DONE]\n\n"]
+        return [*wires.format_events(*chunks), "data: [DONE]\n\n"]
 
 
-class HostResponsesWire(OpenAIResponsesWire):
+class HostResponsesWire(wires.OpenAIResponsesWire):
     """Codex CLI."""
 
     results = '"type": "function_call_output"'
 
-    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
-        expect(http_request.path == "/v1/responses", "no such path", 404)
+    def read(self, http_request: wires.HttpRequest, number: int) -> ModelRequest:
+        wires.expect(http_request.path == "/v1/responses", "no such path", 404)
         return _build_request(http_request, number, dict(_find_functions(http_request.body.get("tools", []))))
 
     def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
@@ -131,23 +120,23 @@ class HostResponsesWire(OpenAIResponsesWire):
             *items,
             {"type": "response.completed", "response": whole},
         ]
-        return format_events(*({**body, "sequence_number": number} for number, body in enumerate(bodies)))
+        return wires.format_events(*({**body, "sequence_number": number} for number, body in enumerate(bodies)))
 
 
-class HostGeminiWire(GeminiWire):
+class HostGeminiWire(wires.GeminiWire):
     """Gemini CLI."""
 
     results = '"functionResponse"'
 
-    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
-        expect(":" in http_request.path and "enerateContent" in http_request.path, "no such path", 404)
+    def read(self, http_request: wires.HttpRequest, number: int) -> ModelRequest:
+        wires.expect(":" in http_request.path and "enerateContent" in http_request.path, "no such path", 404)
         declared = [
             found for tool in http_request.body.get("tools", ()) for found in tool.get("functionDeclarations", ())
         ]
         return _build_request(http_request, number, {str(found["name"]): {} for found in declared})
 
     def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
-        return format_events(self.write(reply, request)) if reply.calls else super().stream(reply, request)
+        return wires.format_events(self.write(reply, request)) if reply.calls else super().stream(reply, request)
 
 
 HostWire = HostAnthropicWire | HostChatWire | HostResponsesWire | HostGeminiWire
@@ -158,7 +147,7 @@ def count_results(wire: HostWire, request: ModelRequest) -> int:
     return json.dumps(request.body).count(wire.results)
 
 
-def _build_request(http_request: HttpRequest, number: int, tools: dict[str, Body]) -> ModelRequest:
+def _build_request(http_request: wires.HttpRequest, number: int, tools: dict[str, Body]) -> ModelRequest:
     made = ModelRequest(number=number, system="", text="", tools=tools)
     return replace(made, body=http_request.body, headers=http_request.headers, path=http_request.path)
 
@@ -267,7 +256,7 @@ OPENCODE = Package("opencode-ai", "1.18.33")
 
 def claude_code(stage: Stage, folder: Path, url: str, *typed: str) -> Session:
     """Returns a session of what is `typed`, and so do the other three; `PROMPT` if that is nothing."""
-    words = ["--print", *(typed or (PROMPT,)), "--model", MODEL]
+    words = ["--print", *(typed or (PROMPT,)), "--model", wires.MODEL]
     return Session([*claude_code_command(stage, folder), *words], claude_code_env(url))
 
 
@@ -282,7 +271,7 @@ def claude_code_command(stage: Stage, folder: Path) -> list[str]:
 def claude_code_env(url: str) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_API_KEY": wires.KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "ENABLE_TOOL_SEARCH": "false",
@@ -292,7 +281,7 @@ def claude_code_env(url: str) -> dict[str, str]:
 def codex(stage: Stage, folder: Path, url: str, *typed: str) -> Session:
     home = codex_home(stage, folder, url, "never")
     words = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", *(typed or (PROMPT,))]
-    return Session([*CODEX.binary("codex"), *words], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
+    return Session([*CODEX.binary("codex"), *words], {"CODEX_HOME": str(home), "DOUBLE_KEY": wires.KEY})
 
 
 def codex_home(stage: Stage, folder: Path, url: str, approval: str, more: str = "") -> Path:
@@ -308,7 +297,7 @@ def codex_home(stage: Stage, folder: Path, url: str, approval: str, more: str = 
 
 def codex_provider(url: str, approval: str, more: str = "") -> str:
     return (
-        f'model = "{MODEL}"\nmodel_provider = "double"\napproval_policy = "{approval}"\n{more}\n'
+        f'model = "{wires.MODEL}"\nmodel_provider = "double"\napproval_policy = "{approval}"\n{more}\n'
         f'[model_providers.double]\nname = "double"\nbase_url = "{url}"\nenv_key = "DOUBLE_KEY"\n'
         'wire_api = "responses"\n\n'
     )
@@ -329,8 +318,8 @@ def write_gemini_settings(config: str, folder: Path) -> None:
 
 
 def start_gemini(url: str, *typed: str) -> Session:
-    words = ["--model", MODEL, "--yolo", "--skip-trust", "--prompt", *(typed or (PROMPT,))]
-    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_NO_RELAUNCH": "true"}
+    words = ["--model", wires.MODEL, "--yolo", "--skip-trust", "--prompt", *(typed or (PROMPT,))]
+    env = {"GEMINI_API_KEY": wires.KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_NO_RELAUNCH": "true"}
     return Session([*GEMINI_CLI.binary("gemini"), *words], env)
 
 
@@ -348,10 +337,10 @@ def start_opencode(url: str, *typed: str) -> Session:
     provider: dict[str, Any] = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "double",
-        "options": {"baseURL": url, "apiKey": KEY},
-        "models": {MODEL: {"name": MODEL}},
+        "options": {"baseURL": url, "apiKey": wires.KEY},
+        "models": {wires.MODEL: {"name": wires.MODEL}},
     }
     env = {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
     env["OPENCODE_CONFIG_CONTENT"] = json.dumps({"provider": {"double": provider}})
-    words = ["run", "--auto", "--model", f"double/{MODEL}", *(typed or (PROMPT,))]
+    words = ["run", "--auto", "--model", f"double/{wires.MODEL}", *(typed or (PROMPT,))]
     return Session([*OPENCODE.binary("opencode"), *words], env)

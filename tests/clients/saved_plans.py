@@ -8,25 +8,8 @@ from typing import Any
 
 import anyio
 
-from tests.clients.hosts import (
-    CLAUDE_CODE,
-    CODEX,
-    GEMINI_CLI,
-    OPENCODE,
-    HostAnthropicWire,
-    HostChatWire,
-    HostGeminiWire,
-    HostResponsesWire,
-    HostWire,
-    Session,
-    build_call_reply,
-    claude_code,
-    codex,
-    count_results,
-    gemini_cli,
-    opencode,
-    run_session,
-)
+from tests.clients import hosts
+from tests.clients.hosts import opencode
 from tests.clients.stage import Stage
 from tests.support.doubles.messages import ModelReply, ModelRequest
 
@@ -63,8 +46,8 @@ class PlanHost:
 
     name: str
     version: str
-    wire: HostWire
-    prepare: Callable[..., Session]
+    wire: hosts.HostWire
+    prepare: Callable[..., hosts.Session]
     typed: tuple[str, ...]
     in_terminal: str
     """The same in the host's own screen, for the page."""
@@ -93,18 +76,18 @@ def run_plan_in_host(host: PlanHost, stage: Stage) -> SeenRun:
 
     def answer(request: ModelRequest) -> ModelReply:
         text = json.dumps(request.body, ensure_ascii=False)
-        if count_results(host.wire, request) > 0:
+        if hosts.count_results(host.wire, request) > 0:
             seen.read = text
             return ModelReply(text="Done.")
         # A host without prompts sends what was typed; its model knows the plan from the tool's description.
         is_told = ASKED in text if host.asks_for is not None else PLAN_NAME in text
-        reply = build_call_reply(request, ("run_plan", RUN)) if is_told else None
+        reply = hosts.build_call_reply(request, ("run_plan", RUN)) if is_told else None
         return reply or ModelReply(text="Nothing to do.")
 
-    def prepare(stage: Stage, folder: Any, url: str) -> Session:
+    def prepare(stage: Stage, folder: Any, url: str) -> hosts.Session:
         return host.prepare(stage, folder, url, *host.typed)
 
-    anyio.run(partial(run_session, host.wire, prepare, stage, answer))
+    anyio.run(partial(hosts.run_session, host.wire, prepare, stage, answer))
     for speaker, message in stage.wire:
         if speaker != "client":
             continue
@@ -129,22 +112,24 @@ CLAUDE_COMMAND = f"/mcp__planwarden__{PLAN_NAME} Acme"
 PLAN_HOSTS: tuple[PlanHost, ...] = (
     PlanHost(
         "Claude Code",
-        CLAUDE_CODE.version,
-        HostAnthropicWire(),
-        claude_code,
+        hosts.CLAUDE_CODE.version,
+        hosts.HostAnthropicWire(),
+        hosts.claude_code,
         (CLAUDE_COMMAND,),
         CLAUDE_COMMAND,
         GIVEN,
     ),
-    PlanHost("Gemini CLI", GEMINI_CLI.version, HostGeminiWire(), gemini_cli, (COMMAND,), COMMAND, GIVEN),
+    PlanHost(
+        "Gemini CLI", hosts.GEMINI_CLI.version, hosts.HostGeminiWire(), hosts.gemini_cli, (COMMAND,), COMMAND, GIVEN
+    ),
     PlanHost(
         "opencode",
-        OPENCODE.version,
-        HostChatWire(),
+        hosts.OPENCODE.version,
+        hosts.HostChatWire(),
         opencode,
         ("--command", OPENCODE_COMMAND, "Acme"),
         f"/{OPENCODE_COMMAND} Acme",
         TEMPLATE,
     ),
-    PlanHost("Codex CLI", CODEX.version, HostResponsesWire(), codex, (IN_WORDS,), IN_WORDS, None),
+    PlanHost("Codex CLI", hosts.CODEX.version, hosts.HostResponsesWire(), hosts.codex, (IN_WORDS,), IN_WORDS, None),
 )

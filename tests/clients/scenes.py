@@ -17,20 +17,7 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from tests.clients.hosts import (
-    CLAUDE_CODE,
-    CODEX,
-    HostAnthropicWire,
-    HostResponsesWire,
-    HostWire,
-    Session,
-    build_call_reply,
-    claude_code_command,
-    claude_code_env,
-    codex_home,
-    count_results,
-    serve_provider,
-)
+from tests.clients import hosts
 from tests.clients.installed import path_with_node
 from tests.clients.stage import Call, Stage
 from tests.server.cli.support import Cli, clean_environment
@@ -101,8 +88,8 @@ class Host:
 
     name: str
     version: str
-    wire: HostWire
-    prepare: Callable[[Stage, Path, str], Session]
+    wire: hosts.HostWire
+    prepare: Callable[[Stage, Path, str], hosts.Session]
     """Prepares a session from the stage, the start folder (its parent is the home) and the address of the provider."""
     picture: str
     """The beginning of the names of its pictures."""
@@ -120,7 +107,7 @@ def run_with_person(
 async def _run_with_person(
     host: Host, stage: Stage, turns: Sequence[Turn], person: Callable[[Screen], None], columns: int
 ) -> None:
-    async with serve_provider(host.wire, lambda request: _answer(host.wire, request, turns)) as double:
+    async with hosts.serve_provider(host.wire, lambda request: _answer(host.wire, request, turns)) as double:
         project = stage.folder / "host" / "shop"
         project.mkdir(parents=True)
         session = host.prepare(stage, project, double.url)
@@ -136,43 +123,45 @@ async def _run_with_person(
         await anyio.to_thread.run_sync(watch)
 
 
-def _answer(wire: HostWire, request: ModelRequest, turns: Sequence[Turn]) -> ModelReply:
+def _answer(wire: hosts.HostWire, request: ModelRequest, turns: Sequence[Turn]) -> ModelReply:
     """Returns the next call of the turns that were typed so far, or the sentence of the last turn after all calls."""
     text = json.dumps(request.body, ensure_ascii=False)
     typed = [turn for turn in turns if turn.prompt in text]
     if not typed:
         return ModelReply(text="Shop")
     calls = [call for turn in typed for call in turn.calls]
-    done_count = count_results(wire, request)
+    done_count = hosts.count_results(wire, request)
     call = calls[done_count] if done_count < len(calls) else None
     call = call() if callable(call) else call
     if call is not None:
-        return build_call_reply(request, call) or ModelReply(text="Shop")
+        return hosts.build_call_reply(request, call) or ModelReply(text="Shop")
     return ModelReply(text=typed[-1].says())
 
 
-def _claude_code(stage: Stage, project: Path, url: str) -> Session:
+def _claude_code(stage: Stage, project: Path, url: str) -> hosts.Session:
     """Returns a session past the welcome page, the question about the key and the question about the folder."""
     state = {
         "hasCompletedOnboarding": True,
-        "lastOnboardingVersion": CLAUDE_CODE.version,
+        "lastOnboardingVersion": hosts.CLAUDE_CODE.version,
         "theme": "dark",
         "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
         "projects": {str(project): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
     }
     (project.parent / ".claude.json").write_text(json.dumps(state), encoding="utf-8")
     words = ["--model", "sonnet", "--permission-mode", "default"]
-    return Session([*claude_code_command(stage, project.parent), *words], claude_code_env(url))
+    return hosts.Session([*hosts.claude_code_command(stage, project.parent), *words], hosts.claude_code_env(url))
 
 
-def _codex(stage: Stage, project: Path, url: str) -> Session:
+def _codex(stage: Stage, project: Path, url: str) -> hosts.Session:
     trusted = f'check_for_update_on_startup = false\n\n[projects."{project}"]\ntrust_level = "trusted"\n'
-    home = codex_home(stage, project.parent, url, "on-request", trusted)
-    return Session([*CODEX.binary("codex")], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
+    home = hosts.codex_home(stage, project.parent, url, "on-request", trusted)
+    return hosts.Session([*hosts.CODEX.binary("codex")], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
 
 
-CLAUDE_CODE_HOST = Host("Claude Code", CLAUDE_CODE.version, HostAnthropicWire(), _claude_code, "host-claude-code", "❯")
-CODEX_HOST = Host("Codex CLI", CODEX.version, HostResponsesWire(), _codex, "host-codex", "›")
+CLAUDE_CODE_HOST = Host(
+    "Claude Code", hosts.CLAUDE_CODE.version, hosts.HostAnthropicWire(), _claude_code, "host-claude-code", "❯"
+)
+CODEX_HOST = Host("Codex CLI", hosts.CODEX.version, hosts.HostResponsesWire(), _codex, "host-codex", "›")
 HOSTS = (CLAUDE_CODE_HOST, CODEX_HOST)
 
 
@@ -338,9 +327,4 @@ def decided_by(stage: Stage) -> tuple[bool, str]:
     return facts["approved"], facts["assurance"]
 
 
-SCENES: tuple[Scene, ...] = (
-    form_in_claude_code,
-    confirmation_in_claude_code,
-    page_in_claude_code,
-    form_in_codex,
-)
+SCENES: tuple[Scene, ...] = (form_in_claude_code, confirmation_in_claude_code, page_in_claude_code, form_in_codex)

@@ -41,9 +41,7 @@ def note(text: str) -> str:
     return "written"
 '''
 PLAN = plan(
-    tool_step("before", "note", {"text": "first"}),
-    confirm("ask"),
-    tool_step("after", "note", {"text": "second"}),
+    tool_step("before", "note", {"text": "first"}), confirm("ask"), tool_step("after", "note", {"text": "second"})
 )
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
 LIMIT_S = 300

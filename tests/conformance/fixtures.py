@@ -13,36 +13,13 @@ from typing import Annotated, Any
 
 import anyio
 import uvicorn
+from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.prompts.base import UserMessage
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp.types import (
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-    AudioContent,
-    Completion,
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    EmbeddedResource,
-    EmptyResult,
-    ImageContent,
-    InputRequest,
-    InputRequiredResult,
-    ListRootsRequest,
-    ListRootsResult,
-    LoggingMessageNotification,
-    LoggingMessageNotificationParams,
-    SamplingMessage,
-    SetLevelRequestParams,
-    TextContent,
-    TextResourceContents,
-)
 from pydantic import Field
 
 from planwarden.server.api.warden import Warden
@@ -106,7 +83,7 @@ def register_fixtures(server: PlanwardenServer) -> None:
     server.completion()(_complete)
     # The SDK (2.3) has no public way to serve this method, which newer revisions do not have any more.
     lowlevel = server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
-    lowlevel.add_request_handler("logging/setLevel", SetLevelRequestParams, _set_level)
+    lowlevel.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
 
 
 def test_simple_text() -> str:
@@ -114,25 +91,25 @@ def test_simple_text() -> str:
     return "This is a simple text response for testing."
 
 
-def test_image_content() -> ImageContent:
+def test_image_content() -> types.ImageContent:
     """Gives an image."""
-    return ImageContent(type="image", data=PNG, mime_type="image/png")
+    return types.ImageContent(type="image", data=PNG, mime_type="image/png")
 
 
-def test_audio_content() -> AudioContent:
+def test_audio_content() -> types.AudioContent:
     """Gives a sound."""
-    return AudioContent(type="audio", data=WAV, mime_type="audio/wav")
+    return types.AudioContent(type="audio", data=WAV, mime_type="audio/wav")
 
 
-def test_embedded_resource() -> EmbeddedResource:
+def test_embedded_resource() -> types.EmbeddedResource:
     """Gives a resource inside of the result."""
     return _embedded("test://embedded-resource", "This is an embedded resource content.")
 
 
-def test_multiple_content_types() -> list[TextContent | ImageContent | EmbeddedResource]:
+def test_multiple_content_types() -> list[types.TextContent | types.ImageContent | types.EmbeddedResource]:
     """Gives three kinds of content at once."""
     return [
-        TextContent(type="text", text="Multiple content types test:"),
+        types.TextContent(type="text", text="Multiple content types test:"),
         test_image_content(),
         _embedded("test://mixed-content-resource", '{"test": "data", "value": 123}', "application/json"),
     ]
@@ -141,8 +118,8 @@ def test_multiple_content_types() -> list[TextContent | ImageContent | EmbeddedR
 async def test_tool_with_logging(ctx: AnyContext) -> str:
     """Logs three times while it runs."""
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        params = LoggingMessageNotificationParams(level="info", data=line)
-        await ctx.session.send_notification(LoggingMessageNotification(params=params), ctx.request_id)
+        params = types.LoggingMessageNotificationParams(level="info", data=line)
+        await ctx.session.send_notification(types.LoggingMessageNotification(params=params), ctx.request_id)
     return "logged"
 
 
@@ -163,7 +140,7 @@ async def test_missing_capability(ctx: AnyContext) -> str:
     capabilities = ctx.client_capabilities
     if capabilities is None or capabilities.sampling is None:
         data: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
-        raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message="sampling is required", data=data)
+        raise MCPError(code=types.MISSING_REQUIRED_CLIENT_CAPABILITY, message="sampling is required", data=data)
     return "the client samples"
 
 
@@ -232,22 +209,24 @@ def _register_resources(server: PlanwardenServer) -> None:
     server.resource("test://watched-resource")(text)
 
 
-async def _complete(ref: object, argument: object, context: object) -> Completion:
-    return Completion(values=[], total=0, has_more=False)
+async def _complete(ref: object, argument: object, context: object) -> types.Completion:
+    return types.Completion(values=[], total=0, has_more=False)
 
 
-async def _set_level(ctx: ServerRequestContext[Any, Any], params: SetLevelRequestParams) -> EmptyResult:
-    return EmptyResult()
+async def _set_level(ctx: ServerRequestContext[Any, Any], params: types.SetLevelRequestParams) -> types.EmptyResult:
+    return types.EmptyResult()
 
 
-def _embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedResource:
-    return EmbeddedResource(type="resource", resource=TextResourceContents(uri=uri, mime_type=mime_type, text=text))
+def _embedded(uri: str, text: str, mime_type: str = "text/plain") -> types.EmbeddedResource:
+    return types.EmbeddedResource(
+        type="resource", resource=types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)
+    )
 
 
 async def test_sampling(prompt: str, ctx: AnyContext) -> str:
     """Asks the client's model."""
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
-    answer = await ctx.session.send_request(_sample(prompt), CreateMessageResult, metadata=related)
+    answer = await ctx.session.send_request(_sample(prompt), types.CreateMessageResult, metadata=related)
     return f"LLM response: {_said(answer)}"
 
 
@@ -281,46 +260,46 @@ async def test_elicitation_sep1330_enums(ctx: AnyContext) -> str:
     return await _pushed(ctx, "Please select", fields)
 
 
-async def test_input_required_result_elicitation(ctx: AnyContext) -> str | InputRequiredResult:
+async def test_input_required_result_elicitation(ctx: AnyContext) -> str | types.InputRequiredResult:
     """Returns a question to the person."""
     name = _filled(ctx, "user_name").get("name")
     return _asked({"user_name": _ask_name()}) if name is None else f"Hello, {name}!"
 
 
-async def test_input_required_result_sampling(ctx: AnyContext) -> str | InputRequiredResult:
+async def test_input_required_result_sampling(ctx: AnyContext) -> str | types.InputRequiredResult:
     """Returns a question to the model."""
     answer = _answers(ctx).get("capital_question")
-    if isinstance(answer, CreateMessageResult):
+    if isinstance(answer, types.CreateMessageResult):
         return f"The model said: {_said(answer)}"
     return _asked({"capital_question": _sample("What is the capital of France?")})
 
 
-async def test_input_required_result_list_roots(ctx: AnyContext) -> str | InputRequiredResult:
+async def test_input_required_result_list_roots(ctx: AnyContext) -> str | types.InputRequiredResult:
     """Returns a question for the roots."""
     answer = _answers(ctx).get("client_roots")
-    if isinstance(answer, ListRootsResult):
+    if isinstance(answer, types.ListRootsResult):
         return f"Roots: {', '.join(str(root.uri) for root in answer.roots)}"
-    return _asked({"client_roots": ListRootsRequest()})
+    return _asked({"client_roots": types.ListRootsRequest()})
 
 
-async def test_input_required_result_request_state(ctx: AnyContext) -> str | InputRequiredResult:
+async def test_input_required_result_request_state(ctx: AnyContext) -> str | types.InputRequiredResult:
     """Wants its state back with the answer."""
     if ctx.request_state == "first" and "confirm" in _answers(ctx):
         return "state-ok"
     return _asked({"confirm": _ask("Please confirm", ok="boolean")}, "first")
 
 
-async def test_input_required_result_multiple_inputs(ctx: AnyContext) -> str | InputRequiredResult:
+async def test_input_required_result_multiple_inputs(ctx: AnyContext) -> str | types.InputRequiredResult:
     """Returns three questions at once."""
-    wanted: dict[str, InputRequest] = {
+    wanted: dict[str, types.InputRequest] = {
         "user_name": _ask_name(),
         "greeting": _sample("Say hello"),
-        "client_roots": ListRootsRequest(),
+        "client_roots": types.ListRootsRequest(),
     }
     return "all there" if wanted.keys() <= _answers(ctx).keys() else _asked(wanted, "several")
 
 
-async def test_input_required_result_multi_round(ctx: AnyContext) -> str | InputRequiredResult:
+async def test_input_required_result_multi_round(ctx: AnyContext) -> str | types.InputRequiredResult:
     """Asks for the name, then for the colour; the state carries the name."""
     state: dict[str, Any] = json.loads(ctx.request_state or "{}")
     name, color = _filled(ctx, "step1").get("name"), _filled(ctx, "step2").get("color")
@@ -331,17 +310,17 @@ async def test_input_required_result_multi_round(ctx: AnyContext) -> str | Input
     return _asked({"step1": _ask_name()}, json.dumps({"round": 1}))
 
 
-async def test_input_required_result_tampered_state(ctx: AnyContext) -> str | InputRequiredResult:
+async def test_input_required_result_tampered_state(ctx: AnyContext) -> str | types.InputRequiredResult:
     """The server seals its state; the fixture gets only a state with a valid seal."""
     if ctx.request_state is None:
         return _asked({"confirm": _ask("Please confirm", ok="boolean")}, "sealed")
     return f"state-ok {ctx.request_state}"
 
 
-async def test_input_required_result_capabilities(ctx: AnyContext) -> InputRequiredResult:
+async def test_input_required_result_capabilities(ctx: AnyContext) -> types.InputRequiredResult:
     """Asks only for what the client declared."""
     capabilities = ctx.client_capabilities
-    wanted: dict[str, InputRequest] = {}
+    wanted: dict[str, types.InputRequest] = {}
     if capabilities is not None and capabilities.sampling is not None:
         wanted["greeting"] = _sample("Say hello")
     if capabilities is not None and capabilities.elicitation is not None:
@@ -349,7 +328,7 @@ async def test_input_required_result_capabilities(ctx: AnyContext) -> InputRequi
     return _asked(wanted, "declared")
 
 
-async def test_input_required_result_prompt(ctx: AnyContext) -> list[UserMessage] | InputRequiredResult:
+async def test_input_required_result_prompt(ctx: AnyContext) -> list[UserMessage] | types.InputRequiredResult:
     """Asks before it returns its message."""
     context = _filled(ctx, "user_context").get("context")
     if context is None:
@@ -370,27 +349,27 @@ def _answers(ctx: AnyContext) -> Mapping[str, Any]:
 def _filled(ctx: AnyContext, key: str) -> Mapping[str, Any]:
     """The content of an accepted form; empty when there is none."""
     answer = _answers(ctx).get(key)
-    return (answer.content or {}) if isinstance(answer, ElicitResult) else {}
+    return (answer.content or {}) if isinstance(answer, types.ElicitResult) else {}
 
 
-def _asked(requests: dict[str, InputRequest], state: str | None = None) -> InputRequiredResult:
-    return InputRequiredResult(input_requests=requests, request_state=state)
+def _asked(requests: dict[str, types.InputRequest], state: str | None = None) -> types.InputRequiredResult:
+    return types.InputRequiredResult(input_requests=requests, request_state=state)
 
 
-def _ask(message: str, **fields: str) -> ElicitRequest:
+def _ask(message: str, **fields: str) -> types.ElicitRequest:
     properties = {name: {"type": kind} for name, kind in fields.items()}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(fields)}
-    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
-def _ask_name() -> ElicitRequest:
+def _ask_name() -> types.ElicitRequest:
     return _ask("What is your name?", name="string")
 
 
-def _sample(text: str) -> CreateMessageRequest:
-    message = SamplingMessage(role="user", content=TextContent(type="text", text=text))
-    return CreateMessageRequest(params=CreateMessageRequestParams(messages=[message], max_tokens=100))
+def _sample(text: str) -> types.CreateMessageRequest:
+    message = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=text))
+    return types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=100))
 
 
-def _said(answer: CreateMessageResult) -> str:
-    return answer.content.text if isinstance(answer.content, TextContent) else "nothing"
+def _said(answer: types.CreateMessageResult) -> str:
+    return answer.content.text if isinstance(answer.content, types.TextContent) else "nothing"

@@ -9,17 +9,8 @@ wants errors that planwarden's own tools do not return.
 from typing import Any
 
 import anyio
+from mcp import types
 from mcp.server.mcpserver import require_client_extension
-from mcp.types import (
-    INTERNAL_ERROR,
-    CallToolResult,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    ErrorData,
-    InputRequiredResult,
-    TextContent,
-)
 from pydantic import JsonValue
 
 import planwarden
@@ -48,11 +39,11 @@ class FixtureTasks(Tasks):
     def __init__(self) -> None:
         super().__init__(TaskInput(_form, _decision))
 
-    def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
+    def build_outcome(self, task: Task) -> types.CallToolResult | types.ErrorData:
         [step, *_] = task.execution.steps.values()
         message = step.error_message or "nothing went wrong"
         if step.error_code is not None and "protocol_error_job" in step.step.required_tools:
-            return ErrorData(code=INTERNAL_ERROR, message=message)
+            return types.ErrorData(code=types.INTERNAL_ERROR, message=message)
         return _result(task) if task.execution.status == "completed" else _said(message, is_error=True)
 
 
@@ -70,43 +61,45 @@ def register(server: PlanwardenServer) -> None:
         server.add_tool(tool, structured_output=False)
 
 
-async def greet(name: str, ctx: AnyContext) -> CallToolResult:
+async def greet(name: str, ctx: AnyContext) -> types.CallToolResult:
     """Never a task."""
     return await _ran(ctx, ("greeting", {"name": name}))
 
 
-async def slow_compute(seconds: float, ctx: AnyContext, label: str = "") -> CallToolResult:
+async def slow_compute(seconds: float, ctx: AnyContext, label: str = "") -> types.CallToolResult:
     """A task where the client takes tasks."""
     return await _started(ctx, ("computing", {"seconds": seconds, "label": label}))
 
 
-async def failing_job(ctx: AnyContext) -> CallToolResult:
+async def failing_job(ctx: AnyContext) -> types.CallToolResult:
     """Always a task."""
     require_client_extension(ctx.request_context, TASKS)
     return await _started(ctx, ("failing_job", {}))
 
 
-async def protocol_error_job(ctx: AnyContext) -> CallToolResult:
+async def protocol_error_job(ctx: AnyContext) -> types.CallToolResult:
     """A task that ends with an error of the protocol."""
     return await _started(ctx, ("protocol_error_job", {}))
 
 
-async def confirm_delete(filename: str, ctx: AnyContext) -> CallToolResult:
+async def confirm_delete(filename: str, ctx: AnyContext) -> types.CallToolResult:
     """A task that is suspended before it deletes."""
     return await _started(ctx, ("deleting", {"name": filename}))
 
 
-async def multi_input(ctx: AnyContext) -> CallToolResult:
+async def multi_input(ctx: AnyContext) -> types.CallToolResult:
     """A task with two suspensions at once."""
     return await _started(ctx, ("deleting", {"name": "one"}), ("deleting", {"name": "two"}))
 
 
-async def test_tool_with_task(ctx: AnyContext) -> CallToolResult | InputRequiredResult:
+async def test_tool_with_task(ctx: AnyContext) -> types.CallToolResult | types.InputRequiredResult:
     """Asks for a name before it becomes a task."""
     answer = (ctx.input_responses or {}).get("user_name")
-    if not isinstance(answer, ElicitResult) or not answer.content:
-        asked = ElicitRequest(params=ElicitRequestFormParams(message="Your name?", requested_schema=NAME_FORM))
-        return InputRequiredResult(input_requests={"user_name": asked}, request_state="asked")
+    if not isinstance(answer, types.ElicitResult) or not answer.content:
+        asked = types.ElicitRequest(
+            params=types.ElicitRequestFormParams(message="Your name?", requested_schema=NAME_FORM)
+        )
+        return types.InputRequiredResult(input_requests={"user_name": asked}, request_state="asked")
     return await _started(ctx, ("greeting", {"name": str(answer.content["name"])}))
 
 
@@ -142,7 +135,7 @@ def engine_tools() -> list[object]:
     return [greeting, computing, fails, breaks, deleting]
 
 
-async def _started(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> CallToolResult:
+async def _started(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> types.CallToolResult:
     """An execution with one step per call, side by side: as a task, or run to its end for other clients."""
     if not wants_tasks(ctx):
         return await _ran(ctx, *calls)
@@ -150,7 +143,7 @@ async def _started(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) ->
     return offer_task(_said(f"started {view.execution_id}"), view.execution_id)
 
 
-async def _ran(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> CallToolResult:
+async def _ran(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> types.CallToolResult:
     view = await _execute(ctx, 30, *calls)
     text = "; ".join(str(step.result) for step in view.steps)
     return _said(text, is_error=view.status != "completed")
@@ -185,9 +178,9 @@ def _decision(suspension: Suspension, content: dict[str, Any] | None) -> Decisio
     return Decision(approved=confirmed) if isinstance(confirmed, bool) else None
 
 
-def _result(task: Task) -> CallToolResult:
+def _result(task: Task) -> types.CallToolResult:
     return _said("; ".join(str(step.result) for step in task.execution.steps.values()))
 
 
-def _said(text: str, *, is_error: bool = False) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+def _said(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)

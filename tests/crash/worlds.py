@@ -157,11 +157,7 @@ class Play(World):
         return lost + [f"end of {name}" for name, end in ends if name not in states or states[name].status != end]
 
 
-RULE: dict[str, JsonValue] = {
-    "tool": "pay",
-    "then": "allow",
-    "budget": [{"sum": "amount", "limit": 100, "per": "day"}],
-}
+RULE: dict[str, JsonValue] = {"tool": "pay", "then": "allow", "budget": [{"sum": "amount", "limit": 100, "per": "day"}]}
 BOOK, FACTS = build_rule_book([RULE])
 SETTINGS = governed(rules=BOOK, once={"pay": OnceRule(("/payment_id",), 86_400.0)}, facts={"rules": FACTS})
 

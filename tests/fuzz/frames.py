@@ -19,22 +19,9 @@ from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import build_http_app
 from planwarden.storage.clock import SystemClock
+from tests.fuzz import inputs
 from tests.fuzz.entrance import Opener, Wrong, check_result, check_rpc
-from tests.fuzz.inputs import (
-    CAPABILITIES,
-    CLIENT,
-    CONTENTS,
-    DECISIONS,
-    FORM_ANSWERS,
-    ODD_TEXTS,
-    OPTIONS,
-    PLANS,
-    VERSIONS,
-    Document,
-    Mutator,
-    requests,
-    tool_calls,
-)
+from tests.fuzz.inputs import OPTIONS
 from tests.harness.clients import StdioHost, build_headers, build_meta, read_answer
 from tests.harness.process import Launcher, Process
 from tests.server.mcp.http_support import serving
@@ -54,13 +41,13 @@ class Office:
     http: httpx2.AsyncClient
     ledger: Ledger
     threads: list[str] = field(default_factory=lambda: ["none"])
-    questions: list[Document] = field(default_factory=list[Document])
+    questions: list[inputs.Document] = field(default_factory=list[inputs.Document])
     """Open questions as their view shows them."""
 
     async def post(self, body: bytes, headers: Mapping[bytes, bytes]) -> httpx2.Response:
         return await self.http.post("/mcp", content=body, headers=headers)
 
-    async def call(self, tool: str, arguments: Document, **params: Any) -> Document:
+    async def call(self, tool: str, arguments: inputs.Document, **params: Any) -> inputs.Document:
         """The JSON-RPC answer to a correct call."""
         meta = build_meta({"elicitation": {"form": {}}})
         request = {"name": tool, "arguments": arguments, **params, "_meta": meta}
@@ -75,7 +62,7 @@ class Office:
         page = (await self.call("list_suspensions", {"limit": 100}))["result"]["structuredContent"]
         self.questions = page.get("suspensions", [])
         for number in range(FEW if len(self.questions) < FEW else 0):
-            view = (await self.call("execute_plan", {"plan": PLANS[number % len(PLANS)]}))["result"]
+            view = (await self.call("execute_plan", {"plan": inputs.PLANS[number % len(inputs.PLANS)]}))["result"]
             if check_result(view) != "ok":
                 raise Wrong(f"plan {number} of the corpus: {str(view)[:500]}")
             thread = view["structuredContent"]["threadId"]
@@ -89,7 +76,7 @@ class Office:
 
     async def check_alive(self) -> None:
         """Runs an ordinary plan, and looks whether anything dangerous happened, which nobody approved."""
-        answer = await self.call("execute_plan", {"plan": PLANS[0], "options": {"waitSeconds": 20}})
+        answer = await self.call("execute_plan", {"plan": inputs.PLANS[0], "options": {"waitSeconds": 20}})
         view = answer["result"]["structuredContent"]
         if view.get("status") != "completed":
             raise Wrong(f"an ordinary plan came to {str(view)[:500]}")
@@ -119,13 +106,13 @@ ANSWER_S = 60.0
 HEADERS = (b"Host", b"Mcp-Session-Id", b"Last-Event-ID", b"Origin", b"Authorization", b"Content-Encoding", b"Cookie")
 
 
-def make_message(mutator: Mutator, thread_id: str, suspension_id: str) -> tuple[str, str | None, Any]:
+def make_message(mutator: inputs.Mutator, thread_id: str, suspension_id: str) -> tuple[str, str | None, Any]:
     """A message with a few changes; its method and name as they are in its headers."""
-    listed = requests(thread_id, suspension_id)
+    listed = inputs.requests(thread_id, suspension_id)
     method, params = mutator.pick(listed)
-    message: Document = {"jsonrpc": "2.0", "id": mutator.random.randrange(10**6), "method": method}
-    version = mutator.pick(VERSIONS) if mutator.chance(0.2) else VERSIONS[0]
-    message["params"] = {**params, "_meta": build_meta(mutator.pick(CAPABILITIES), version)}
+    message: inputs.Document = {"jsonrpc": "2.0", "id": mutator.random.randrange(10**6), "method": method}
+    version = mutator.pick(inputs.VERSIONS) if mutator.chance(0.2) else inputs.VERSIONS[0]
+    message["params"] = {**params, "_meta": build_meta(mutator.pick(inputs.CAPABILITIES), version)}
     if method.startswith("notifications/"):
         del message["id"]
     changed = mutator.mutate(message, [found for _, found in listed])
@@ -138,22 +125,24 @@ Made = tuple[str, str | None, Any]
 """Method and name, as they are in the headers, and the message."""
 
 
-def build_call(mutator: Mutator, tool: str, arguments: Document, meta: Document | None = None, **more: Any) -> Made:
+def build_call(
+    mutator: inputs.Mutator, tool: str, arguments: inputs.Document, meta: inputs.Document | None = None, **more: Any
+) -> Made:
     """Return a call of a tool by a client with some capabilities."""
     params = {"name": tool, "arguments": arguments, **more}
-    params["_meta"] = {**build_meta(mutator.pick(CAPABILITIES)), **(meta or {})}
+    params["_meta"] = {**build_meta(mutator.pick(inputs.CAPABILITIES)), **(meta or {})}
     return "tools/call", tool, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
 class HttpFrames:
     """Posts what `make` makes; whole messages with some wrong headers, and some with wrong methods of HTTP."""
 
-    def __init__(self, found: Office, make: "Callable[[Mutator, HttpFrames], Made] | None" = None) -> None:
+    def __init__(self, found: Office, make: "Callable[[inputs.Mutator, HttpFrames], Made] | None" = None) -> None:
         self._office, self._make = found, make
-        self._states = list[tuple[Document, str]]()
+        self._states = list[tuple[inputs.Document, str]]()
         """Calls that were answered with a form, with the state that came with it."""
 
-    async def send(self, mutator: Mutator) -> str:
+    async def send(self, mutator: inputs.Mutator) -> str:
         question, verb = mutator.pick(self._office.questions), "POST"
         if self._make is None:
             made = make_message(mutator, question["threadId"], question["suspensionId"])
@@ -183,7 +172,7 @@ class HttpFrames:
         found = read_answer(answer)
         if found is None or "jsonrpc" not in found:
             return f"status {answer.status_code}"
-        result: Document = found.get("result", {})
+        result: inputs.Document = found.get("result", {})
         if self._make is not None and "requestState" in result:
             self._states = [*self._states[-20:], (message["params"]["arguments"], result["requestState"])]
         return check_rpc(found) if "method" not in found else "request"
@@ -192,50 +181,52 @@ class HttpFrames:
         await self._office.check_alive()
 
     @staticmethod
-    def _spoil(mutator: Mutator, headers: dict[bytes, bytes]) -> None:
+    def _spoil(mutator: inputs.Mutator, headers: dict[bytes, bytes]) -> None:
         name: bytes = mutator.pick((*headers, *HEADERS))
         if mutator.chance(0.3):
             headers.pop(name, None)
         else:
-            text: str = mutator.pick((*ODD_TEXTS, *VERSIONS, "tools/list", "tools/call", "gzip", "text/html", "*/*"))
+            text: str = mutator.pick(
+                (*inputs.ODD_TEXTS, *inputs.VERSIONS, "tools/list", "tools/call", "gzip", "text/html", "*/*")
+            )
             headers[name] = text.encode("utf-8", "surrogatepass")[:5_000]
 
-    def pick_ids(self, mutator: Mutator) -> Document:
+    def pick_ids(self, mutator: inputs.Mutator) -> inputs.Document:
         """Return the ids of an open question, now and then of different ones or of none."""
         questions = self._office.questions or [{"threadId": "none", "suspensionId": "none"}]
         first, second = mutator.pick(questions), mutator.pick(questions)
         other = second if mutator.chance(0.05) else first
         return {"threadId": first["threadId"], "suspensionId": other["suspensionId"]}
 
-    def pick_question(self, mutator: Mutator) -> Document:
+    def pick_question(self, mutator: inputs.Mutator) -> inputs.Document:
         return mutator.pick(self._office.questions)
 
-    def pick_state(self, mutator: Mutator) -> tuple[Document, str] | None:
+    def pick_state(self, mutator: inputs.Mutator) -> tuple[inputs.Document, str] | None:
         return mutator.pick(self._states) if self._states and mutator.chance(0.4) else None
 
 
-def make_plan(mutator: Mutator, frames: HttpFrames) -> Made:
-    arguments: Document = {"plan": mutator.mutate(mutator.pick(PLANS), PLANS)}
+def make_plan(mutator: inputs.Mutator, frames: HttpFrames) -> Made:
+    arguments: inputs.Document = {"plan": mutator.mutate(mutator.pick(inputs.PLANS), inputs.PLANS)}
     if mutator.chance(0.2):
         arguments["options"] = mutator.mutate(OPTIONS)
     return build_call(mutator, "execute_plan", arguments)
 
 
-def make_arguments(mutator: Mutator, frames: HttpFrames) -> Made:
+def make_arguments(mutator: inputs.Mutator, frames: HttpFrames) -> Made:
     ids = frames.pick_ids(mutator)
-    listed = tool_calls(ids["threadId"], ids["suspensionId"])
+    listed = inputs.tool_calls(ids["threadId"], ids["suspensionId"])
     tool, arguments = mutator.pick(listed)
     changed = mutator.mutate(arguments, [given for _, given in listed])
     meta = {"planwarden/chain": mutator.odd_value()} if mutator.chance(0.05) else {}
     return build_call(mutator, mutator.odd_text() if mutator.chance(0.02) else tool, changed, meta)
 
 
-def make_answer(mutator: Mutator, frames: HttpFrames) -> Made:
+def make_answer(mutator: inputs.Mutator, frames: HttpFrames) -> Made:
     if (waiting := frames.pick_state(mutator)) is not None:
         arguments, state = waiting
         if mutator.chance(0.1):
             state = mutator.damage(state.encode()).decode("utf-8", "replace")
-        responses = mutator.mutate(mutator.pick(FORM_ANSWERS), FORM_ANSWERS)
+        responses = mutator.mutate(mutator.pick(inputs.FORM_ANSWERS), inputs.FORM_ANSWERS)
         return build_call(mutator, "resume_execution", arguments, inputResponses=responses, requestState=state)
     question = frames.pick_question(mutator)
     ids = {"threadId": question["threadId"], "suspensionId": question["suspensionId"], "waitSeconds": 0.1}
@@ -244,14 +235,14 @@ def make_answer(mutator: Mutator, frames: HttpFrames) -> Made:
     usual = "submit_answer" if question["addressee"] == "caller" else "resume_execution"
     tool = mutator.pick(("submit_answer", "resume_execution", "app_decide")) if mutator.chance(0.1) else usual
     if tool == "resume_execution":
-        decision = mutator.mutate(mutator.pick(DECISIONS), DECISIONS)
+        decision = mutator.mutate(mutator.pick(inputs.DECISIONS), inputs.DECISIONS)
         return build_call(mutator, tool, {**ids, "decision": decision})
-    content = mutator.mutate(mutator.pick(CONTENTS), [*CONTENTS, *PLANS])
+    content = mutator.mutate(mutator.pick(inputs.CONTENTS), [*inputs.CONTENTS, *inputs.PLANS])
     nonce = {"nonce": mutator.odd_text()} if tool == "app_decide" else {}
     return build_call(mutator, tool, {**ids, "content": content, **nonce})
 
 
-def opening(make: Callable[[Mutator, HttpFrames], Made] | None = None) -> Opener:
+def opening(make: Callable[[inputs.Mutator, HttpFrames], Made] | None = None) -> Opener:
     @asynccontextmanager
     async def opened(home: Path) -> AsyncGenerator[HttpFrames]:
         async with office(home) as found:
@@ -260,7 +251,7 @@ def opening(make: Callable[[Mutator, HttpFrames], Made] | None = None) -> Opener
     return opened
 
 
-async def decline(params: Document) -> Document:
+async def decline(params: inputs.Document) -> inputs.Document:
     return {"action": "decline"}
 
 
@@ -272,7 +263,7 @@ class StdioFrames:
         self._host = StdioHost(process, decline)
         tasks.start_soon(self._host.run, tasks)
 
-    async def send(self, mutator: Mutator) -> str:
+    async def send(self, mutator: inputs.Mutator) -> str:
         _, _, message = make_message(mutator, "t", "s")
         mutator.sent = body = mutator.encode(message)
         self._host.unasked.clear()
@@ -284,7 +275,7 @@ class StdioFrames:
         return check_rpc(self._host.unasked[-1]) if self._host.unasked else "silence"
 
     async def check_alive(self) -> None:
-        done = await self._host.call("execute_plan", {"plan": PLANS[0], "options": {"waitSeconds": 20}})
+        done = await self._host.call("execute_plan", {"plan": inputs.PLANS[0], "options": {"waitSeconds": 20}})
         if done.get("status") != "completed":
             raise Wrong(f"an ordinary plan came to {str(done)[:500]}")
 
@@ -328,14 +319,14 @@ class Sockets:
         assert parts.hostname is not None and parts.port is not None
         self._host, self._port = parts.hostname, parts.port
 
-    async def send(self, mutator: Mutator) -> str:
+    async def send(self, mutator: inputs.Mutator) -> str:
         method, name, message = make_message(mutator, "t", "s")
         data = self._build(mutator.encode(message), build_headers(method, name), mutator.pick(HTTP_PATHS))
         mutator.sent = data = mutator.damage(data, HTTP_TOKENS) if mutator.chance(0.8) else data
         return self._judge(await self._exchange(data, ends=mutator.chance(0.5)))
 
     async def check_alive(self) -> None:
-        params: Document = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
+        params: inputs.Document = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": inputs.CLIENT}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
         head = {b"Accept": b"application/json, text/event-stream", b"Content-Type": b"application/json"}
         answer = await self._exchange(self._build(body, head, HTTP_PATHS[0]), ends=False)

@@ -18,21 +18,9 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.scheduler import TICK_S
 from planwarden.agent.runtime.unresponsive_owners import RENEW_S, SILENT_S, UNLIMITED_S
 from planwarden.tools.base import Tool, define
+from tests.harness import team
 from tests.harness import team as engines
 from tests.harness.ledger import Ledger
-from tests.harness.team import (
-    ALONE,
-    DID_NOT_HAPPEN,
-    NO,
-    PRINCIPAL,
-    Gate,
-    SilentStore,
-    Team,
-    find_question,
-    start,
-    step,
-    until,
-)
 from tests.kit import first_only
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd
@@ -76,13 +64,13 @@ class SlowMail:
         return Tool(define(definition), self.call)
 
 
-class Place(Team):
+class Place(team.Team):
     """`owner` has begun a call and stands still, `other` is another process."""
 
     def __init__(self, back_end: BackEnd, folder: Path) -> None:
         super().__init__(back_end, folder)
         self.mail, self.other_mail = SlowMail(self.ledger), SlowMail(self.ledger)
-        self.silent = SilentStore(back_end.connect())
+        self.silent = team.SilentStore(back_end.connect())
         self.other_mail.may_send.set()
         self.other_mail.may_return.set()
 
@@ -92,7 +80,7 @@ class Place(Team):
             self.process(tools=[self.mail.tool()], on=lambda _: self.silent) as owner,
             self.process(tools=[self.other_mail.tool()]) as other,
         ):
-            running = await start(owner, ALONE)
+            running = await team.start(owner, team.ALONE)
             await self.mail.is_waiting.wait()
             yield owner, other, running
 
@@ -126,16 +114,16 @@ async def answer(engine: Engine, execution: ExecutionState, decision: Decision) 
 
 
 @requirement("lease:effect")
-@pytest.mark.parametrize("decision", [DID_NOT_HAPPEN, NO], ids=["did not happen", "give up"])
+@pytest.mark.parametrize("decision", [team.DID_NOT_HAPPEN, team.NO], ids=["did not happen", "give up"])
 async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: Place, decision: Decision) -> None:
     async with place.processes() as (_, other, running):
         asked = await place.take_over(other, running)
-        question = await find_question(other, asked)
+        question = await team.find_question(other, asked)
         assert question.kind == "reconcile" and "lives but does not respond" in " ".join(question.found)
         done = await answer(other, asked, decision)
         place.let_mail_end()
         await other.wait(done, 60)
-    again = [f"{running.execution_id}:mail:1"] if decision is DID_NOT_HAPPEN else []
+    again = [f"{running.execution_id}:mail:1"] if decision is team.DID_NOT_HAPPEN else []
     assert place.ledger.tools_run() == ["mail"] * len(again)
     assert (place.mail.sent, place.other_mail.sent) == ([], again)
 
@@ -151,13 +139,13 @@ async def test_an_owner_that_stood_still_after_it_stored_the_intent_makes_no_cal
 
     # A tool that does not ask for the lease itself.
     async with (
-        place.process(tools=("mail",), on=lambda store: SilentStore(WatchedStore(store, stand_still))) as owner,
+        place.process(tools=("mail",), on=lambda store: team.SilentStore(WatchedStore(store, stand_still))) as owner,
         place.process(tools=("mail",)) as other,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(start, owner, ALONE)
+        tasks.start_soon(team.start, owner, team.ALONE)
         await is_stored.wait()
-        [header] = await place.store.executions(PRINCIPAL, 1)
+        [header] = await place.store.executions(team.PRINCIPAL, 1)
         asked = await place.take_over(other, await other.find(header.execution_id))
         may_go_on.set()
         while "CallReportedLate" not in await place.kinds(asked):
@@ -179,9 +167,9 @@ async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -
 async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place) -> None:
     place.mail.may_send.set()
     async with place.processes() as (_, other, running):
-        await until(lambda: bool(place.mail.sent))
+        await team.until(lambda: bool(place.mail.sent))
         asked = await place.take_over(other, running)
-        before = await find_question(other, asked)
+        before = await team.find_question(other, asked)
         place.mail.may_return.set()
         while "CallReportedLate" not in await place.kinds(running):
             await anyio.lowlevel.checkpoint()
@@ -231,7 +219,7 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
 async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
     place: Place, turns_before: int
 ) -> None:
-    begun = Gate()
+    begun = team.Gate()
     mail = [place.tool("mail", effect="read")]
     async with (
         place.process(begun, tools=("mail",), effect="read", on=lambda _: place.silent) as owner,
@@ -240,7 +228,7 @@ async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
         for _ in range(turns_before):
             await other.tick()
             place.clock.advance(TICK_S)
-        running, began = await start(owner, ALONE), place.clock.steady()
+        running, began = await team.start(owner, team.ALONE), place.clock.steady()
         # What the owner commits renews its lease, so time starts when it has nothing left to commit.
         await begun.is_reached.wait()
         while (await place.header(running)).owner == owner.owner:
@@ -257,15 +245,12 @@ async def test_what_waits_for_its_silent_owner_hides_no_other_lease_that_has_end
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "MAX_ROWS", 2)
-    begun = Gate()
+    begun = team.Gate()
     held = [place.tool("mail", before=begun.hold), place.tool("look", effect="read", before=begun.hold)]
     free = ["mail", place.tool("look", effect="read")]
-    async with (
-        place.process(tools=held, on=lambda _: place.silent) as owner,
-        place.process(tools=free) as other,
-    ):
-        kept = [await start(owner, ALONE, thread_id=thread_id) for thread_id in ("t", "t2")]
-        ended = await start(owner, step("look", "look"), thread_id="t3")
+    async with place.process(tools=held, on=lambda _: place.silent) as owner, place.process(tools=free) as other:
+        kept = [await team.start(owner, team.ALONE, thread_id=thread_id) for thread_id in ("t", "t2")]
+        ended = await team.start(owner, team.step("look", "look"), thread_id="t3")
         await begun.wait_for(3)
         for _ in range(int((LEASE_S + RENEW_S) / TICK_S)):
             place.clock.advance(TICK_S)

@@ -54,10 +54,7 @@ def read_process(process_id: int) -> Sample:
 
 def read_files(database: Path) -> Sample:
     log = database.with_name(f"{database.name}-wal")
-    return {
-        "database": float(database.stat().st_size),
-        "wal": float(log.stat().st_size) if log.exists() else 0.0,
-    }
+    return {"database": float(database.stat().st_size), "wal": float(log.stat().st_size) if log.exists() else 0.0}
 
 
 @dataclass(frozen=True)

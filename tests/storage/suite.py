@@ -138,10 +138,7 @@ BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {
     "postgres": Postgres,
     "postgres, pooled": PooledPostgres,
 }
-_LANES = {
-    "memory": pytest.mark.exhaustive,
-    "postgres, pooled": pytest.mark.postgres,
-}
+_LANES = {"memory": pytest.mark.exhaustive, "postgres, pooled": pytest.mark.postgres}
 BACK_END_NAMES = [pytest.param(name, marks=_LANES.get(name, ())) for name in sorted(BACK_ENDS)]
 """As parameters of a fixture. What needs a package of Debian runs only with `make postgres`. That no disk
 changes nothing above the laws of the store is seen only with `make exhaustive`."""
@@ -166,13 +163,7 @@ class Scribe:
 
     @classmethod
     def on(
-        cls,
-        store: Store,
-        execution_id: str,
-        *,
-        thread_id: str | None = None,
-        owner: str = "p1",
-        principal: str = "ann",
+        cls, store: Store, execution_id: str, *, thread_id: str | None = None, owner: str = "p1", principal: str = "ann"
     ) -> "Scribe":
         empty = new_execution(execution_id, thread_id or f"thread of {execution_id}", principal)
         return cls(store, empty, owner=owner)

@@ -31,9 +31,7 @@ OWN = {"position", "token", "owner", "leased_until"}
 """Columns that one database has for itself, or that belong to processes."""
 UNNUMBERED = {"artifacts", "records"}
 """Tables whose column of numbers does not move, or is in one of the databases only."""
-PROCESSES = {
-    *("owners", "audit_unsealed", "audit_state", "schema_versions", "move_mark", "sqlite_sequence"),
-}
+PROCESSES = {*("owners", "audit_unsealed", "audit_state", "schema_versions", "move_mark", "sqlite_sequence")}
 
 
 def make_url() -> str:

@@ -11,29 +11,17 @@ from planwarden.agent.core.tool import ExecutionMode
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.forecast import Forecast
-from tests.kit import (
-    Ledger,
-    MemoryStore,
-    Settings,
-    by,
-    confirm,
-    governed,
-    model_step,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import plan
 from tests.support.wardens import run
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, JsonValue]
 REHEARSE: Json = {"rehearse": True}
-FIND = tool_step("find", "find", {"topic": "x"})
+FIND = kit.tool_step("find", "find", {"topic": "x"})
 IDS: JsonValue = {"$from": "find", "pointer": "/ids"}
-EVERY_CALL = (FIND, tool_step("note", "note", {"text": "hello"}), tool_step("erase", "erase", {"ids": IDS}))
+EVERY_CALL = (FIND, kit.tool_step("note", "note", {"text": "hello"}), kit.tool_step("erase", "erase", {"ids": IDS}))
 SECOND = GrantRequest(tool_name="erase", arguments={"ids": [2]}, uses=9, expires_in_s=3600)
 """A grant for one call of `erase`."""
 
@@ -42,7 +30,7 @@ async def rehearse(
     *steps: Json,
     script: Sequence[JsonValue] | None = None,
     tools: Sequence[object] = (),
-    settings: Settings | None = None,
+    settings: kit.Settings | None = None,
     **options: JsonValue,
 ) -> planwarden.Execution:
     """Rehearses the steps, and holds that nothing happened."""
@@ -61,10 +49,10 @@ def rehearsed(execution: planwarden.Execution) -> dict[str, tuple[Json, str | No
     }
 
 
-@requirement("rehearsal:record", "rehearsal:nothing-done")
+@kit.requirement("rehearsal:record", "rehearsal:nothing-done")
 async def test_reads_run_and_every_other_call_is_recorded_with_its_exact_arguments_and_needs() -> None:
-    done = await rehearse(*EVERY_CALL, confirm("ask", "send it?"))
-    assert statuses(done) == {"find": "completed", "note": "rehearsed", "erase": "rehearsed", "ask": "rehearsed"}
+    done = await rehearse(*EVERY_CALL, kit.confirm("ask", "send it?"))
+    assert kit.statuses(done) == {"find": "completed", "note": "rehearsed", "erase": "rehearsed", "ask": "rehearsed"}
     assert done.steps[0].result == {"ids": [1, 2, 3], "topic": "x"}
     assert rehearsed(done) == {
         "note:1": ({"text": "hello"}, None, None),
@@ -77,21 +65,21 @@ async def test_reads_run_and_every_other_call_is_recorded_with_its_exact_argumen
     assert kinds.count("TOOL_CALLED") == 1 and "AGENT_SUSPENDED" not in kinds
 
 
-@requirement("rehearsal:record", "rehearsal:nothing-done")
+@kit.requirement("rehearsal:record", "rehearsal:nothing-done")
 async def test_a_loop_records_each_item_with_its_exact_arguments_and_asks_nobody() -> None:
     loop: Json = {"forEach": IDS, "maxConcurrent": 2}
     item: JsonValue = {"$from": "item"}
     done = await rehearse(
         FIND,
-        {**tool_step("erase", "erase", {"ids": [item]}), **loop},
-        {**tool_step("look", "find", {"topic": "y", "limit": item}), **loop},
-        tool_step("after", "note", {"text": {"$from": "erase", "pointer": "/0/erased", "default": "none"}}),
+        {**kit.tool_step("erase", "erase", {"ids": [item]}), **loop},
+        {**kit.tool_step("look", "find", {"topic": "y", "limit": item}), **loop},
+        kit.tool_step("after", "note", {"text": {"$from": "erase", "pointer": "/0/erased", "default": "none"}}),
     )
-    assert [*statuses(done).values()] == ["completed", "rehearsed", "completed", "skipped"]
+    assert [*kit.statuses(done).values()] == ["completed", "rehearsed", "completed", "skipped"]
     assert rehearsed(done) == {f"erase:{n}": ({"ids": [n]}, "approval", "human") for n in (1, 2, 3)}
 
 
-@requirement("rehearsal:nothing-done")
+@kit.requirement("rehearsal:nothing-done")
 @pytest.mark.parametrize("mode", ["immediate", "blocking"])
 async def test_a_tool_that_asks_in_the_middle_of_its_call_asks_nobody(mode: ExecutionMode) -> None:
     @planwarden.tool(risk="read", effect="read", execution_mode=mode)
@@ -99,16 +87,16 @@ async def test_a_tool_that_asks_in_the_middle_of_its_call_asks_nobody(mode: Exec
         """Asks in the middle of its call."""
         return planwarden.Suspend(message="May I?")
 
-    done = await rehearse(tool_step("a", "asks"), tool_step("b", "wait", {"seconds": 3}), tools=[asks])
-    assert statuses(done) == {"a": "rehearsed", "b": "rehearsed"}
+    done = await rehearse(kit.tool_step("a", "asks"), kit.tool_step("b", "wait", {"seconds": 3}), tools=[asks])
+    assert kit.statuses(done) == {"a": "rehearsed", "b": "rehearsed"}
     assert rehearsed(done)["b:1"][1:] == ("wait", None)
 
 
-@requirement("rehearsal:nothing-done")
+@kit.requirement("rehearsal:nothing-done")
 async def test_no_other_run_of_its_thread_or_key_inherits_a_rehearsal_and_no_rehearsal_becomes_a_run() -> None:
-    ledger = Ledger()
-    note = plan(tool_step("a", "note", {"text": "1"}))
-    async with warden(ledger) as w:
+    ledger = kit.Ledger()
+    note = plan(kit.tool_step("a", "note", {"text": "1"}))
+    async with kit.warden(ledger) as w:
         first = await w.execute_plan(note, key="k", options=REHEARSE)
         assert (await w.execute_plan(note, key="k", options=REHEARSE)).execution_id == first.execution_id
         with pytest.raises(KeyConflict):
@@ -118,7 +106,7 @@ async def test_no_other_run_of_its_thread_or_key_inherits_a_rehearsal_and_no_reh
         assert ledger.lines == []
         again = await w.execute_plan(note, thread_id=first.thread_id)
         assert (again.status, ledger.lines) == ("completed", ["note 1"])
-        spent = plan(FIND, tool_step("b", "note", {"text": "2"}))
+        spent = plan(FIND, kit.tool_step("b", "note", {"text": "2"}))
         stopped = await w.execute_plan(spent, options={**REHEARSE, "budgets": {"toolCalls": 1}})
         more: Json = {"budgets": {"toolCalls": 9}}
         with pytest.raises(InvalidArguments, match="goes on as one"):
@@ -133,24 +121,24 @@ def taking(inputs: Json, *steps: Json) -> Json:
 
 async def forecast(*steps: Json, takes: Json | None = None, **inputs: JsonValue) -> Forecast:
     written = taking(takes, *steps) if takes else plan(*steps)
-    async with warden(Ledger()) as w:
+    async with kit.warden(kit.Ledger()) as w:
         return await w.service.forecast_plan(written, inputs=inputs or None, principal="local")
 
 
-@requirement("plan:forecast")
+@kit.requirement("plan:forecast")
 async def test_it_says_whom_each_call_will_ask_and_what_only_the_run_knows() -> None:
-    ledger, store = Ledger(), MemoryStore()
+    ledger, store = kit.Ledger(), kit.MemoryStore()
     steps = (
         FIND,
-        confirm("ask", confirms=["one"]),
-        tool_step("one", "erase", {"ids": [1]}),
-        tool_step("two", "erase", {"ids": [2]}),
-        tool_step("all", "erase", {"ids": IDS}),
-        model_step("think", "note"),
-        tool_step("last", "wait", {"seconds": 5}),
+        kit.confirm("ask", confirms=["one"]),
+        kit.tool_step("one", "erase", {"ids": [1]}),
+        kit.tool_step("two", "erase", {"ids": [2]}),
+        kit.tool_step("all", "erase", {"ids": IDS}),
+        kit.model_step("think", "note"),
+        kit.tool_step("last", "wait", {"seconds": 5}),
     )
     script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}}]
-    async with warden(ledger, store=store, script=script) as w:
+    async with kit.warden(ledger, store=store, script=script) as w:
         found = await w.service.forecast_plan(plan(*steps), principal="local")
         assert ledger.lines == [] and await store.executions(None, 10) == ()
         made = await w.create_plan("erase what is old", wait_seconds=60)
@@ -167,19 +155,19 @@ async def test_it_says_whom_each_call_will_ask_and_what_only_the_run_knows() -> 
     assert made.forecast is not None and (made.forecast.asks, made.forecast.steps) == (found.asks, ())
 
 
-@requirement("plan:forecast", "rehearsal:record", "rehearsal:nothing-done")
+@kit.requirement("plan:forecast", "rehearsal:record", "rehearsal:nothing-done")
 async def test_what_a_forecast_says_of_literal_calls_is_what_a_rehearsal_finds_which_uses_no_grant() -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     steps = plan(
-        tool_step("a", "erase", {"ids": [1]}),
-        tool_step("b", "erase", {"ids": [2]}),
-        confirm("c", confirms=["d"]),
-        tool_step("d", "erase", {"ids": [4]}),
-        tool_step("e", "note", {"text": "x"}),
-        tool_step("f", "requestInput", {"message": "who?", "form": {"type": "object", "properties": {}}}),
+        kit.tool_step("a", "erase", {"ids": [1]}),
+        kit.tool_step("b", "erase", {"ids": [2]}),
+        kit.confirm("c", confirms=["d"]),
+        kit.tool_step("d", "erase", {"ids": [4]}),
+        kit.tool_step("e", "note", {"text": "x"}),
+        kit.tool_step("f", "requestInput", {"message": "who?", "form": {"type": "object", "properties": {}}}),
     )
-    async with warden(ledger) as w:
-        grant = await w.service.grants.make(SECOND, by())
+    async with kit.warden(ledger) as w:
+        grant = await w.service.grants.make(SECOND, kit.by())
         found = await w.service.forecast_plan(steps, principal="local")
         done = await w.execute_plan(steps, options=REHEARSE, wait_seconds=60)
         [shown] = await w.service.grants.list()
@@ -191,10 +179,10 @@ async def test_what_a_forecast_says_of_literal_calls_is_what_a_rehearsal_finds_w
     assert (judged["d"].covered_by, judged["d"].asks, judged["c"].risk) == ("c:1", None, "dangerous")
 
 
-@requirement("plan:forecast")
+@kit.requirement("plan:forecast")
 async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_only_the_run_knows() -> None:
-    loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=IDS)
-    judged = tool_step("some", "note", {"text": "x"}, when={"value": IDS, "matches": {"minItems": 1}})
+    loop = kit.tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=IDS)
+    judged = kit.tool_step("some", "note", {"text": "x"}, when={"value": IDS, "matches": {"minItems": 1}})
     found = await forecast(FIND, loop, judged)
     [asked] = found.asks
     assert (asked.step_id, asked.needs, asked.for_all_rows) == ("all", "human", True)
@@ -204,29 +192,29 @@ async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_on
     assert (found.graph or "").count("==>") == 2 and 'n1{{"all' in (found.graph or "")
 
 
-@requirement("plan:forecast")
+@kit.requirement("plan:forecast")
 async def test_whether_a_loop_asks_is_open_where_a_grant_or_a_rule_looks_at_its_rows() -> None:
-    loop = tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
-    noted = tool_step("notes", "note", {"text": {"$from": "item"}}, forEach=["a"])
+    loop = kit.tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
+    noted = kit.tool_step("notes", "note", {"text": {"$from": "item"}}, forEach=["a"])
     rules, _ = build_rule_book([{"tool": "note", "then": "ask"}])
-    async with warden(Ledger(), settings=governed(rules=rules)) as w:
-        await w.service.grants.make(SECOND, by())
+    async with kit.warden(kit.Ledger(), settings=kit.governed(rules=rules)) as w:
+        await w.service.grants.make(SECOND, kit.by())
         found = await w.service.forecast_plan(plan(loop, noted), principal="local")
     assert [open_now.step_id for open_now in found.only_the_run_knows] == ["all", "notes"] and found.asks == ()
 
 
-@requirement("plan:forecast")
+@kit.requirement("plan:forecast")
 async def test_a_step_whose_condition_is_known_not_to_hold_will_be_skipped_with_what_takes_its_result() -> None:
     big: JsonValue = {"value": {"$from": "inputs", "pointer": "/days"}, "matches": {"minimum": 30}}
     steps = (
-        tool_step("send", "erase", {"ids": [1]}, when=big),
-        tool_step("takes", "erase", {"ids": {"$from": "send", "pointer": "/erased"}}),
-        tool_step("after", "erase", {"ids": [3]}, dependencies=["send"]),
+        kit.tool_step("send", "erase", {"ids": [1]}, when=big),
+        kit.tool_step("takes", "erase", {"ids": {"$from": "send", "pointer": "/erased"}}),
+        kit.tool_step("after", "erase", {"ids": [3]}, dependencies=["send"]),
     )
     takes: Json = {"days": {"type": "integer"}}
     few, many = [await forecast(*steps, takes=takes, days=days) for days in (7, 31)]
     unknown = await forecast(*steps, takes=takes)
-    async with warden(Ledger()) as w:
+    async with kit.warden(kit.Ledger()) as w:
         ran = await w.execute_plan(taking(takes, *steps), inputs={"days": 7}, options=REHEARSE, wait_seconds=60)
     # What it says comes true.
     for steps_of in (few.steps, ran.steps):
@@ -241,6 +229,6 @@ async def test_a_step_whose_condition_is_known_not_to_hold_will_be_skipped_with_
     assert [step.fate for step in unknown.steps] == ["runs only if its condition holds", "", ""]
     # The same of a condition that cannot be judged: this text is not JSON.
     odd: JsonValue = {"value": {"$from": "inputs", "pointer": "/text", "parse": "json"}, "matches": {}}
-    step = tool_step("a", "note", {"text": "x"}, when=odd)
+    step = kit.tool_step("a", "note", {"text": "x"}, when=odd)
     [unjudged] = (await forecast(step, takes={"text": {"type": "string"}}, text="{")).steps
     assert (unjudged.skipped_because, unjudged.is_conditional) == (None, True)

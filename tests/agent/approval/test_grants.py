@@ -12,14 +12,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-    StaleDefinition,
-    StoreError,
-    UnknownGrant,
-    UnknownPlan,
-    UnknownTool,
-)
+from planwarden.agent.common import errors
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
@@ -226,7 +219,7 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
     done, store = list[str](), MemoryStore()
     authority, wipe = by("zoe", maker), tool_step("purge", "wipe")
     async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)]) as w:
-        with pytest.raises(InvalidArguments, match="wipe is critical"):
+        with pytest.raises(errors.InvalidArguments, match="wipe is critical"):
             await allow_step(w, tool="wipe", authority=authority)
         [definition] = [found for found in w.service.tools.definitions() if found.name == "wipe"]
     async with opened(tmp_path, None, wipe, tools=[make_wipe("dangerous", done)], store=store) as w:
@@ -250,7 +243,7 @@ async def test_a_grant_for_a_step_ends_after_ninety_days_and_is_for_the_plan_tha
         shown = await w.service.grants.find_step("weekly", "last", "erase")
         write_plan(tmp_path, "weekly", *STEPS, title="changed")
         request = GrantRequest(tool_name="erase", arguments={}, step=shown.step, uses=5, expires_in_s=DAY_S)
-        with pytest.raises(StaleDefinition):
+        with pytest.raises(errors.StaleDefinition):
             await w.service.grants.make(request, by())
     assert [run.status for run in runs] == ["completed", "suspended"] and ledger.lines == ["erase [9]"]
 
@@ -399,7 +392,7 @@ async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused_with_what_wa
     tmp_path: Path, wanted: dict[str, Any], said: str | None
 ) -> None:
     async with opened(tmp_path, Ledger(), *STEPS, model_step("free", "erase")) as w:
-        with pytest.raises((InvalidArguments, UnknownTool, UnknownPlan), match=said):
+        with pytest.raises((errors.InvalidArguments, errors.UnknownTool, errors.UnknownPlan), match=said):
             await allow(w, **wanted)
         assert await w.service.grants.list() == ()
 
@@ -416,9 +409,9 @@ async def test_a_grant_that_is_over_elsewhere_releases_nothing_and_a_damaged_one
         engine.grants.fill(open_now)
         asked = await w.execute_plan(erase(1))
         assert asked.status == "suspended" and ledger.lines == []
-        with pytest.raises(UnknownGrant):
+        with pytest.raises(errors.UnknownGrant):
             await w.service.grants.revoke("nothing", by())
         with closing(sqlite3.connect(tmp_path / "planwarden.db", isolation_level=None)) as connection:
             connection.execute("UPDATE grants SET arguments = '[1'")
-        with pytest.raises(StoreError, match=f"grant '{made.grant_id}' is damaged"):
+        with pytest.raises(errors.StoreError, match=f"grant '{made.grant_id}' is damaged"):
             await w.service.grants.list()

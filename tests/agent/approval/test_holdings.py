@@ -11,36 +11,24 @@ from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, Stal
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.rules import build_rule_book
-from tests.kit import (
-    Decision,
-    ManualClock,
-    MemoryStore,
-    Settings,
-    decide,
-    governed,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests import kit
 from tests.support.wardens import pass_time
 
 pytestmark = pytest.mark.anyio
 
 DAY_S = 86_400
 RULE = OnceRule(("/payment_id",), 90.0 * DAY_S)
-ONCE = governed(once={"refund": RULE, "pay": RULE})
+ONCE = kit.governed(once={"refund": RULE, "pay": RULE})
 SUM: dict[str, JsonValue] = {"sum": "amount", "limit": 500, "per": "day"}
 COUNT: dict[str, JsonValue] = {"count": 2, "per": "hour"}
-HAPPENED_NOT = Decision(approved=True, content={"happened": False})
+HAPPENED_NOT = kit.Decision(approved=True, content={"happened": False})
 
 
-def limited(*budgets: dict[str, JsonValue], tool: str = "refund", before: tuple[JsonValue, ...] = ()) -> Settings:
+def limited(*budgets: dict[str, JsonValue], tool: str = "refund", before: tuple[JsonValue, ...] = ()) -> kit.Settings:
     """Calls of the tool pass within these budgets, if no rule before says something else."""
     rule: JsonValue = {"tool": tool, "then": "allow", "budget": [*budgets], "because": "small ones"}
     book, facts = build_rule_book([*before, rule])
-    return governed(rules=book, facts={"rules": facts})
+    return kit.governed(rules=book, facts={"rules": facts})
 
 
 class Till:
@@ -72,7 +60,7 @@ class Till:
 
 
 def call(tool: str, **arguments: JsonValue) -> dict[str, JsonValue]:
-    return plan(tool_step("a", tool, arguments))
+    return kit.plan(kit.tool_step("a", tool, arguments))
 
 
 async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
@@ -80,19 +68,19 @@ async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
     return [(await w.execute_plan(call("refund", amount=amount))).status for amount in amounts]
 
 
-async def forget(store: MemoryStore) -> None:
+async def forget(store: kit.MemoryStore) -> None:
     [key] = await store.list_once("pay", 10)
     await store.forget_once(key.key, AuditEntry(kind="once_forgotten", facts={}))
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
-    till, store = Till(), MemoryStore(ManualClock())
-    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
+    till, store = Till(), kit.MemoryStore(kit.ManualClock())
+    async with kit.warden(tools=till.tools(), store=store, settings=ONCE) as w:
         # A rehearsal takes no key.
         await w.execute_plan(call("pay", payment_id="p-7"), options={"rehearse": True})
         assert await store.list_once(None, 10) == ()
-        first = await decide(w, await w.execute_plan(call("refund", payment_id="p-7")))
+        first = await kit.decide(w, await w.execute_plan(call("refund", payment_id="p-7")))
         second = await w.execute_plan(call("refund", payment_id="p-7", amount=5))
         other = await w.execute_plan(call("refund", payment_id="p-8"))
         theirs = await w.execute_plan(call("refund", payment_id="p-7"), principal="zoe")
@@ -110,21 +98,21 @@ async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
     )
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused() -> None:
     till = Till()
-    async with warden(tools=till.tools(), settings=ONCE) as w:
+    async with kit.warden(tools=till.tools(), settings=ONCE) as w:
         asked = [await w.execute_plan(call("refund", payment_id="p-7")) for _ in range(2)]
-        assert (await decide(w, asked[0])).status == "completed"
+        assert (await kit.decide(w, asked[0])).status == "completed"
         for _ in range(2):
             # The same answer again is answered the same.
             with pytest.raises(DuplicateEffect, match="was called for payment_id"):
-                await decide(w, asked[1])
+                await kit.decide(w, asked[1])
         failed = await w.get_execution(asked[1].thread_id)
-    assert statuses(failed) == {"a": "failed"} and till.ledger == ["refund p-7"]
+    assert kit.statuses(failed) == {"a": "failed"} and till.ledger == ["refund p-7"]
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 def test_numbers_are_equal_by_value_and_never_equal_text() -> None:
     def key(value: JsonValue) -> str:
         return build_once_key(RULE, "pay", {"payment_id": value}).key
@@ -144,18 +132,18 @@ def test_numbers_are_equal_by_value_and_never_equal_text() -> None:
             build_once_key(RULE, "pay", lacking)
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 async def test_a_call_without_its_key_asks() -> None:
     till = Till()
-    async with warden(tools=till.tools(), settings=ONCE) as w:
+    async with kit.warden(tools=till.tools(), settings=ONCE) as w:
         asked = [await w.execute_plan(call("pay")) for _ in range(2)]
         [question] = asked[0].suspensions
         assert question.needs == "human" and any("nothing at /payment_id" in found for found in question.found)
-        assert [(await decide(w, each)).status for each in asked] == ["completed"] * 2
+        assert [(await kit.decide(w, each)).status for each in asked] == ["completed"] * 2
     assert till.ledger == ["pay None"] * 2
 
 
-@requirement("rules:once", "rules:budget")
+@kit.requirement("rules:once", "rules:budget")
 @pytest.mark.parametrize(
     ("fault", "comes_back"),
     [
@@ -170,81 +158,81 @@ async def test_a_failed_call_gives_its_key_and_its_share_back_only_if_nothing_ha
     fault: Exception, comes_back: bool
 ) -> None:
     paying, refunding = Till(fault), Till(fault)
-    async with warden(tools=paying.tools(), settings=ONCE) as w:
+    async with kit.warden(tools=paying.tools(), settings=ONCE) as w:
         await w.execute_plan(call("pay", payment_id="p-7"))
         again = await w.execute_plan(call("pay", payment_id="p-7"))
     assert again.status == ("completed" if comes_back else "failed") and len(paying.ledger) == comes_back
-    async with warden(tools=refunding.tools(), settings=limited(SUM)) as w:
+    async with kit.warden(tools=refunding.tools(), settings=limited(SUM)) as w:
         _, again = await run(w, 500, 500)
     assert again == ("completed" if comes_back else "suspended") and len(refunding.ledger) == comes_back
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 async def test_a_call_that_failed_and_is_made_again_has_its_key_each_time() -> None:
-    till, clock = Till(ToolError("busy", retryable=True)), ManualClock()
-    step = tool_step("a", "pay", {"payment_id": "p-7"}, retry={"attempts": 2, "delayS": 60})
-    async with warden(tools=till.tools(), store=MemoryStore(clock), settings=ONCE) as w:
-        waiting = await w.execute_plan(plan(step))
+    till, clock = Till(ToolError("busy", retryable=True)), kit.ManualClock()
+    step = kit.tool_step("a", "pay", {"payment_id": "p-7"}, retry={"attempts": 2, "delayS": 60})
+    async with kit.warden(tools=till.tools(), store=kit.MemoryStore(clock), settings=ONCE) as w:
+        waiting = await w.execute_plan(kit.plan(step))
         assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "completed"
         done = await pass_time(w, clock, waiting, 61)
     assert done.error is not None and done.error.code == "duplicate_effect" and till.ledger == ["pay p-7"]
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 @pytest.mark.parametrize("is_taken", [False, True], ids=["it has its key", "another one has it by now"])
 async def test_a_lost_call_runs_again_only_while_it_has_its_key(is_taken: bool) -> None:
-    till, store = Till(OutcomeUnknown("lost")), MemoryStore()
-    async with warden(tools=till.tools(), store=store, settings=ONCE) as w:
+    till, store = Till(OutcomeUnknown("lost")), kit.MemoryStore()
+    async with kit.warden(tools=till.tools(), store=store, settings=ONCE) as w:
         lost = await w.execute_plan(call("pay", payment_id="p-7"))
         if is_taken:
             await forget(store)
             await w.execute_plan(call("pay", payment_id="p-7"))
             with pytest.raises(DuplicateEffect):
-                await decide(w, lost, HAPPENED_NOT)
+                await kit.decide(w, lost, HAPPENED_NOT)
         else:
-            await decide(w, lost, HAPPENED_NOT)
+            await kit.decide(w, lost, HAPPENED_NOT)
             assert (await w.execute_plan(call("pay", payment_id="p-7"))).status == "failed"
         done = await w.get_execution(lost.thread_id)
     assert (done.status, till.ledger) == ("failed" if is_taken else "completed", ["pay p-7"])
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 async def test_a_retry_takes_the_call_over_and_may_go_on_with_its_key() -> None:
     till = Till(OutcomeUnknown("lost"), OutcomeUnknown("lost again"))
-    async with warden(tools=till.tools(), settings=ONCE) as w:
+    async with kit.warden(tools=till.tools(), settings=ONCE) as w:
         lost = await w.execute_plan(call("pay", payment_id="p-7"))
         for status in ("suspended", "completed"):
             await w.cancel_execution(lost.thread_id)
-            lost = await decide(w, await w.retry(lost.thread_id), HAPPENED_NOT)
+            lost = await kit.decide(w, await w.retry(lost.thread_id), HAPPENED_NOT)
             assert lost.status == status
         # One that runs the same call again is another call.
         fork = await w.retry(lost.thread_id, from_step="a")
     assert fork.error is not None and fork.error.code == "duplicate_effect" and till.ledger == ["pay p-7"]
 
 
-@requirement("rules:once")
+@kit.requirement("rules:once")
 async def test_a_loop_calls_for_each_key_once_and_asks_only_about_those() -> None:
     till = Till()
     ids: JsonValue = ["p-1", "p-2", "p-1", "p-3", "p-2"]
 
     def loop(tool: str) -> dict[str, JsonValue]:
         item: JsonValue = {"payment_id": {"$from": "item"}}
-        return plan(tool_step("a", tool, item, forEach=ids, maxConcurrent=5, onItemFailure="continue"))
+        return kit.plan(kit.tool_step("a", tool, item, forEach=ids, maxConcurrent=5, onItemFailure="continue"))
 
-    async with warden(tools=till.tools(), settings=ONCE) as w:
-        await decide(w, await w.execute_plan(call("refund", payment_id="p-3")))
+    async with kit.warden(tools=till.tools(), settings=ONCE) as w:
+        await kit.decide(w, await w.execute_plan(call("refund", payment_id="p-3")))
         asked = await w.execute_plan(loop("refund"))
         [question] = asked.suspensions
         assert [(row.arguments or {})["payment_id"] for row in question.calls] == ["p-1", "p-2"]
-        await decide(w, asked)
+        await kit.decide(w, asked)
         await w.execute_plan(loop("pay"))
     assert sorted(till.ledger) == ["pay p-1", "pay p-2", "pay p-3", "refund p-1", "refund p-2", "refund p-3"]
 
 
-@requirement("rules:budget")
+@kit.requirement("rules:budget")
 async def test_calls_pass_until_a_budget_is_spent_and_then_ask_also_if_they_only_read() -> None:
-    till, clock = Till(), ManualClock()
-    async with warden(tools=till.tools(), store=MemoryStore(clock), settings=limited(SUM)) as w:
+    till, clock = Till(), kit.ManualClock()
+    async with kit.warden(tools=till.tools(), store=kit.MemoryStore(clock), settings=limited(SUM)) as w:
         assert await run(w, 400, 200, 100) == ["completed", "suspended", "completed"]
         asked = await w.execute_plan(call("refund", amount=1))
         [question] = asked.suspensions
@@ -252,27 +240,27 @@ async def test_calls_pass_until_a_budget_is_spent_and_then_ask_also_if_they_only
         assert question.needs == "human"
         assert "500 in 24 hours; 0 is left, and this call takes 1. The budget has room again at 20" in found
         # What a person approves takes nothing of it.
-        assert (await decide(w, asked)).status == "completed"
+        assert (await kit.decide(w, asked)).status == "completed"
         clock.advance(DAY_S)
         assert await run(w, 500, 0.5) == ["completed", "suspended"]
-    async with warden(tools=till.tools(), settings=limited(SUM, COUNT, tool="pay")) as w:
+    async with kit.warden(tools=till.tools(), settings=limited(SUM, COUNT, tool="pay")) as w:
         ended = [(await w.execute_plan(call("pay", amount=1))).status for _ in range(3)]
     assert ended == ["completed", "completed", "suspended"]
     assert till.ledger == ["refund 400", "refund 100", "refund 1", "refund 500", "pay None", "pay None"]
 
 
-@requirement("rules:budget")
+@kit.requirement("rules:budget")
 async def test_a_lost_call_that_did_not_happen_and_must_not_run_gives_its_share_back() -> None:
-    till, store = Till(OutcomeUnknown("lost")), MemoryStore()
-    async with warden(tools=till.tools(), store=store, settings=limited(SUM)) as w:
+    till, store = Till(OutcomeUnknown("lost")), kit.MemoryStore()
+    async with kit.warden(tools=till.tools(), store=store, settings=limited(SUM)) as w:
         lost = await w.execute_plan(call("refund", amount=500))
     deny: JsonValue = {"tool": "refund", "when": {"amount": {"min": 500}}, "then": "deny", "because": "too much"}
-    async with warden(tools=till.tools(), store=store, settings=limited(SUM, before=(deny,))) as w:
+    async with kit.warden(tools=till.tools(), store=store, settings=limited(SUM, before=(deny,))) as w:
         for _ in range(2):
             # The first answer was given under a policy that did not know the call yet.
             open_now = await w.get_execution(lost.thread_id)
             with suppress(StaleDefinition):
-                await decide(w, open_now, HAPPENED_NOT)
+                await kit.decide(w, open_now, HAPPENED_NOT)
         ended = await w.get_execution(lost.thread_id)
         assert ended.error is not None and ended.error.code == "denied"
         assert await run(w, 499) == ["completed"]

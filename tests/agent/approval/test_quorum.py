@@ -16,28 +16,14 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.settings.tables import ToolSettings
-from tests.kit import (
-    NO,
-    NOWHERE,
-    YES,
-    Ledger,
-    MemoryStore,
-    Settings,
-    by,
-    decide,
-    governed,
-    plan,
-    requirement,
-    tool_step,
-    warden,
-)
+from tests import kit
 
 pytestmark = pytest.mark.anyio
 
-WIPE = plan(tool_step("a", "wipe", {"target": "old"}))
+WIPE = kit.plan(kit.tool_step("a", "wipe", {"target": "old"}))
 
 
-def wipe(ledger: Ledger, description: str = "Wipe it.") -> object:
+def wipe(ledger: kit.Ledger, description: str = "Wipe it.") -> object:
     @planwarden.tool(name="wipe", risk="critical", description=description)
     async def tool(target: str) -> dict[str, JsonValue]:
         ledger.lines.append(f"wipe {target}")
@@ -71,7 +57,7 @@ CASES: list[tuple[str | None, dict[str, object], str, ev.Assurance, bool]] = [
 ]
 
 
-@requirement("approval:critical", "approval:starter")
+@kit.requirement("approval:critical", "approval:starter")
 @pytest.mark.parametrize(
     ("starter", "policy", "who", "assurance", "runs", "is_retried"),
     [*((*case, False) for case in CASES), *((*case, True) for case in CASES if case[0])],
@@ -85,10 +71,10 @@ async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_own
     runs: bool,
     is_retried: bool,
 ) -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "clean.json").write_text(json.dumps(WIPE))
-    async with warden(tools=[wipe(ledger)], settings=governed(tmp_path, **policy)) as w:
+    async with kit.warden(tools=[wipe(ledger)], settings=kit.governed(tmp_path, **policy)) as w:
         began = None if starter is None else ev.Starter(principal=starter, channel="inbox")
         started = await w.service.run_plan("clean", StartOptions(requester=Requester("local", starter=began)))
         asked = w.service.build_view(await w.service.wait(started, 60))
@@ -96,50 +82,50 @@ async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_own
             await w.cancel_execution(asked.thread_id)
             # A caller without a person's session, such as the owner's model, does not become the one who began it.
             asked = await w.retry(asked.thread_id)
-        done = await decide(w, asked, YES, by(who, assurance))
+        done = await kit.decide(w, asked, kit.YES, kit.by(who, assurance))
     assert ledger.lines == (["wipe old"] if runs else [])
     assert (done.status, done.awaiting) == (("completed", None) if runs else ("suspended", "human"))
 
 
-@requirement("approval:quorum")
+@kit.requirement("approval:quorum")
 async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_enough() -> None:
-    ledger = Ledger()
-    async with warden(tools=[wipe(ledger)], settings=governed(critical="second", quorum=2)) as w:
+    ledger = kit.Ledger()
+    async with kit.warden(tools=[wipe(ledger)], settings=kit.governed(critical="second", quorum=2)) as w:
         asked = await w.execute_plan(WIPE)
         [question] = asked.suspensions
         place = (asked.thread_id, question.suspension_id)
-        await decide(w.service, place, YES, by("bob"), principal="local")
+        await kit.decide(w.service, place, kit.YES, kit.by("bob"), principal="local")
         edit = planwarden.Decision(approved=True, modified_args={"target": "older"})
-        edited = await decide(w.service, place, edit, by("carol"), principal="local")
+        edited = await kit.decide(w.service, place, edit, kit.by("carol"), principal="local")
         [now] = edited.suspensions
         assert [vote.principal for vote in now.endorsements] == ["carol"] and now.revision == 2
         with pytest.raises(StaleRevision):
-            await decide(w.service, place, YES, by("dan", digest=question.digest), principal="local")
-        rejected = await decide(w.service, place, NO, by("dan", digest=now.digest), principal="local")
+            await kit.decide(w.service, place, kit.YES, kit.by("dan", digest=question.digest), principal="local")
+        rejected = await kit.decide(w.service, place, kit.NO, kit.by("dan", digest=now.digest), principal="local")
     assert rejected.status == "rejected" and ledger.lines == []
 
 
-@requirement("approval:quorum")
+@kit.requirement("approval:quorum")
 async def test_what_comes_with_an_answer_waits_for_the_decision_and_precedes_what_it_releases() -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
 
     async def allow() -> None:
         ledger.lines.append("allowed")
 
-    async with warden(tools=[wipe(ledger)], settings=governed(critical="second", quorum=2)) as w:
+    async with kit.warden(tools=[wipe(ledger)], settings=kit.governed(critical="second", quorum=2)) as w:
         asked = await w.execute_plan(WIPE)
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
         for who, lines in (("bob", []), ("carol", ["allowed", "wipe old"])):
-            await decide(w.service, place, YES, by(who), principal="local", then=allow)
+            await kit.decide(w.service, place, kit.YES, kit.by(who), principal="local", then=allow)
             assert ledger.lines == lines
 
 
-PAY = plan(tool_step("a", "pay", {"amount": 7}))
+PAY = kit.plan(kit.tool_step("a", "pay", {"amount": 7}))
 NEVER = planwarden.Decision(content={"happened": False})
 HAPPENED = planwarden.Decision(content={"happened": True, "result": "paid"})
 
 
-def pay(ledger: Ledger, risk: Risk = "read", *, times: int = 1, text: str = "Pay.") -> object:
+def pay(ledger: kit.Ledger, risk: Risk = "read", *, times: int = 1, text: str = "Pay.") -> object:
     @planwarden.tool(risk=risk, effect="effect", description=text)
     async def pay(amount: int) -> str:
         ledger.lines.append(f"pay {amount}")
@@ -150,68 +136,70 @@ def pay(ledger: Ledger, risk: Risk = "read", *, times: int = 1, text: str = "Pay
     return pay
 
 
-def strict(**policy: object) -> Settings:
+def strict(**policy: object) -> kit.Settings:
     """The tool is critical now, and the policy says so."""
     tools = {"pay": ToolSettings(risk="critical")}
-    return Settings(home=NOWHERE, tools=tools, policy=governed(facts={"tools": "critical"}, **policy).policy)
+    return kit.Settings(
+        home=kit.NOWHERE, tools=tools, policy=kit.governed(facts={"tools": "critical"}, **policy).policy
+    )
 
 
-@requirement("approval:reconcile")
+@kit.requirement("approval:reconcile")
 async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() -> None:
-    ledger, store = Ledger(), MemoryStore()
-    async with warden(tools=[pay(ledger)], store=store) as w:
+    ledger, store = kit.Ledger(), kit.MemoryStore()
+    async with kit.warden(tools=[pay(ledger)], store=store) as w:
         asked = await w.execute_plan(PAY)
         [question] = asked.suspensions
         assert (question.kind, question.needs, ledger.lines) == ("reconcile", "client", ["pay 7"])
-    async with warden(tools=[pay(ledger)], store=store, settings=strict(critical="second", quorum=2)) as w:
+    async with kit.warden(tools=[pay(ledger)], store=store, settings=strict(critical="second", quorum=2)) as w:
         with pytest.raises(StaleDefinition, match=r"pay changed|policy changed"):
-            await decide(w, question, NEVER, by("local", "client"))
+            await kit.decide(w, question, NEVER, kit.by("local", "client"))
         [now] = (await w.get_execution(asked.thread_id)).suspensions
         assert (now.needs, now.quorum, now.revision, now.risk) == ("second", 2, 2, "critical")
         for who in ("local", "bob"):
-            still = await decide(w, question, NEVER, by(who))
+            still = await kit.decide(w, question, NEVER, kit.by(who))
             assert still.status == "suspended" and ledger.lines == ["pay 7"]
-        done = await decide(w, question, NEVER, by("carol"))
+        done = await kit.decide(w, question, NEVER, kit.by("carol"))
     assert done.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
 
 
-@requirement("approval:reconcile", "approval:quorum")
+@kit.requirement("approval:reconcile", "approval:quorum")
 async def test_people_who_answer_differently_do_not_count_together() -> None:
-    ledger = Ledger()
-    async with warden(tools=[pay(ledger, "critical")], settings=governed(critical="second", quorum=2)) as w:
+    ledger = kit.Ledger()
+    async with kit.warden(tools=[pay(ledger, "critical")], settings=kit.governed(critical="second", quorum=2)) as w:
         asked = await w.execute_plan(PAY)
         for who in ("bob", "carol"):
-            asked = await decide(w, asked, authority=by(who))
+            asked = await kit.decide(w, asked, authority=kit.by(who))
         [question] = asked.suspensions
         assert question.kind == "reconcile" and ledger.lines == ["pay 7"]
-        await decide(w, question, HAPPENED, by("bob"))
-        still = await decide(w, question, NEVER, by("carol"))
+        await kit.decide(w, question, HAPPENED, kit.by("bob"))
+        still = await kit.decide(w, question, NEVER, kit.by("carol"))
         votes = [(vote.principal, vote.content) for vote in still.suspensions[0].endorsements]
         assert votes == [("bob", HAPPENED.content), ("carol", NEVER.content)] and ledger.lines == ["pay 7"]
-        changed = await decide(w, question, NEVER, by("bob"))
+        changed = await kit.decide(w, question, NEVER, kit.by("bob"))
     assert changed.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
 
 
-@requirement("approval:reconcile")
+@kit.requirement("approval:reconcile")
 @pytest.mark.parametrize("kind", ["approval", "reconcile"])
 @pytest.mark.parametrize("change", ["policy", "tool", "both"])
 async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_tool(kind: str, change: str) -> None:
-    ledger, store = Ledger(), MemoryStore()
+    ledger, store = kit.Ledger(), kit.MemoryStore()
     lines = [] if kind == "approval" else ["pay 7"]
     risk: Risk = "dangerous" if kind == "approval" else "read"
-    async with warden(tools=[pay(ledger, risk)], store=store) as w:
+    async with kit.warden(tools=[pay(ledger, risk)], store=store) as w:
         asked = await w.execute_plan(PAY)
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
         tools, policy = w.service.tools, w.service.policy
     # The process that asked is gone, or it would continue under its own policy: this one only records.
     async with Engine(store, tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
-        decision = YES if kind == "approval" else NEVER
+        decision = kit.YES if kind == "approval" else NEVER
         recording = Service(recorder, ev.Options(), max_steps=0)
-        await recording.answer(*place, decision, by("local"), principal="local")
+        await recording.answer(*place, decision, kit.by("local"), principal="local")
     assert ledger.lines == lines
     changed = pay(ledger, risk, text="Pay twice." if change == "tool" else "Pay.")
-    settings = {"policy": governed(facts={"changed": True}), "both": strict()}.get(change)
-    async with warden(tools=[changed], store=store, settings=settings) as w:
+    settings = {"policy": kit.governed(facts={"changed": True}), "both": strict()}.get(change)
+    async with kit.warden(tools=[changed], store=store, settings=settings) as w:
         await w.service.tick()
         await w.service.wait(await w.service.find(asked.execution_id), 60)
         now = await w.get_execution(asked.thread_id)

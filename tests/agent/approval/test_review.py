@@ -9,30 +9,18 @@ from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import new_execution
-from tests.kit import (
-    YES,
-    Decision,
-    Ledger,
-    MemoryStore,
-    by,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import plan
 
 pytestmark = pytest.mark.anyio
 
 REVIEW: dict[str, JsonValue] = {"review": "person"}
-COVER = Decision(approved=True, content={"cover": True})
+COVER = kit.Decision(approved=True, content={"cover": True})
 STEPS = (
-    tool_step("find", "find", {"topic": "x"}),
-    tool_step("note", "note", {"text": "hello"}),
-    tool_step("known", "erase", {"ids": [7]}),
-    tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+    kit.tool_step("find", "find", {"topic": "x"}),
+    kit.tool_step("note", "note", {"text": "hello"}),
+    kit.tool_step("known", "erase", {"ids": [7]}),
+    kit.tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
 )
 
 
@@ -44,9 +32,9 @@ async def reviewed(w: planwarden.Warden, *steps: dict[str, JsonValue], **more: J
 
 
 async def answer(
-    w: planwarden.Warden, asked: planwarden.Execution, decision: Decision, assurance: ev.Assurance = "human"
+    w: planwarden.Warden, asked: planwarden.Execution, decision: kit.Decision, assurance: ev.Assurance = "human"
 ) -> planwarden.Execution:
-    return await decide(w, asked, decision, by(assurance=assurance, digest=asked.suspensions[0].digest))
+    return await kit.decide(w, asked, decision, kit.by(assurance=assurance, digest=asked.suspensions[0].digest))
 
 
 async def find_faults(w: planwarden.Warden, execution: planwarden.Execution) -> tuple[str, ...]:
@@ -57,34 +45,34 @@ async def find_faults(w: planwarden.Warden, execution: planwarden.Execution) -> 
     return gather_evidence(new, log, {policy[:8]: [policy]}).faults
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_call_asks_for_itself() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger) as w:
         asked = await reviewed(w)
         [question] = asked.suspensions
-        assert set(statuses(asked).values()) == {"pending"} and ledger.lines == []
+        assert set(kit.statuses(asked).values()) == {"pending"} and ledger.lines == []
         assert (question.addressee, question.step_id, question.needs) == ("human", None, "client")
         assert [(covered.step_id, covered.arguments) for covered in question.confirms] == [("known", {"ids": [7]})]
         found = " ".join(question.found)
         assert "4 step(s); 1 call(s) will ask a person" in found and 'Calls of "erase" are dangerous.' in found
         assert 'Only the run will know the arguments of "bound"' in found
-        going = await answer(w, asked, YES, "client")
+        going = await answer(w, asked, kit.YES, "client")
         assert [found.kind for found in going.suspensions] == ["approval"]
-        assert statuses(going)["known"] == "suspended" and ledger.lines == ["note hello"]
+        assert kit.statuses(going)["known"] == "suspended" and ledger.lines == ["note hello"]
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_ones_through() -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
 
     @planwarden.tool(risk="critical")
     async def wipe() -> str:
         """Wipe."""
         raise AssertionError("it ran")
 
-    async with warden(ledger, tools=[wipe]) as w:
-        critical = await reviewed(w, tool_step("a", "wipe"))
+    async with kit.warden(ledger, tools=[wipe]) as w:
+        critical = await reviewed(w, kit.tool_step("a", "wipe"))
         assert critical.suspensions[0].confirms == ()
         going = await answer(w, critical, COVER)
         assert [(question.kind, question.needs) for question in going.suspensions] == [("approval", "signed")]
@@ -95,41 +83,41 @@ async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_one
         [question] = going.suspensions
         assert (question.step_id, ledger.lines) == ("bound", ["note hello", "erase [7]"])
         assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1, 2, 3]}
-        done = await answer(w, going, YES)
+        done = await answer(w, going, kit.YES)
         rows = (await w.service.audit.read_page(thread_id=done.thread_id)).rows
         assert done.status == "completed" and await find_faults(w, done) == ()
     assert [row.kind for row in rows if row.kind != "policy"] == ["asked", "decided", "covered", "asked", "decided"]
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 @pytest.mark.parametrize(
     "content",
-    [None, {"cover": True}, {"plan": plan(tool_step("a", "note", {"text": "mine"}))}],
+    [None, {"cover": True}, {"plan": plan(kit.tool_step("a", "note", {"text": "mine"}))}],
     ids=["approve", "cover", "edit"],
 )
 async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: JsonValue) -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger) as w:
         asked = await reviewed(w)
         for assurance in ("claimed", "caller"):
-            still = await answer(w, asked, Decision(approved=True, content=content), assurance)
+            still = await answer(w, asked, kit.Decision(approved=True, content=content), assurance)
             assert still.suspensions[0].digest == asked.suspensions[0].digest
         with pytest.raises(InvalidArguments, match="addressed to a person"):
             await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, content or {"content": "yes"})
-    assert ledger.lines == [] and still.status == "suspended" and set(statuses(still).values()) == {"pending"}
+    assert ledger.lines == [] and still.status == "suspended" and set(kit.statuses(still).values()) == {"pending"}
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_runs() -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     edited = plan(
-        tool_step("note", "note", {"text": "changed"}, dependencies=[]),
-        tool_step("find", "find", {"topic": "x"}, dependencies=["note"]),
-        tool_step("known", "erase", {"ids": [8]}, dependencies=["find"]),
+        kit.tool_step("note", "note", {"text": "changed"}, dependencies=[]),
+        kit.tool_step("find", "find", {"topic": "x"}, dependencies=["note"]),
+        kit.tool_step("known", "erase", {"ids": [8]}, dependencies=["find"]),
     )
-    async with warden(ledger) as w:
+    async with kit.warden(ledger) as w:
         asked = await reviewed(w)
-        done = await answer(w, asked, Decision(approved=True, content={"plan": edited, "cover": True}))
+        done = await answer(w, asked, kit.Decision(approved=True, content={"plan": edited, "cover": True}))
         observed = await w.get_execution(done.thread_id, observations_after=0)
         assert await find_faults(w, done) == ()
     assert (done.status, ledger.lines) == ("completed", ["note changed", "erase [8]"])
@@ -140,13 +128,13 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
     assert (edit.data["principal"], edit.data["assurance"]) == ("ann", "human")
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 @pytest.mark.parametrize(
     ("content", "error"),
     [
         ({"plan": {"todoList": []}}, InvalidPlan),
-        ({"plan": plan(tool_step("a", "eraze", {"ids": [1]}))}, InvalidPlan),
-        ({"plan": {**plan(tool_step("a", "note", {"text": "x"})), "inputs": {"type": "object"}}}, InvalidPlan),
+        ({"plan": plan(kit.tool_step("a", "eraze", {"ids": [1]}))}, InvalidPlan),
+        ({"plan": {**plan(kit.tool_step("a", "note", {"text": "x"})), "inputs": {"type": "object"}}}, InvalidPlan),
         ({"plan": "todoList"}, InvalidArguments),
         ({"cover": "true"}, InvalidArguments),
     ],
@@ -154,29 +142,29 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
 async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
     content: JsonValue, error: type[Exception]
 ) -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger) as w:
         asked = await reviewed(w)
         with pytest.raises(error):
-            await answer(w, asked, Decision(approved=True, content=content))
+            await answer(w, asked, kit.Decision(approved=True, content=content))
         with pytest.raises(InvalidArguments):
-            await answer(w, asked, Decision(content={}))
+            await answer(w, asked, kit.Decision(content={}))
         still = await w.get_execution(asked.thread_id)
     assert still.suspensions[0].digest == asked.suspensions[0].digest and ledger.lines == []
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -> None:
-    store = MemoryStore()
+    store = kit.MemoryStore()
 
     @planwarden.tool(name="erase")
     async def changed(ids: list[int]) -> str:
         """Erase everything."""
         raise AssertionError("it ran")
 
-    async with warden(Ledger(), store=store) as w:
-        asked = await reviewed(w, tool_step("a", "erase", {"ids": [1]}))
-    async with warden(tools=[changed], store=store) as w:
+    async with kit.warden(kit.Ledger(), store=store) as w:
+        asked = await reviewed(w, kit.tool_step("a", "erase", {"ids": [1]}))
+    async with kit.warden(tools=[changed], store=store) as w:
         with pytest.raises(StaleDefinition):
             await answer(w, asked, COVER)
         again = await w.get_execution(asked.thread_id)
@@ -187,35 +175,35 @@ async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -
     assert question.kind == "approval" and "changed" in question.found[0]
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
-    ledger = Ledger()
-    patch: JsonValue = [{"op": "add", "step": tool_step("b", "note", {"text": "b"})}]
+    ledger = kit.Ledger()
+    patch: JsonValue = [{"op": "add", "step": kit.tool_step("b", "note", {"text": "b"})}]
     called: JsonValue = [{"toolName": "note", "arguments": {"text": "a"}}]
     script: list[JsonValue] = [
-        {"when": {"purpose": "plan"}, "reply": {"plan": plan(model_step("a", "note"))}},
+        {"when": {"purpose": "plan"}, "reply": {"plan": plan(kit.model_step("a", "note"))}},
         {"when": {"purpose": "step"}, "reply": {"toolCalls": called, "revise": patch}},
     ]
-    async with warden(ledger, script=script) as w:
+    async with kit.warden(ledger, script=script) as w:
         asked = await w.run_goal("write", options={**REVIEW, "synthesize": False}, wait_seconds=60)
         assert asked.suspensions[0].kind == "review" and ledger.lines == []
-        again = await answer(w, asked, YES)
+        again = await answer(w, asked, kit.YES)
         assert [found.kind for found in again.suspensions] == ["review"] and "note b" not in ledger.lines
         assert 'A model revised the plan after "a" began.' in again.suspensions[0].found
-        edited = plan(tool_step("c", "note", {"text": "c"}))
+        edited = plan(kit.tool_step("c", "note", {"text": "c"}))
         with pytest.raises(InvalidPlan, match="has begun"):
-            await answer(w, again, Decision(approved=True, content={"plan": edited}))
-        done = await answer(w, again, YES)
+            await answer(w, again, kit.Decision(approved=True, content={"plan": edited}))
+        done = await answer(w, again, kit.YES)
     assert (done.status, ledger.lines) == ("completed", ["note a", "note b"])
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_without_one() -> None:
-    async with warden(Ledger()) as w:
+    async with kit.warden(kit.Ledger()) as w:
         asked = await reviewed(w)
         state = await w.service.find(asked.execution_id)
         assert state.plan is not None
-        done = await answer(w, asked, YES)
+        done = await answer(w, asked, kit.YES)
         ended = await w.service.find(done.execution_id)
     running = apply(state, ev.CancelRequested(), 1.0)
     for event in (ev.StepStarted(step_id="find"), ev.ToolCallIntended(call_id="find:1", arguments={}, effect="read")):

@@ -9,25 +9,12 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
 from planwarden.server.settings.rules import build_rule_book
-from tests.kit import (
-    Decision,
-    Ledger,
-    MemoryStore,
-    Settings,
-    by,
-    confirm,
-    decide,
-    governed,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import confirm
 
 pytestmark = pytest.mark.anyio
 
-CLIENT = by("local", "client", "mcp")
+CLIENT = kit.by("local", "client", "mcp")
 SMALL = """
 [[rules]]
 tool = "erase"
@@ -43,23 +30,23 @@ because = "those are kept for the tax office"
 BY_HAND = '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
 
 
-def ruled(text: str) -> Settings:
+def ruled(text: str) -> kit.Settings:
     rules, facts = build_rule_book(tomllib.loads(text)["rules"])
-    return governed(rules=rules, facts={"rules": facts})
+    return kit.governed(rules=rules, facts={"rules": facts})
 
 
 def erase(*ids: int) -> dict[str, JsonValue]:
-    return plan(tool_step("a", "erase", {"ids": list(ids)}))
+    return kit.plan(kit.tool_step("a", "erase", {"ids": list(ids)}))
 
 
-@requirement("rules:calls")
+@kit.requirement("rules:calls")
 async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None:
-    ledger = Ledger()
-    async with warden(ledger, settings=ruled(SMALL)) as w:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger, settings=ruled(SMALL)) as w:
         passed, asked, denied = [await w.execute_plan(erase(*ids)) for ids in ([1], [1, 2], [100])]
         # Nobody can edit a call into one that is denied.
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
-            await decide(w, asked, Decision(approved=True, modified_args={"ids": [100]}))
+            await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"ids": [100]}))
         rows = (await w.service.audit.read_page()).rows
     assert (passed.status, asked.status, denied.status) == ("completed", "suspended", "failed")
     assert ledger.lines == ["erase [1]"]
@@ -73,13 +60,13 @@ async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None
     assert facts["allowed"]["matched"] == ["ids/0 = 1", "ids = [1]"]
 
 
-@requirement("rules:calls")
+@kit.requirement("rules:calls")
 async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -> None:
     digests = set[str]()
     for because in ("a", "b"):
         text = f'[[rules]]\ntool = "note"\nwhen = {{ text = {{ prefix = "x" }} }}\nthen = "ask"\nbecause = "{because}"'
-        async with warden(Ledger(), settings=ruled(text)) as w:
-            [question] = (await w.execute_plan(plan(tool_step("a", "note", {"text": "x\u202ey"})))).suspensions
+        async with kit.warden(kit.Ledger(), settings=ruled(text)) as w:
+            [question] = (await w.execute_plan(kit.plan(kit.tool_step("a", "note", {"text": "x\u202ey"})))).suspensions
         assert question.needs == "human" and question.rule is not None and question.rule.number == 1
         says = f'Rule 1 applies: ask note when text begins with "x" ({because})'
         assert f'{says}; here text = "x\\u202ey".' in question.card.findings
@@ -87,37 +74,37 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
     assert len(digests) == 2
 
 
-@requirement("rules:calls")
+@kit.requirement("rules:calls")
 async def test_rows_of_a_loop_pass_or_fail_by_themselves_and_the_rest_is_one_question() -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     items: list[JsonValue] = [1, 2, 50, 60, 100]
-    step = tool_step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=items, onItemFailure="continue")
-    async with warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
-        asked = await w.execute_plan(plan(step))
+    step = kit.tool_step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=items, onItemFailure="continue")
+    async with kit.warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
+        asked = await w.execute_plan(kit.plan(step))
         [question] = asked.suspensions
         assert [call.arguments for call in question.calls] == [{"ids": [50]}, {"ids": [60]}]
         assert any("Rule 3 applies to 2 of them (1, 2)" in said for said in question.found)
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
-            await decide(w, asked, Decision(approved=True, modified_args={"0": {"ids": [101]}}))
-        await decide(w, asked, Decision(approved=True, content={"items": [0]}))
+            await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"0": {"ids": [101]}}))
+        await kit.decide(w, asked, kit.Decision(approved=True, content={"items": [0]}))
     assert ledger.lines == ["erase [1]", "erase [2]", "erase [50]"]
 
 
-@requirement("rules:calls")
+@kit.requirement("rules:calls")
 async def test_what_was_asked_about_before_a_rule_denied_it_does_not_run() -> None:
-    ledger, store = Ledger(), MemoryStore()
-    async with warden(ledger, store=store) as w:
+    ledger, store = kit.Ledger(), kit.MemoryStore()
+    async with kit.warden(ledger, store=store) as w:
         asked = await w.execute_plan(erase(100))
-    async with warden(ledger, store=store, settings=ruled(SMALL)) as w:
+    async with kit.warden(ledger, store=store, settings=ruled(SMALL)) as w:
         with pytest.raises(StaleDefinition):
-            await decide(w, asked)
+            await kit.decide(w, asked)
         [again] = (await w.get_execution(asked.thread_id)).suspensions
         assert "does not run even if you approve it: rule 2 of the operator denies it" in again.found[-1]
-        done = await decide(w, asked)
+        done = await kit.decide(w, asked)
     assert done.status == "failed" and ledger.lines == []
 
 
-@requirement("rules:calls")
+@kit.requirement("rules:calls")
 @pytest.mark.parametrize("then", ["allow", "deny"])
 async def test_rules_never_answer_the_question_of_a_blocking_tool(then: str) -> None:
     @planwarden.tool(execution_mode="blocking", risk="confirm")
@@ -125,46 +112,46 @@ async def test_rules_never_answer_the_question_of_a_blocking_tool(then: str) -> 
         """Ask somebody."""
         return "Well?"
 
-    async with warden(tools=[consult], settings=ruled(f'[[rules]]\ntool="*"\nthen="{then}"')) as w:
-        for step in (confirm("c"), tool_step("c", "consult")):
-            assert (await w.execute_plan(plan(step))).status == "suspended"
+    async with kit.warden(tools=[consult], settings=ruled(f'[[rules]]\ntool="*"\nthen="{then}"')) as w:
+        for step in (confirm("c"), kit.tool_step("c", "consult")):
+            assert (await w.execute_plan(kit.plan(step))).status == "suspended"
 
 
-@requirement("rules:calls")
+@kit.requirement("rules:calls")
 async def test_an_edit_that_a_rule_rates_higher_needs_what_the_higher_risk_needs() -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     rules = '[[rules]]\ntool = "erase"\nwhen = { ids = { length = { max = 1 } } }\nrisk = "confirm"'
-    async with warden(ledger, settings=ruled(rules)) as w:
+    async with kit.warden(ledger, settings=ruled(rules)) as w:
         asked = await w.execute_plan(erase(1))
-        edited = Decision(approved=True, modified_args={"ids": [1, 2]})
-        [question] = (await decide(w, asked, edited, CLIENT)).suspensions
+        edited = kit.Decision(approved=True, modified_args={"ids": [1, 2]})
+        [question] = (await kit.decide(w, asked, edited, CLIENT)).suspensions
         assert (asked.suspensions[0].needs, question.needs, question.risk) == ("client", "human", "dangerous")
         assert (question.suspension_id, question.revision) == (asked.suspensions[0].suspension_id, 2)
         assert ledger.lines == []
-        await decide(w, asked)
+        await kit.decide(w, asked)
     assert ledger.lines == ["erase [1, 2]"]
 
 
-@requirement("rules:calls")
+@kit.requirement("rules:calls")
 async def test_a_confirmation_releases_no_call_that_a_rule_has_made_critical_since() -> None:
-    ledger, store = Ledger(), MemoryStore()
-    steps = plan(confirm("c", confirms=["a"]), confirm("d"), tool_step("a", "erase", {"ids": [1]}))
-    async with warden(ledger, store=store) as w:
-        asked = await decide(w, await w.execute_plan(steps), authority=by("local"))
+    ledger, store = kit.Ledger(), kit.MemoryStore()
+    steps = kit.plan(confirm("c", confirms=["a"]), confirm("d"), kit.tool_step("a", "erase", {"ids": [1]}))
+    async with kit.warden(ledger, store=store) as w:
+        asked = await kit.decide(w, await w.execute_plan(steps), authority=kit.by("local"))
     critical = ruled('[[rules]]\ntool="erase"\nrisk="critical"')
-    async with warden(ledger, store=store, settings=critical) as w:
+    async with kit.warden(ledger, store=store, settings=critical) as w:
         with pytest.raises(StaleDefinition, match="policy changed"):
-            await decide(w, asked, authority=by("local"))
-        [question] = (await decide(w, asked, authority=by("local"))).suspensions
+            await kit.decide(w, asked, authority=kit.by("local"))
+        [question] = (await kit.decide(w, asked, authority=kit.by("local"))).suspensions
     assert (question.step_id, question.kind, question.needs, ledger.lines) == ("a", "approval", "signed", [])
 
 
-@requirement("rules:forecast")
+@kit.requirement("rules:forecast")
 async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
     ids = {"a": 1, "b": 50, "c": 100}
-    steps = plan(*(tool_step(name, "erase", {"ids": [number]}) for name, number in ids.items()))
-    ledger = Ledger()
-    async with warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
+    steps = kit.plan(*(kit.tool_step(name, "erase", {"ids": [number]}) for name, number in ids.items()))
+    ledger = kit.Ledger()
+    async with kit.warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
         found = await w.service.forecast_plan(steps, principal="local")
         done = await w.execute_plan(steps, options={"rehearse": True})
     [passes] = found.by_rule
@@ -173,10 +160,10 @@ async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
     assert [(fault.step_id, "rule 2" in fault.why) for fault in found.impossible] == [("c", True)]
     judged = {step.id: call.rehearsal for step in done.steps for call in step.actual_tool_calls if call.rehearsal}
     numbers = {name: said.rule.number for name, said in judged.items() if said.rule is not None}
-    assert numbers == {"a": 1, "b": 3} and statuses(done)["c"] == "failed" and ledger.lines == []
+    assert numbers == {"a": 1, "b": 3} and kit.statuses(done)["c"] == "failed" and ledger.lines == []
 
 
-@requirement("rules:under")
+@kit.requirement("rules:under")
 async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()
@@ -198,15 +185,17 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
     bad = [f"{inside}/link/a", f"{inside}/dangling", f"{inside}/../out/a", str(inside), "in/a", f"{inside}/a\0"]
     # Where these lead cannot be known.
     bad += [f"{inside}/loop/x", f"{inside}/file/x", f"{inside}/{'n' * 300}"]
-    steps = plan(*(tool_step(f"s{n}", "save", {"path": path}, dependencies=[]) for n, path in enumerate(good + bad)))
-    async with warden(tools=[save], settings=ruled(text)) as w:
+    steps = kit.plan(
+        *(kit.tool_step(f"s{n}", "save", {"path": path}, dependencies=[]) for n, path in enumerate(good + bad))
+    )
+    async with kit.warden(tools=[save], settings=ruled(text)) as w:
         found = await w.service.forecast_plan(steps, principal="local")
         assert [passes.step_id for passes in found.by_rule] == ["s0", "s1"]
         asked = await w.execute_plan(steps, wait_seconds=60)
         assert len(asked.suspensions) == len(bad) and sorted(saved) == good
-        each = tool_step("all", "save", {"path": {"$from": "item"}}, forEach=[good[0], bad[0], good[1], bad[1]])
-        rows = await w.execute_plan(plan(each))
+        each = kit.tool_step("all", "save", {"path": {"$from": "item"}}, forEach=[good[0], bad[0], good[1], bad[1]])
+        rows = await w.execute_plan(kit.plan(each))
         assert [call.arguments["path"] for call in rows.suspensions[0].calls] == [bad[0], bad[1]]
-        asked = await w.execute_plan(plan(tool_step("a", "save", {"path": bad[0]})))
-        edited = await decide(w, asked, Decision(approved=True, modified_args={"path": f"{inside}/d"}))
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "save", {"path": bad[0]})))
+        edited = await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"path": f"{inside}/d"}))
     assert edited.status == "completed" and not {*bad} & {*saved}

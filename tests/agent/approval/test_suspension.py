@@ -123,11 +123,7 @@ BATCHES: dict[str, tuple[Calls, list[JsonValue], list[list[str]]]] = {
     # The same arguments get the decision that is recorded.
     "one question twice": (ONE + ONE, ["one"], [[]]),
     "one effect twice": (ERASE + ERASE, [{"ids": [1]}] * 2, [[], ["erase [1]"]]),
-    "calls around a question": (
-        [("note", {"text": "1"}), *ONE, ("note", {"text": "2"})],
-        ["one"],
-        [["note 1"]],
-    ),
+    "calls around a question": ([("note", {"text": "1"}), *ONE, ("note", {"text": "2"})], ["one"], [["note 1"]]),
 }
 """The calls, what is asked about in turn, and what has happened by then."""
 

@@ -9,16 +9,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.core.binding import pointers
 from planwarden.agent.core.binding.bindings import Reference
-from planwarden.agent.core.binding.pointers import (
-    MAX_ARGUMENT_BYTES,
-    MAX_PARSED_CHARS,
-    LeadsNowhere,
-    ParsedTexts,
-    PartAddress,
-    follow,
-    read_parts,
-)
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution import long_tuple
 from planwarden.agent.core.execution.fold import apply
@@ -51,10 +43,10 @@ TEXT = json.dumps({"customers": [{"id": 7, "note": "[1]"}]})
 def test_json_in_text_is_read_where_the_binding_says_so(
     result: JsonValue, pointer: str, parse: str, value: JsonValue
 ) -> None:
-    assert follow(result, Reference("find", pointer, parse), ParsedTexts()) == value
+    assert pointers.follow(result, Reference("find", pointer, parse), pointers.ParsedTexts()) == value
     artifact = make_artifact(json.dumps(result).encode())
-    address = PartAddress(artifact.artifact_id, pointer, parse)
-    assert read_parts(artifact, [address])[address].value == value
+    address = pointers.PartAddress(artifact.artifact_id, pointer, parse)
+    assert pointers.read_parts(artifact, [address])[address].value == value
 
 
 @requirement("references:text")
@@ -67,14 +59,14 @@ def test_json_in_text_is_read_where_the_binding_says_so(
         ("Dear customer", "/x", "json", "leads to text that cannot be read as JSON: not valid JSON"),
         ('{"a": 1, "a": 2}', "/a", "json", "duplicate key"),
         ({"customers": []}, "/customers", "json", "meets no text that could be read as JSON; leave 'parse' out"),
-        (f'"{"x" * MAX_PARSED_CHARS}"', "", "json", "leads to text that is too large"),
+        (f'"{"x" * pointers.MAX_PARSED_CHARS}"', "", "json", "leads to text that is too large"),
         ([1], "no pointer", "", "is not a JSON pointer"),
         ([1], "/-", "", "has nothing there"),
     ],
 )
 def test_a_binding_that_leads_nowhere_says_why(result: JsonValue, pointer: str, parse: str, why: str) -> None:
-    with pytest.raises(LeadsNowhere) as reason:
-        follow(result, Reference("find", pointer, parse), ParsedTexts())
+    with pytest.raises(pointers.LeadsNowhere) as reason:
+        pointers.follow(result, Reference("find", pointer, parse), pointers.ParsedTexts())
     assert why in str(reason.value)
 
 
@@ -127,7 +119,7 @@ def test_a_run_takes_what_it_was_given_and_defaults_for_the_rest() -> None:
         (SCHEMA, {}, 'inputs: "customer" is a required property'),
         (SCHEMA, {"customer": 1}, "is not of type"),
         (SCHEMA, {"customer": "Ann", "day": 1}, "day"),
-        (SCHEMA, {"customer": "A" * MAX_ARGUMENT_BYTES}, "the inputs are larger than"),
+        (SCHEMA, {"customer": "A" * pointers.MAX_ARGUMENT_BYTES}, "the inputs are larger than"),
         (None, {"customer": "Ann"}, "takes no inputs"),
         ({"properties": {"day": {"format": "date"}}}, {"day": "2026-13-01"}, 'not a "date"'),
         ({"properties": {"at": {"format": "date-time"}}}, {"at": "tomorrow", "to": "x"}, "date-time"),

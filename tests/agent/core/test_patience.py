@@ -18,19 +18,8 @@ from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlanStep
 from planwarden.agent.models.scripted import ScriptedModel
-from tests.kit import (
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    Settings,
-    calls,
-    model_step,
-    plan,
-    requirement,
-    says,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import plan
 from tests.support.fakes import UnreachableModel
 from tests.support.wardens import pass_time
 
@@ -118,7 +107,7 @@ class Life:
         self.record(ev.SuspensionTimedOut(suspension_id=due.suspension_id, outcome="approve"))
 
 
-@requirement("patience:waits")
+@kit.requirement("patience:waits")
 def test_the_waits_double_from_a_minute_to_half_an_hour_and_end_with_the_patience() -> None:
     life = Life(created("plan", DAY_S))
     while life.execution.status != "incomplete":
@@ -136,7 +125,7 @@ ASKED = {7_200.0: 7_200.0, None: 120.0, 5.0: 240.0, -1.0: 480.0, math.nan: 960.0
 """The wait after a provider asked for one, failure after failure."""
 
 
-@requirement("patience:asked")
+@kit.requirement("patience:asked")
 def test_what_the_provider_asks_for_is_the_least_wait_within_limits_and_lasts_for_one_failure() -> None:
     life = Life(created("plan", DAY_S))
     for asked_s, wait_s in ASKED.items():
@@ -148,7 +137,7 @@ def test_what_the_provider_asks_for_is_the_least_wait_within_limits_and_lasts_fo
         assert life.now - before == wait_s
 
 
-@requirement("patience:waits", "state:total", "replay:real")
+@kit.requirement("patience:waits", "state:total", "replay:real")
 @given(GOALS, st.sampled_from([0.0, 30.0, 4_000.0, DAY_S]), st.lists(st.integers(0, 9), max_size=60), st.booleans())
 def test_whatever_fails_and_answers_the_execution_waits_goes_on_or_ends_and_never_stands_still(
     goal: str, patience_s: float, luck: list[int], is_cancelled: bool
@@ -192,22 +181,22 @@ PLANNED: JsonValue = {
     "when": {"purpose": "plan"},
     "reply": {"plan": {"todoList": [{"id": "a", "description": "note", "requiredTools": ["note"]}]}},
 }
-SCRIPT: list[JsonValue] = [PLANNED, calls(("note", {"text": "now"})), says("Noted.", "synthesize")]
+SCRIPT: list[JsonValue] = [PLANNED, kit.calls(("note", {"text": "now"})), kit.says("Noted.", "synthesize")]
 
 
 def unreachable(failures: float, script: list[JsonValue] = SCRIPT) -> UnreachableModel:
     return UnreachableModel(ScriptedModel({"replies": script}), failures=failures)
 
 
-def patience(seconds: float) -> Settings:
-    return Settings(home=Path("/nonexistent"), options=ev.Options(model_patience_s=seconds))
+def patience(seconds: float) -> kit.Settings:
+    return kit.Settings(home=Path("/nonexistent"), options=ev.Options(model_patience_s=seconds))
 
 
-@requirement("patience:waits", "patience:durable")
+@kit.requirement("patience:waits", "patience:durable")
 @pytest.mark.anyio
 async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_it_was() -> None:
-    clock, ledger, model = ManualClock(), Ledger(), unreachable(2)
-    async with warden(ledger, store=(store := MemoryStore(clock)), model=model) as w:
+    clock, ledger, model = kit.ManualClock(), kit.Ledger(), unreachable(2)
+    async with kit.warden(ledger, store=(store := kit.MemoryStore(clock)), model=model) as w:
         waiting = await w.run_goal("write it down")
         for _purpose in ("plan", "step", "synthesize"):
             for wait_s in (60, 120):
@@ -220,14 +209,14 @@ async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_i
     assert waiting.usage.model_calls == 3 and set(model.attempts.values()) == {3}
 
 
-@requirement("patience:restart", "patience:said")
+@kit.requirement("patience:restart", "patience:said")
 @pytest.mark.parametrize("seconds", [0.0, 90.0])
 @pytest.mark.anyio
 async def test_after_its_patience_it_is_incomplete_and_execute_plan_goes_on_with_what_is_left(seconds: float) -> None:
-    clock, ledger = ManualClock(1_800_000_000.0), Ledger()
-    model = unreachable(math.inf, [calls(("note", {"text": "now"}))])
-    steps = plan(tool_step("a", "note", {"text": "first"}), model_step("b", "note"))
-    async with warden(ledger, store=MemoryStore(clock), model=model, settings=patience(seconds)) as w:
+    clock, ledger = kit.ManualClock(1_800_000_000.0), kit.Ledger()
+    model = unreachable(math.inf, [kit.calls(("note", {"text": "now"}))])
+    steps = plan(kit.tool_step("a", "note", {"text": "first"}), kit.model_step("b", "note"))
+    async with kit.warden(ledger, store=kit.MemoryStore(clock), model=model, settings=patience(seconds)) as w:
         lost = await w.execute_plan(steps)
         for wait_s, until, attempt in ((60, "08:01:00", 2), (30, "08:01:30", 3)) if seconds else ():
             assert lost.status == "suspended" and lost.next_action == (

@@ -120,10 +120,7 @@ TEXTS = (
     "x" * 5000,
     "yours@acme.io",
 )
-NAMED_AS_CODE = (
-    ("template", "Dear {name}"),
-    ("html", "<name>"),
-)
+NAMED_AS_CODE = (("template", "Dear {name}"), ("html", "<name>"))
 
 
 @requirement("plan:placeholders")

@@ -32,13 +32,7 @@ PLAN = Plan(
     )
 )
 ASKED = ev.Question(
-    suspension_id="q",
-    kind="approval",
-    message="?",
-    step_id="b",
-    call_id="b:1",
-    tool_name="u",
-    arguments={},
+    suspension_id="q", kind="approval", message="?", step_id="b", call_id="b:1", tool_name="u", arguments={}
 )
 
 

@@ -132,9 +132,7 @@ def finished(
 async def run_command(home: Path, environment: Mapping[str, str], *words: str) -> tuple[int, str, str]:
     """Exit code, output and errors of a command; the home is named by the environment, as operators do it."""
     done = await anyio.run_process(
-        forked_command_line(*words),
-        env=clean_environment({"PLANWARDEN_HOME": str(home), **environment}),
-        check=False,
+        forked_command_line(*words), env=clean_environment({"PLANWARDEN_HOME": str(home), **environment}), check=False
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 

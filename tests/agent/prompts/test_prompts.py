@@ -16,12 +16,7 @@ from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.plan.plan_parser import parse_plan
-from planwarden.agent.core.prompt.prompts import (
-    Prompt,
-    build_planning_prompt,
-    build_step_prompt,
-    build_synthesis_prompt,
-)
+from planwarden.agent.core.prompt import prompts
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.transaction import choose_tools
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT
@@ -55,18 +50,18 @@ PLAN = plan(
 INVOICES: JsonValue = {"invoices": [{"number": "7", "customer": "Alder", "amount": 1200}]}
 
 
-def plan_over(count: int, *, refused: bool = False) -> Prompt:
+def plan_over(count: int, *, refused: bool = False) -> prompts.Prompt:
     few = [DISPLAY_CONFIRMATION, REQUEST_INPUT]
     registry = Registry([*few, *catalogue(count - len(few))])
     execution = _start()
     if refused:
         execution = apply(execution, ev.PlanRefused(code="invalid_plan", message="step 'a' has no description"), 2.0)
-    return build_planning_prompt(execution, choose_tools(registry, GOAL), count)
+    return prompts.build_planning_prompt(execution, choose_tools(registry, GOAL), count)
 
 
-def at_step(step_id: str, *events: ev.Event, others: tuple[ToolDefinition, ...] = ()) -> Prompt:
+def at_step(step_id: str, *events: ev.Event, others: tuple[ToolDefinition, ...] = ()) -> prompts.Prompt:
     execution = _run(*events)
-    return build_step_prompt(execution, execution.steps[step_id], others)
+    return prompts.build_step_prompt(execution, execution.steps[step_id], others)
 
 
 def _start() -> ExecutionState:
@@ -91,10 +86,7 @@ def _reply(step_id: str, content: str | None = None, **arguments: JsonValue) -> 
 
 _FIND = ev.StepStarted(step_id="find")
 _ASKED = (_FIND, _reply("find", status="overdue"))
-_CALLED = (
-    *_ASKED,
-    ev.ToolCallIntended(call_id="find:1", arguments={"status": "overdue"}, effect="read"),
-)
+_CALLED = (*_ASKED, ev.ToolCallIntended(call_id="find:1", arguments={"status": "overdue"}, effect="read"))
 _FOUND = (
     *_CALLED,
     ev.ToolReturned(call_id="find:1", value=INVOICES),
@@ -119,7 +111,7 @@ _ENFORCED = (
     ev.ValidationFailed(step_id="find", missing=("list_invoices",), mode="strict", enforced=True),
 )
 _FAILED = (*_CALLED, ev.ToolFailed(call_id="find:1", code="tool_error", message="the ledger is closed"))
-CORPUS: Mapping[str, Callable[[], Prompt]] = {
+CORPUS: Mapping[str, Callable[[], prompts.Prompt]] = {
     "planning-3-tools": lambda: plan_over(3),
     "planning-50-tools": lambda: plan_over(50),
     "planning-200-tools": lambda: plan_over(200),
@@ -131,11 +123,11 @@ CORPUS: Mapping[str, Callable[[], Prompt]] = {
     "failed-call": lambda: at_step("find", *_FAILED),
     "reasoning-step": lambda: at_step("write", *_FOUND, ev.StepStarted(step_id="write")),
     "large-result": lambda: at_step("write", *_LARGE),
-    "synthesis": lambda: build_synthesis_prompt(_run(*_WRITTEN)),
+    "synthesis": lambda: prompts.build_synthesis_prompt(_run(*_WRITTEN)),
 }
 
 
-def write(prompt: Prompt) -> str:
+def write(prompt: prompts.Prompt) -> str:
     caller = f"{prompt.instructions}\n\n{prompt.question}"
     provider = "\n\n".join(filter(None, (prompt.system, prompt.revision, prompt.text, prompt.form)))
     return f"{provider}\n{'=' * 120}\n{caller}\n"

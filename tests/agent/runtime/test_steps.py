@@ -8,42 +8,30 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.core.tool import Effect, Risk
-from tests.kit import (
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    calls,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    says,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import plan
 from tests.support.wardens import pass_time, run
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, JsonValue]
-NOTE = calls(("note", {"text": "x"}))
-FIND = calls(("find", {"topic": "t"}))
+NOTE = kit.calls(("note", {"text": "x"}))
+FIND = kit.calls(("find", {"topic": "t"}))
 MARKED = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}\n'
 
 
 @pytest.mark.parametrize(
     ("tools", "script", "options", "status", "retries", "code"),
     [
-        (["note"], [says("I have written the note.")] * 3, {}, "failed", 2, "tools_not_called"),
-        (["note"], [says("I will write it."), NOTE], {}, "completed", 1, None),
-        (["note"], [says(MARKED + "---JSON_OUTPUT_END---")], {}, "completed", 0, None),
+        (["note"], [kit.says("I have written the note.")] * 3, {}, "failed", 2, "tools_not_called"),
+        (["note"], [kit.says("I will write it."), NOTE], {}, "completed", 1, None),
+        (["note"], [kit.says(MARKED + "---JSON_OUTPUT_END---")], {}, "completed", 0, None),
         (["find", "note"], [FIND, NOTE], {}, "completed", 0, None),
-        (["find", "note"], [FIND, *[says("done")] * 3], {}, "failed", 2, "tools_not_called"),
-        (["broken"], [calls(("broken", {}))] * 5, {}, "failed", 0, "iterations_exhausted"),
+        (["find", "note"], [FIND, *[kit.says("done")] * 3], {}, "failed", 2, "tools_not_called"),
+        (["broken"], [kit.calls(("broken", {}))] * 5, {}, "failed", 0, "iterations_exhausted"),
         # Enforcement prompts are counted apart from iterations.
-        (["note"], [says("soon"), says("soon"), NOTE], {"maxIterations": 1}, "completed", 2, None),
-        (["note"], [says("no")], {"taefMaxRetries": 0}, "failed", 0, "tools_not_called"),
+        (["note"], [kit.says("soon"), kit.says("soon"), NOTE], {"maxIterations": 1}, "completed", 2, None),
+        (["note"], [kit.says("no")], {"taefMaxRetries": 0}, "failed", 0, "tools_not_called"),
         (["note"], [], {}, "failed", 0, "model_error"),
     ],
     ids=["prose", "prose first", "in text", "in turn", "half", "failed", "counted apart", "no retry", "no reply"],
@@ -51,7 +39,7 @@ MARKED = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "a
 async def test_a_step_is_completed_by_calls_and_never_by_words(
     tools: list[str], script: list[JsonValue], options: Json, status: str, retries: int, code: str | None
 ) -> None:
-    done, lines = await run(model_step("a", *tools), script=script, options=options)
+    done, lines = await run(kit.model_step("a", *tools), script=script, options=options)
     [step] = done.steps
     assert (done.status, step.status, step.retries) == (status, status, retries)
     assert (step.validation_status == "passed") is (code is None)
@@ -67,8 +55,8 @@ async def test_a_step_is_completed_by_calls_and_never_by_words(
 
 
 async def test_an_advisory_step_goes_on_with_a_warning() -> None:
-    steps = (model_step("a", "note", toolValidationMode="advisory"), model_step("b", "note"))
-    done, lines = await run(*steps, script=[says("I would write it."), NOTE])
+    steps = (kit.model_step("a", "note", toolValidationMode="advisory"), kit.model_step("b", "note"))
+    done, lines = await run(*steps, script=[kit.says("I would write it."), NOTE])
     found = [(step.status, step.validation_status) for step in done.steps]
     assert found == [("completed", "failed"), ("completed", "passed")] and lines == ["note x"]
     assert "VALIDATION_FAILED" in [seen.type for seen in done.observations or ()]
@@ -77,9 +65,9 @@ async def test_an_advisory_step_goes_on_with_a_warning() -> None:
 
 async def test_required_tools_make_a_tool_step_and_without_tools_it_is_reasoning_whatever_the_plan_says() -> None:
     bare: Json = {"id": "b", "description": "y"}
-    forged = tool_step("c", "note", {"text": "c"}, status="completed", result="done", validationStatus="passed")
-    script = [says("thinking"), NOTE, says("second")]
-    done, lines = await run(model_step("a", "note", stepType="reasoning"), bare, forged, script=script)
+    forged = kit.tool_step("c", "note", {"text": "c"}, status="completed", result="done", validationStatus="passed")
+    script = [kit.says("thinking"), NOTE, kit.says("second")]
+    done, lines = await run(kit.model_step("a", "note", stepType="reasoning"), bare, forged, script=script)
     first, second, _ = done.steps
     assert (first.step_type, first.retries) == ("tool", 1)
     assert (second.result, second.validation_status) == ("second", "skipped")
@@ -87,15 +75,15 @@ async def test_required_tools_make_a_tool_step_and_without_tools_it_is_reasoning
     assert done.status == "completed" and lines == ["note x", "note c"]
 
 
-@requirement("conditions:dependents")
+@kit.requirement("conditions:dependents")
 async def test_a_failed_step_skips_its_dependents_and_the_execution_claims_no_success() -> None:
     done, lines = await run(
-        tool_step("a", "broken", dependencies=[]),
-        tool_step("b", "note", {"text": "b"}, dependencies=["a"]),
-        tool_step("c", "note", {"text": "c"}, dependencies=[]),
-        tool_step("d", "note", {"text": "d"}, dependencies=["b"]),
+        kit.tool_step("a", "broken", dependencies=[]),
+        kit.tool_step("b", "note", {"text": "b"}, dependencies=["a"]),
+        kit.tool_step("c", "note", {"text": "c"}, dependencies=[]),
+        kit.tool_step("d", "note", {"text": "d"}, dependencies=["b"]),
     )
-    assert statuses(done) == {"a": "failed", "b": "skipped", "c": "completed", "d": "skipped"}
+    assert kit.statuses(done) == {"a": "failed", "b": "skipped", "c": "completed", "d": "skipped"}
     assert done.status == "failed" and lines == ["note c"]
     assert done.error is not None and "broken" in done.error.message
 
@@ -112,9 +100,9 @@ async def test_a_failed_step_skips_its_dependents_and_the_execution_claims_no_su
 async def test_a_call_with_wrong_arguments_never_reaches_the_tool(
     tool: str, arguments: Json, why: str, right: Json | None
 ) -> None:
-    rest = [says("cannot")] * 3 if right is None else [calls((tool, right))]
-    script = [calls((tool, arguments)), *rest]
-    done, lines = await run(tool_step("a", "find", {"topic": "t"}), model_step("b", tool), script=script)
+    rest = [kit.says("cannot")] * 3 if right is None else [kit.calls((tool, right))]
+    script = [kit.calls((tool, arguments)), *rest]
+    done, lines = await run(kit.tool_step("a", "find", {"topic": "t"}), kit.model_step("b", tool), script=script)
     first, *more = done.steps[1].actual_tool_calls
     assert first.status == "failed" and first.error is not None and why in first.error.message
     assert [call.status for call in more] == ([] if right is None else ["succeeded"])
@@ -125,8 +113,8 @@ async def test_a_call_with_wrong_arguments_never_reaches_the_tool(
 async def test_strict_mode_refuses_tools_that_the_step_does_not_name_and_flexible_mode_runs_them(
     mode: str, expected: list[str]
 ) -> None:
-    script = [calls(("note", {"text": "aside"}), ("find", {"topic": "t"}))]
-    done, lines = await run(model_step("a", "find"), script=script, options={"toolMode": mode})
+    script = [kit.calls(("note", {"text": "aside"}), ("find", {"topic": "t"}))]
+    done, lines = await run(kit.model_step("a", "find"), script=script, options={"toolMode": mode})
     assert done.status == "completed" and lines == expected
 
 
@@ -135,8 +123,8 @@ def plans(*steps: Json) -> Json:
 
 
 async def test_a_bad_plan_of_the_model_gets_one_precise_repair_prompt() -> None:
-    good, broken = plans(tool_step("a", "note", {"text": "x"})), plans(model_step("a", "teleport"))
-    async with warden(Ledger(), script=[broken, good, broken, broken]) as w:
+    good, broken = plans(kit.tool_step("a", "note", {"text": "x"})), plans(kit.model_step("a", "teleport"))
+    async with kit.warden(kit.Ledger(), script=[broken, good, broken, broken]) as w:
         rescued = await w.run_goal("write", options={"synthesize": False})
         refused = await w.run_goal("write")
     assert rescued.status == "completed"
@@ -145,19 +133,19 @@ async def test_a_bad_plan_of_the_model_gets_one_precise_repair_prompt() -> None:
 
 
 async def test_an_exhausted_budget_is_incomplete_and_goes_on_with_a_larger_one() -> None:
-    steps = plan(*(tool_step(name, "note", {"text": name}) for name in "abc"))
-    ledger = Ledger()
-    async with warden(ledger) as w:
+    steps = plan(*(kit.tool_step(name, "note", {"text": name}) for name in "abc"))
+    ledger = kit.Ledger()
+    async with kit.warden(ledger) as w:
         execution = await w.execute_plan(steps, options={"budgets": {"toolCalls": 2}})
         assert (execution.status, ledger.lines) == ("incomplete", ["note a", "note b"])
-        assert statuses(execution) == {"a": "completed", "b": "completed", "c": "pending"}
+        assert kit.statuses(execution) == {"a": "completed", "b": "completed", "c": "pending"}
         with pytest.raises(InvalidArguments, match="toolCalls is used up"):
             await w.execute_plan(thread_id=execution.thread_id)
         more = await w.execute_plan(thread_id=execution.thread_id, options={"budgets": {"toolCalls": 3}})
     assert (more.status, ledger.lines) == ("completed", ["note a", "note b", "note c"])
 
 
-FLAKY_STEPS = plan(tool_step("a", "flaky", retry={"attempts": 3, "delayS": 10, "factor": 3}))
+FLAKY_STEPS = plan(kit.tool_step("a", "flaky", retry={"attempts": 3, "delayS": 10, "factor": 3}))
 
 
 @dataclass
@@ -181,10 +169,10 @@ class Flaky:
         return flaky
 
 
-@requirement("attempts:wait")
+@kit.requirement("attempts:wait")
 async def test_a_call_that_failed_is_made_again_after_longer_and_longer_waits() -> None:
-    clock, flaky = ManualClock(), Flaky(failures=2)
-    async with warden(tools=[flaky.tool()], store=MemoryStore(clock)) as w:
+    clock, flaky = kit.ManualClock(), Flaky(failures=2)
+    async with kit.warden(tools=[flaky.tool()], store=kit.MemoryStore(clock)) as w:
         now = await w.execute_plan(FLAKY_STEPS)
         assert now.suspensions == () and now.next_action.startswith("Waiting until")
         for seconds, made in ((9, 1), (1, 2), (29, 2), (1, 3)):
@@ -199,7 +187,7 @@ async def test_a_call_that_failed_is_made_again_after_longer_and_longer_waits() 
     assert [found["message"] for found in failed] == ["come back later"] * 2
 
 
-@requirement("attempts:wait", "attempts:harmless")
+@kit.requirement("attempts:wait", "attempts:harmless")
 @pytest.mark.parametrize(
     ("flaky", "attempts"),
     [
@@ -215,27 +203,27 @@ async def test_a_call_that_failed_is_made_again_after_longer_and_longer_waits() 
 async def test_an_effect_is_tried_again_only_if_the_tool_says_that_nothing_happened(
     flaky: Flaky, attempts: int
 ) -> None:
-    clock = ManualClock()
-    async with warden(tools=[flaky.tool()], store=MemoryStore(clock)) as w:
+    clock = kit.ManualClock()
+    async with kit.warden(tools=[flaky.tool()], store=kit.MemoryStore(clock)) as w:
         now = await w.execute_plan(FLAKY_STEPS)
         for _ in range(3):
             now = await pass_time(w, clock, now, 100)
     assert (now.status, len(flaky.keys)) == ("failed", attempts)
 
 
-@requirement("attempts:covered")
+@kit.requirement("attempts:covered")
 async def test_an_approval_shows_and_covers_the_attempts() -> None:
-    clock, flaky = ManualClock(), Flaky(failures=2, effect="effect", risk="dangerous", retryable=True)
-    async with warden(tools=[flaky.tool()], store=MemoryStore(clock)) as w:
+    clock, flaky = kit.ManualClock(), Flaky(failures=2, effect="effect", risk="dangerous", retryable=True)
+    async with kit.warden(tools=[flaky.tool()], store=kit.MemoryStore(clock)) as w:
         now = await w.execute_plan(FLAKY_STEPS)
         assert any("3 times at most in all" in sentence for sentence in now.suspensions[0].found)
-        now = await decide(w, now)
+        now = await kit.decide(w, now)
         for _ in range(2):
             now = await pass_time(w, clock, now, 100)
     assert (now.status, len(flaky.keys)) == ("completed", 3)
 
 
-FOUND = tool_step("find", "find", {"topic": "t"})
+FOUND = kit.tool_step("find", "find", {"topic": "t"})
 ORDERS: list[JsonValue] = [{"amount": 70, "status": "open"}, {"amount": 9000, "status": "paid"}]
 
 
@@ -248,13 +236,13 @@ def given(value: JsonValue, matches: Json) -> Json:
 
 
 def note(text: str, **extra: JsonValue) -> Json:
-    return tool_step(text, "note", {"text": text}, **extra)
+    return kit.tool_step(text, "note", {"text": text}, **extra)
 
 
 MISSPELT: Json = {"contains": {"properties": {"amuont": {"minimum": 1}}}}
 
 
-@requirement("conditions:judged", "conditions:closed")
+@kit.requirement("conditions:judged", "conditions:closed")
 @pytest.mark.parametrize(
     ("conditions", "reason"),
     [
@@ -297,17 +285,17 @@ async def test_a_step_runs_only_if_its_conditions_hold_and_what_cannot_be_judged
     assert done.status == "completed"
 
 
-@requirement("conditions:dependents")
+@kit.requirement("conditions:dependents")
 async def test_what_binds_from_a_skipped_step_is_skipped_unless_it_has_a_default() -> None:
     bound: Json = {"$from": "a", "pointer": "/topic"}
     done, lines = await run(
         FOUND,
-        tool_step("a", "find", {"topic": "u"}, when=when("/ids", {"maxItems": 0})),
-        tool_step("bound", "note", {"text": bound}),
+        kit.tool_step("a", "find", {"topic": "u"}, when=when("/ids", {"maxItems": 0})),
+        kit.tool_step("bound", "note", {"text": bound}),
         note("after", dependencies=["bound"]),
-        tool_step("default", "note", {"text": {**bound, "default": "none"}}, dependencies=[]),
+        kit.tool_step("default", "note", {"text": {**bound, "default": "none"}}, dependencies=[]),
         note("judged", when={"value": bound, "matches": {}}, dependencies=[]),
     )
-    skipped = {name for name, status in statuses(done).items() if status == "skipped"}
+    skipped = {name for name, status in kit.statuses(done).items() if status == "skipped"}
     assert (done.status, skipped) == ("completed", {"a", "bound", "judged"})
     assert sorted(lines) == ["note after", "note none"]

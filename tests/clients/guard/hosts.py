@@ -12,27 +12,8 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
+from tests.clients import hosts
 from tests.clients.guard.stage import GuardStage
-from tests.clients.hosts import (
-    CLAUDE_CODE,
-    CODEX,
-    GEMINI_CLI,
-    OPENCODE,
-    PROMPT,
-    HostAnthropicWire,
-    HostChatWire,
-    HostGeminiWire,
-    HostResponsesWire,
-    HostWire,
-    Session,
-    claude_code_env,
-    codex_provider,
-    serve_provider,
-    start_gemini,
-    start_opencode,
-    write_gemini_settings,
-    write_opencode_settings,
-)
 from tests.clients.installed import path_with_node
 from tests.server.cli.support import clean_environment
 from tests.support.doubles.messages import ModelReply
@@ -51,7 +32,7 @@ class Guarded:
     """As `guard install` knows it."""
     label: str
     version: str
-    wire: HostWire
+    wire: hosts.HostWire
     shell: str
     """What its model calls to run a command."""
     judged: str
@@ -64,7 +45,7 @@ class Guarded:
     """The hook, below the person's home."""
     configure: Callable[[GuardStage], None]
     """Writes the host's settings, before the hook is installed."""
-    start: Callable[[str], Session]
+    start: Callable[[str], hosts.Session]
     """Prepares a session with the provider at the address."""
     place: str | None = None
     """The argument of that tool for another folder than the host's own; None where it has none."""
@@ -72,7 +53,7 @@ class Guarded:
     """What a person does once, after the hook was installed."""
 
 
-def build_env(stage: GuardStage, session: Session) -> dict[str, str]:
+def build_env(stage: GuardStage, session: hosts.Session) -> dict[str, str]:
     given = {"HOME": str(stage.user), "PATH": path_with_node(), "PWD": str(stage.project)}
     return clean_environment({**given, **session.env})
 
@@ -82,26 +63,28 @@ def _configure_claude_code(stage: GuardStage) -> None:
     (stage.user / ".claude.json").write_text(json.dumps(servers), encoding="utf-8")
 
 
-def _start_claude_code(url: str) -> Session:
-    words = ["--print", PROMPT, "--model", MODEL, "--dangerously-skip-permissions"]
+def _start_claude_code(url: str) -> hosts.Session:
+    words = ["--print", hosts.PROMPT, "--model", MODEL, "--dangerously-skip-permissions"]
     # Without it the host refuses these words to root, who runs tests in containers.
-    return Session([*CLAUDE_CODE.binary("claude"), *words], {**claude_code_env(url), "IS_SANDBOX": "1"})
+    return hosts.Session(
+        [*hosts.CLAUDE_CODE.binary("claude"), *words], {**hosts.claude_code_env(url), "IS_SANDBOX": "1"}
+    )
 
 
 def _configure_codex(stage: GuardStage) -> None:
     (stage.user / ".codex").mkdir()
     more = f'check_for_update_on_startup = false\n\n[projects."{stage.project}"]\ntrust_level = "trusted"\n'
-    provider = codex_provider(URL, "never", more)
+    provider = hosts.codex_provider(URL, "never", more)
     (stage.user / ".codex" / "config.toml").write_text(f"{provider}{stage.config('codex')}\n", encoding="utf-8")
 
 
 def _codex_words(url: str) -> list[str]:
-    return [*CODEX.binary("codex"), "-c", f'model_providers.double.base_url="{url}"']
+    return [*hosts.CODEX.binary("codex"), "-c", f'model_providers.double.base_url="{url}"']
 
 
-def _start_codex(url: str) -> Session:
-    words = ["exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", PROMPT]
-    return Session([*_codex_words(url), *words], {"DOUBLE_KEY": KEY})
+def _start_codex(url: str) -> hosts.Session:
+    words = ["exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", hosts.PROMPT]
+    return hosts.Session([*_codex_words(url), *words], {"DOUBLE_KEY": KEY})
 
 
 def _trust_codex(stage: GuardStage) -> None:
@@ -110,8 +93,8 @@ def _trust_codex(stage: GuardStage) -> None:
 
 
 async def _trust_on_screen(stage: GuardStage) -> None:
-    async with serve_provider(HostResponsesWire(), lambda request: ModelReply(text="Hello")) as double:
-        session = Session(_codex_words(double.url), {"DOUBLE_KEY": KEY})
+    async with hosts.serve_provider(hosts.HostResponsesWire(), lambda request: ModelReply(text="Hello")) as double:
+        session = hosts.Session(_codex_words(double.url), {"DOUBLE_KEY": KEY})
         config = stage.user / ".codex" / "config.toml"
 
         def press(screen: Screen) -> None:
@@ -133,7 +116,7 @@ async def _trust_on_screen(stage: GuardStage) -> None:
 def _configure_opencode(stage: GuardStage) -> None:
     folder = stage.user / ".config" / "opencode"
     folder.mkdir(parents=True)
-    write_opencode_settings(stage.config("opencode"), folder)
+    hosts.write_opencode_settings(stage.config("opencode"), folder)
 
 
 def _described(command: str) -> dict[str, JsonValue]:
@@ -144,8 +127,8 @@ HOSTS: tuple[Guarded, ...] = (
     Guarded(
         name="claude-code",
         label="Claude Code",
-        version=CLAUDE_CODE.version,
-        wire=HostAnthropicWire(),
+        version=hosts.CLAUDE_CODE.version,
+        wire=hosts.HostAnthropicWire(),
         shell="Bash",
         judged="claude-code/Bash",
         build=_described,
@@ -157,8 +140,8 @@ HOSTS: tuple[Guarded, ...] = (
     Guarded(
         name="codex",
         label="Codex CLI",
-        version=CODEX.version,
-        wire=HostResponsesWire(),
+        version=hosts.CODEX.version,
+        wire=hosts.HostResponsesWire(),
         shell="exec_command",
         judged="codex/Bash",
         build=lambda command: {"cmd": command},
@@ -172,22 +155,22 @@ HOSTS: tuple[Guarded, ...] = (
     Guarded(
         name="gemini",
         label="Gemini CLI",
-        version=GEMINI_CLI.version,
-        wire=HostGeminiWire(),
+        version=hosts.GEMINI_CLI.version,
+        wire=hosts.HostGeminiWire(),
         shell="run_shell_command",
         judged="gemini/run_shell_command",
         build=_described,
         own_tool="mcp_planwarden_guard_call",
         hook_file=".gemini/settings.json",
         place="dir_path",
-        configure=lambda stage: write_gemini_settings(stage.config("gemini"), stage.user),
-        start=start_gemini,
+        configure=lambda stage: hosts.write_gemini_settings(stage.config("gemini"), stage.user),
+        start=hosts.start_gemini,
     ),
     Guarded(
         name="opencode",
         label="opencode",
-        version=OPENCODE.version,
-        wire=HostChatWire(),
+        version=hosts.OPENCODE.version,
+        wire=hosts.HostChatWire(),
         shell="bash",
         judged="opencode/bash",
         build=_described,
@@ -195,6 +178,6 @@ HOSTS: tuple[Guarded, ...] = (
         hook_file=".config/opencode/plugins/planwarden-guard.js",
         place="workdir",
         configure=_configure_opencode,
-        start=start_opencode,
+        start=hosts.start_opencode,
     ),
 )

@@ -21,27 +21,14 @@ from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.cli.home import Home
 from planwarden.server.views.loop_items import list_items
 from planwarden.tools.base import Tool, define
-from tests.kit import (
-    PAGES,
-    Cli,
-    Client,
-    Ledger,
-    build_constant_call,
-    crawl,
-    make_home,
-    plan,
-    requirement,
-    stand_in_of,
-    start_as,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import crawl
 from tests.server.mcp.support import Document, ok, served
 
 pytestmark = pytest.mark.anyio
 
 
-async def _read(client: Client, uri: str) -> Document:
+async def _read(client: kit.Client, uri: str) -> Document:
     [content] = (await client.read_resource(uri)).contents
     assert isinstance(content, TextResourceContents)
     return json.loads(content.text)
@@ -49,16 +36,16 @@ async def _read(client: Client, uri: str) -> Document:
 
 def drawing(artifact: Artifact) -> Tool:
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    return Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(artifact,))))
+    return Tool(shown, kit.build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(artifact,))))
 
 
 async def test_an_artifact_is_read_piece_by_piece_over_mcp_and_what_is_not_text_as_base64(tmp_path: Path) -> None:
     image = make_artifact(bytes(range(256)), "image/png")
-    async with served(tmp_path, tools=[crawl, drawing(image)]) as found, Client(found.server) as client:
-        drawn = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
+    async with served(tmp_path, tools=[crawl, drawing(image)]) as found, kit.Client(found.server) as client:
+        drawn = await ok(client, "execute_plan", plan=kit.plan(kit.tool_step("a", "draw")))
         piece = await _read(client, f"planwarden://artifacts/{drawn['threadId']}/{image.artifact_id}")
         assert piece["mediaType"] == "image/png" and piece["base64"].startswith("AAECAwQ") and "text" not in piece
-        done = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
+        done = await ok(client, "execute_plan", plan=kit.plan(kit.tool_step("a", "crawl")))
         stood = done["steps"][0]["result"]
         address = f"planwarden://artifacts/{done['threadId']}/{stood['artifactId']}"
         text, offset, pieces = "", 0, 0
@@ -66,7 +53,7 @@ async def test_an_artifact_is_read_piece_by_piece_over_mcp_and_what_is_not_text_
             piece = await _read(client, f"{address}?offset={offset}" if offset else address)
             text, offset, pieces = text + piece["text"], piece["nextOffset"], pieces + 1
         assert pieces > 2 and len(text) == stood["sizeBytes"]
-        assert len(json.loads(text)["results"]) == PAGES
+        assert len(json.loads(text)["results"]) == kit.PAGES
         beyond = await _read(client, f"{address}?offset=999999999")
         assert (beyond["text"], beyond["nextOffset"]) == ("", None)
         for wrong in ("?offset=-1", "?offset=x", "?page=2", "?offset="):
@@ -75,11 +62,11 @@ async def test_an_artifact_is_read_piece_by_piece_over_mcp_and_what_is_not_text_
 
 
 async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) -> None:
-    async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
+    async with served(tmp_path, tools=[crawl]) as found, kit.Client(found.server) as client:
         service = found.warden.service
-        foreign = await start_as(service, plan(tool_step("a", "crawl")), Requester("somebody else"))
-        name = stand_in_of(foreign.steps[0])["artifactId"]
-        mine = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
+        foreign = await kit.start_as(service, kit.plan(kit.tool_step("a", "crawl")), Requester("somebody else"))
+        name = kit.stand_in_of(foreign.steps[0])["artifactId"]
+        mine = await ok(client, "execute_plan", plan=kit.plan(kit.tool_step("a", "crawl")))
         said: set[str] = set()
         for thread, artifact in (
             (foreign.thread_id, name),
@@ -97,13 +84,13 @@ async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) ->
 
 
 def test_the_command_line_writes_an_artifact_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli = Cli(make_home(tmp_path / "home"), capture=capsys)
+    cli = kit.Cli(kit.make_home(tmp_path / "home"), capture=capsys)
     with (cli.home / "tools.py").open("a") as file:
         file.write(
             '\n\n@planwarden.tool(risk="read", effect="read")\nasync def dump() -> list[str]:\n'
             '    """A lot."""\n    return ["line"] * 100_000\n'
         )
-    ran = cli.main("run", cli.write("plan.json", plan(tool_step("a", "dump"))), "--json")
+    ran = cli.main("run", cli.write("plan.json", kit.plan(kit.tool_step("a", "dump"))), "--json")
     stood, thread = ran.json["steps"][0]["result"], ran.json["threadId"]
     said = cli.main("show", thread, "--artifact", stood["artifactId"])
     assert (said.code, said.err) == (0, "") and json.loads(said.out) == ["line"] * 100_000
@@ -117,12 +104,12 @@ def test_the_command_line_writes_an_artifact_whole(tmp_path: Path, capsys: pytes
 
 
 def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) -> None:
-    folder = make_home(tmp_path / "home")
+    folder = kit.make_home(tmp_path / "home")
     hostile = make_artifact(b"\x1b]0;gotcha\x07", "text/plain")
 
     async def store_it() -> str:
         async with planwarden.Warden(folder, tools=[drawing(hostile)]) as w:
-            return (await w.execute_plan(plan(tool_step("a", "draw")))).thread_id
+            return (await w.execute_plan(kit.plan(kit.tool_step("a", "draw")))).thread_id
 
     thread_id, home = anyio.run(store_it), Home.load(folder, environment={})
     with pytest.raises(UsageError, match="is not plain text; redirect the output into a file"):
@@ -133,8 +120,8 @@ def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) 
 async def test_a_view_that_is_too_large_still_says_where_the_artifacts_are(tmp_path: Path) -> None:
     called: JsonValue = [{"toolName": "crawl", "arguments": {"pages": 1_000, "start": n}} for n in range(50)]
     many: list[dict[str, JsonValue]] = [{"id": f"s{n}", "description": "crawl", "toolCalls": called} for n in range(2)]
-    async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
-        done = await ok(client, "execute_plan", plan=plan(*many))
+    async with served(tmp_path, tools=[crawl]) as found, kit.Client(found.server) as client:
+        done = await ok(client, "execute_plan", plan=kit.plan(*many))
         while done["status"] == "running":
             done = await ok(client, "get_execution", threadId=done["threadId"])
     results = done["steps"][1]["result"]
@@ -156,13 +143,13 @@ _FACTS = {"double": ToolFacts(is_blocking=False)}
 def _loop(count: int, **extra: JsonValue) -> dict[str, JsonValue]:
     items: list[JsonValue] = [*range(count)]
     more: dict[str, JsonValue] = {"forEach": items, "maxItems": count, "maxConcurrent": 32, **extra}
-    return tool_step("double", "double", {"number": {"$from": "item"}}, **more)
+    return kit.tool_step("double", "double", {"number": {"$from": "item"}}, **more)
 
 
-@requirement("loops:pages")
+@kit.requirement("loops:pages")
 async def test_all_results_are_read_page_by_page_also_of_a_loop_that_failed() -> None:
-    async with warden(Ledger(), tools=[double]) as w:
-        done = await w.execute_plan(plan(_loop(250, onItemFailure="continue")), wait_seconds=60)
+    async with kit.warden(kit.Ledger(), tools=[double]) as w:
+        done = await w.execute_plan(kit.plan(_loop(250, onItemFailure="continue")), wait_seconds=60)
         assert done.status == "failed" and done.steps[0].result is None
         found: list[JsonValue] = []
         following: int | None = 0
@@ -179,10 +166,10 @@ async def test_all_results_are_read_page_by_page_also_of_a_loop_that_failed() ->
         assert "too round" in item.error.message
 
 
-@requirement("loops:pages")
+@kit.requirement("loops:pages")
 @pytest.mark.parametrize(("size", "pages"), [(10, 100), (5_000_000, 10_000)])
 def test_ten_thousand_items_are_pages_of_bounded_size(size: int, pages: int) -> None:
-    step = parse_plan(plan(_loop(10_000)), author="caller", tools=_FACTS, max_steps=10)[0].steps[0]
+    step = parse_plan(kit.plan(_loop(10_000)), author="caller", tools=_FACTS, max_steps=10)[0].steps[0]
     value = "x" * size
     calls = tuple(
         Call(
@@ -205,7 +192,7 @@ def test_ten_thousand_items_are_pages_of_bounded_size(size: int, pages: int) -> 
     assert count == pages
 
 
-@requirement("loops:pages")
+@kit.requirement("loops:pages")
 async def test_a_page_that_is_not_there_is_refused_with_what_there_is_and_items_that_wait_say_so() -> None:
     pages: tuple[tuple[str | None, int | None, int, str], ...] = (
         (None, 0, 100, "needs the stepId"),
@@ -214,13 +201,15 @@ async def test_a_page_that_is_not_there_is_refused_with_what_there_is_and_items_
         ("double", 0, 0, "between 1 and 1000"),
         ("end", 1, 100, "has no items"),
     )
-    async with warden(Ledger(), tools=[double]) as w:
-        done = await w.execute_plan(plan(_loop(3), tool_step("end", "note", {"text": "x"})))
+    async with kit.warden(kit.Ledger(), tools=[double]) as w:
+        done = await w.execute_plan(kit.plan(_loop(3), kit.tool_step("end", "note", {"text": "x"})))
         for step_id, first, limit, why in pages:
             with pytest.raises(InvalidArguments, match=why):
                 await w.get_execution(done.thread_id, step_id=step_id, items_from=first, items_limit=limit)
         [end] = (await w.get_execution(done.thread_id, step_id="end")).steps
-        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])))
+        asked = await w.execute_plan(
+            kit.plan(kit.tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2]))
+        )
         [wipe] = (await w.get_execution(asked.thread_id, step_id="wipe")).steps
     assert (end.id, end.result) == ("end", {"written": "x"})
     assert [(item.item, item.status) for item in wipe.item_results] == [(0, "pending"), (1, "pending")]

@@ -15,36 +15,24 @@ from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import (
-    NO,
-    Decision,
-    Ledger,
-    PausingTool,
-    Settings,
-    confirm,
-    decide,
-    plan,
-    requirement,
-    says,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import plan
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash, StoreCall, WatchedStore
 
 pytestmark = pytest.mark.anyio
-NOTE = plan(tool_step("a", "note", {"text": "once"}))
-ASK = plan(confirm("ask"))
+NOTE = plan(kit.tool_step("a", "note", {"text": "once"}))
+ASK = plan(kit.confirm("ask"))
 PLANNED: list[JsonValue] = [
-    {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "planned"}))}},
-    says("done", "synthesize"),
+    {"when": {"purpose": "plan"}, "reply": {"plan": plan(kit.tool_step("a", "note", {"text": "planned"}))}},
+    kit.says("done", "synthesize"),
 ]
 
 
-@requirement("key:once")
+@kit.requirement("key:once")
 async def test_a_goal_is_planned_and_run_once_for_a_key() -> None:
-    ledger = Ledger()
-    async with warden(ledger, script=PLANNED) as made:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger, script=PLANNED) as made:
         first = await made.run_goal("note it", key="k")
         assert await made.run_goal("note it", key="k") == first
         with pytest.raises(KeyConflict):
@@ -52,11 +40,11 @@ async def test_a_goal_is_planned_and_run_once_for_a_key() -> None:
     assert ledger.lines == ["note planned"]
 
 
-@requirement("key:once")
+@kit.requirement("key:once")
 @pytest.mark.parametrize("key", ["run it", "plan it"])
 async def test_a_planned_execution_waits_and_is_run_once_for_another_or_the_same_key(key: str) -> None:
-    ledger = Ledger()
-    async with warden(ledger, script=PLANNED) as made:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger, script=PLANNED) as made:
         planned = await made.create_plan("note it", key="plan it")
         assert planned.status == "planned" and ledger.lines == []
         with pytest.raises(ThreadBusy):
@@ -78,11 +66,11 @@ async def test_a_planned_execution_waits_and_is_run_once_for_another_or_the_same
     assert ledger.lines == ["note planned"]
 
 
-@requirement("key:once")
+@kit.requirement("key:once")
 async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
-    gate = PausingTool()
-    async with warden(tools=[gate.tool()]) as made, anyio.create_task_group():
-        steps = plan(tool_step("a", "gate"))
+    gate = kit.PausingTool()
+    async with kit.warden(tools=[gate.tool()]) as made, anyio.create_task_group():
+        steps = plan(kit.tool_step("a", "gate"))
         with anyio.fail_after(60):
             first = await made.execute_plan(steps, key="k", options={"waitSeconds": 0})
             again = await made.execute_plan(steps, key="k", options={"waitSeconds": 0.01, "maxIterations": 1})
@@ -92,19 +80,19 @@ async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
             gate.opened.set()
             done = await made.execute_plan(steps, key="k", wait_seconds=300)
             assert (done.execution_id, done.status) == (first.execution_id, "completed")
-        reordered: JsonValue = dict(reversed(tool_step("a", "gate").items()))
+        reordered: JsonValue = dict(reversed(kit.tool_step("a", "gate").items()))
         assert (await made.execute_plan({"todoList": [reordered]}, key="k")).execution_id == first.execution_id
 
 
-@requirement("key:conflict")
+@kit.requirement("key:conflict")
 async def test_a_key_with_another_goal_or_plan_is_refused_and_names_the_execution() -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     others: tuple[dict[str, Any], ...] = (
-        {"plan": plan(tool_step("a", "note", {"text": "twice"}))},
+        {"plan": plan(kit.tool_step("a", "note", {"text": "twice"}))},
         {"plan": NOTE, "goal": "another goal"},
         {"plan": {"todoList": []}},
     )
-    async with warden(ledger) as made:
+    async with kit.warden(ledger) as made:
         first = await made.execute_plan(NOTE, key="k", goal="a goal")
         for other in others:
             with pytest.raises(KeyConflict, match=f"key 'k' started execution '{first.execution_id}'") as refused:
@@ -113,10 +101,10 @@ async def test_a_key_with_another_goal_or_plan_is_refused_and_names_the_executio
     assert ledger.lines == ["note once"]
 
 
-@requirement("key:owner")
+@kit.requirement("key:owner")
 async def test_owners_do_not_see_each_others_keys() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as made:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger) as made:
         mine = await made.execute_plan(NOTE, key="k", principal="ann")
         theirs = await made.execute_plan(NOTE, key="k", principal="bob")
         other = await made.execute_plan(ASK, key="only ann's", principal="ann")
@@ -126,7 +114,7 @@ async def test_owners_do_not_see_each_others_keys() -> None:
     assert warned.warnings == () and len(ledger.lines) == 2
 
 
-@requirement("key:valid")
+@kit.requirement("key:valid")
 async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts() -> None:
     wrong: list[tuple[Any, str]] = [
         ("  ", "'key' is empty; choose 1 to 200 characters"),
@@ -135,7 +123,7 @@ async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts() -> 
         ("\ud800", r"control character U\+D800"),
         (7, "'key' must be text of 1 to 200 characters"),
     ]
-    async with warden(Ledger()) as made:
+    async with kit.warden(kit.Ledger()) as made:
         for key, said in wrong:
             for start in (
                 made.execute_plan(NOTE, key=key),
@@ -150,14 +138,14 @@ async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts() -> 
         assert (await made.execute_plan(NOTE, key="é" * 200)).execution_id == longest.execution_id
 
 
-@requirement("key:once", "key:processes")
+@kit.requirement("key:once", "key:processes")
 async def test_the_same_start_at_the_same_moment_in_two_processes_starts_once(back_end: BackEnd) -> None:
-    ledger, found = Ledger(), list[planwarden.Execution]()
+    ledger, found = kit.Ledger(), list[planwarden.Execution]()
 
     async def start(made: planwarden.Warden) -> None:
         found.append(await made.execute_plan(NOTE, key="k", wait_seconds=60))
 
-    async with warden(ledger, store=back_end.connect()) as one, warden(ledger, store=back_end.connect()) as two:
+    async with kit.warden(ledger, store=back_end.connect()) as one, kit.warden(ledger, store=back_end.connect()) as two:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 for number in range(10):
@@ -166,33 +154,33 @@ async def test_the_same_start_at_the_same_moment_in_two_processes_starts_once(ba
     assert {execution.status for execution in found} == {"completed"} and ledger.lines == ["note once"]
 
 
-@requirement("key:once", "key:processes")
+@kit.requirement("key:once", "key:processes")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_around_the_commit_of_a_start_leaves_it_to_be_started_once(when: str) -> None:
-    ledger, store = Ledger(), MemoryStore()
+    ledger, store = kit.Ledger(), MemoryStore()
 
     async def die(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("append", when):
             raise Crash
 
     try:
-        async with warden(ledger, store=WatchedStore(store, die)) as dying:
+        async with kit.warden(ledger, store=WatchedStore(store, die)) as dying:
             await dying.execute_plan(ASK, key="k", wait_seconds=0)
     except* Crash:
         pass
     stored = [header.execution_id for header in await store.executions(None, 10)]
     assert len(stored) == (when == "after")
-    async with warden(ledger, store=store) as made:
+    async with kit.warden(ledger, store=store) as made:
         found = await made.execute_plan(ASK, key="k", wait_seconds=60)
     assert stored in ([], [found.execution_id])
     assert len(await store.executions(None, 10)) == 1
 
 
-@requirement("key:warning")
+@kit.requirement("key:warning")
 async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so_while_the_first_is_unfinished(
     back_end: BackEnd,
 ) -> None:
-    async with warden(store=back_end.connect()) as one, warden(store=back_end.connect()) as two:
+    async with kit.warden(store=back_end.connect()) as one, kit.warden(store=back_end.connect()) as two:
         first = await one.execute_plan(ASK)
         assert first.warnings == ()
         for made in (one, two):
@@ -201,7 +189,7 @@ async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so_while_th
             assert again.execution_id != first.execution_id and again.status == "suspended"
             assert f"execution '{first.execution_id}' (thread '{first.thread_id}')" in warning and "'plan-" in warning
             assert (await two.get_execution(again.thread_id)).warnings == (warning,)
-        assert (await one.execute_plan(plan(confirm("ask", "something else?")))).warnings == ()
+        assert (await one.execute_plan(plan(kit.confirm("ask", "something else?")))).warnings == ()
         for open_one in await one.service.store.executions(None, 10):
             await one.cancel_execution(open_one.thread_id)
         assert (await one.execute_plan(ASK, key="monday's")).warnings == ()
@@ -210,9 +198,9 @@ async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so_while_th
         assert (await one.execute_plan(ASK, key="another")).warnings == ()
 
 
-@requirement("ask_person:refused")
+@kit.requirement("ask_person:refused")
 async def test_a_wait_a_depth_or_a_form_that_is_not_allowed_is_refused_before_anything_starts() -> None:
-    async with warden(Ledger()) as made:
+    async with kit.warden(kit.Ledger()) as made:
         for start in (made.execute_plan(NOTE, wait_seconds=-1), made.run_goal("x", wait_seconds=1e9)):
             with pytest.raises(InvalidArguments, match="between 0 and 300"):
                 await start
@@ -220,7 +208,7 @@ async def test_a_wait_a_depth_or_a_form_that_is_not_allowed_is_refused_before_an
         for _ in range(100):
             deep = [deep]
         with pytest.raises(LimitExceeded, match="nested deeper"):
-            await made.execute_plan(plan(tool_step("a", "note", {"text": deep})), key="k")
+            await made.execute_plan(plan(kit.tool_step("a", "note", {"text": deep})), key="k")
         forms: list[dict[str, JsonValue]] = [{}, {"type": "array"}, {"type": "object", "properties": []}]
         for form in forms:
             with pytest.raises(InvalidArguments, match="'form'"):
@@ -260,17 +248,17 @@ todoList:
 """
 
 
-def opened(home: Path, ledger: Ledger | None = None) -> AbstractAsyncContextManager[planwarden.Warden]:
+def opened(home: Path, ledger: kit.Ledger | None = None) -> AbstractAsyncContextManager[planwarden.Warden]:
     """A warden with the plans `remind` and `letter` in its home."""
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, "letter": LETTER}.items():
         (home / "plans" / f"{name}.yaml").write_text(text)
-    return warden(ledger or Ledger(), settings=Settings(home=home))
+    return kit.warden(ledger or kit.Ledger(), settings=kit.Settings(home=home))
 
 
-@requirement("key:once")
+@kit.requirement("key:once")
 async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     async with opened(tmp_path, ledger) as made:
         first = await made.run_plan("remind", {"customer": "Ada"}, key="monday")
         path = tmp_path / "plans" / "remind.yaml"
@@ -284,9 +272,9 @@ async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_go
     assert ledger.lines == ["note 1 x Ada"]
 
 
-@requirement("saved:as-shown")
+@kit.requirement("saved:as-shown")
 async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     starter = ev.Starter(principal="ann", channel="inbox")
     async with opened(tmp_path, ledger) as made:
         with pytest.raises(PlanChanged):
@@ -302,13 +290,13 @@ async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) 
     assert done.status == "completed" and (row.facts["principal"], row.facts["channel"]) == ("ann", "inbox")
 
 
-@requirement("plans:exact")
+@kit.requirement("plans:exact")
 async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_from_whatever_the_file_says_now(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path) as made:
         find = made.service.find
-        first = await decide(made, await made.run_plan("letter", {"who": "Ada"}), NO)
+        first = await kit.decide(made, await made.run_plan("letter", {"who": "Ada"}), kit.NO)
         before = await find(first.execution_id)
         assert before.is_as_saved
         (tmp_path / "plans" / "letter.yaml").write_text("todoList: [{id: other, description: x}]")
@@ -324,17 +312,17 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_fr
         assert len({str(row.facts["version"]) for row in rows}) == 1
 
 
-@requirement("plans:exact")
+@kit.requirement("plans:exact")
 async def test_a_plan_that_a_person_edited_in_its_review_or_a_fork_changed_is_no_saved_version_any_more(
     tmp_path: Path,
 ) -> None:
-    edited = plan(tool_step("send", "note", {"text": "instead"}))
+    edited = plan(kit.tool_step("send", "note", {"text": "instead"}))
     async with opened(tmp_path) as made:
         asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})
-        done = await decide(made, asked, Decision(approved=True, content={"plan": edited}))
+        done = await kit.decide(made, asked, kit.Decision(approved=True, content={"plan": edited}))
         assert done.status == "completed" and not (await made.service.find(done.execution_id)).is_as_saved
         shown = to_json(done)["savedPlan"]
         assert isinstance(shown, dict) and shown["name"] == "letter" and shown["changed"] is True
         assert (await made.retry(done.thread_id, from_step="send")).saved_plan is None
-        other = await decide(made, await made.run_plan("letter", {"who": "Ada"}), NO)
+        other = await kit.decide(made, await made.run_plan("letter", {"who": "Ada"}), kit.NO)
         assert (await made.retry(other.thread_id, plan=edited, from_step="send")).saved_plan is None

@@ -255,10 +255,7 @@ async def test_people_of_the_issuer_and_owners_of_tokens_share_a_server(tmp_path
 async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path) -> None:
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, public_url="https://plan.example.com", required_scopes=("plan:run",))
-        async with (
-            serving(Settings(home=tmp_path, http=http)) as url,
-            httpx2.AsyncClient(headers=HEADERS) as client,
-        ):
+        async with serving(Settings(home=tmp_path, http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
             with pytest.raises(BaseExceptionGroup):
                 async with Client(url):
                     raise AssertionError

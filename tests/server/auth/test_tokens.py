@@ -203,9 +203,7 @@ async def test_a_token_is_found_by_its_secret_alone_in_another_process_too(back_
 
 
 @requirement("access:tokens")
-async def test_every_change_of_the_tokens_is_a_row_of_the_audit_and_a_name_ends_all_of_its(
-    back_end: BackEnd,
-) -> None:
+async def test_every_change_of_the_tokens_is_a_row_of_the_audit_and_a_name_ends_all_of_its(back_end: BackEnd) -> None:
     store = back_end.connect()
     tokens = TokenStore(store)
     secret, row = await tokens.make("bob", role="approver", days=1)

@@ -105,11 +105,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("break_it", "expected", "said"), FAULTS)
 def test_a_fault_is_named_by_its_own_check_and_the_others_go_on(
-    cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-    break_it: Callable[[Path], object],
-    expected: dict[str, str],
-    said: str,
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[Path], object], expected: dict[str, str], said: str
 ) -> None:
     monkeypatch.setenv("HOME", str(cli.home))
     cli.run_to_question(ERASE)

@@ -1,13 +1,14 @@
 """What is decided ahead of time: `rules`, `grant` for calls and steps of saved plans, and `once`."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
 from tests.kit import requirement
-from tests.server.cli.support import Cli, Open, at_terminal, step
+from tests.server.cli.support import Cli, CommandResult, Open, at_terminal, step
 
 TOOLS = '[tools]\npython = ["tools.py"]\n'
 RULES = """
@@ -212,7 +213,7 @@ def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli) -> N
 @at_terminal
 @requirement("rules:once")
 def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_terminal_frees_it(
-    cli: Cli, terminal: Open
+    cli: Cli, terminal: Open, typing: Callable[..., CommandResult]
 ) -> None:
     with (cli.home / "planwarden.toml").open("a") as file:
         file.write('\n[tools."erase"]\nrisk = "read"\nonce = ["/ids/0", "/note"]\n')
@@ -239,6 +240,7 @@ def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_te
     assert terminal(*forget, "ids/0=1.0").play(*facts, "> ", "Nothing was forgotten.") == 1
     assert terminal(*forget, "/ids/0=1").play("Forget it? [", "> y", "The next call with this key happens.") == 0
     assert cli.main("retry", refused["threadId"]).code == 0 and cli.ledger == ["erase [1] 7", "erase [1, 2] 7"]
-    [row] = [row for row in cli.main("audit", "show", "--json").json["rows"] if row["kind"] == "once_forgotten"]
+    assert typing(*forget, "ids/0=1", "--json", typed="y\n").json["values"] == {"/ids/0": 1, "/note": "7"}
+    row, _ = [row for row in cli.main("audit", "show", "--json").json["rows"] if row["kind"] == "once_forgotten"]
     assert (row["facts"]["tool"], row["facts"]["assurance"]) == ("erase", "human")
     assert cli.main("audit", "verify").code == 0

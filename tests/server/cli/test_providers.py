@@ -11,16 +11,8 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from benchmarks.providers import PAGE, section
 
-from tests.agent.models.runs import (
-    DONE,
-    GOAL,
-    WAYS,
-    environment_for,
-    finished,
-    ledger_of,
-    make_home,
-    obedient,
-)
+from tests.agent.models import runs
+from tests.agent.models.runs import obedient
 from tests.requirements import requirement
 from tests.server.cli.support import CommandResult, run_in_process
 from tests.support.doubles.manners import MANNERS
@@ -48,9 +40,9 @@ class Operator:
 
     def run_refused(self, environment: Mapping[str, str]) -> tuple[int, str]:
         """Returns the exit code and the one sentence, from either stream."""
-        result = self.run(environment, "run-goal", GOAL)
+        result = self.run(environment, "run-goal", runs.GOAL)
         everything = result.out + result.err
-        assert "Traceback" not in everything and KEY not in everything and ledger_of(self.home) == []
+        assert "Traceback" not in everything and KEY not in everything and runs.ledger_of(self.home) == []
         [sentence] = [line for line in everything.splitlines() if ": " in line]
         return result.code, sentence
 
@@ -65,7 +57,7 @@ def operator(
     for name in [*os.environ]:
         if name.startswith("PLANWARDEN_") or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
-    return Operator(make_home(tmp_path / "home"), capsys, monkeypatch, caplog)
+    return Operator(runs.make_home(tmp_path / "home"), capsys, monkeypatch, caplog)
 
 
 @contextmanager
@@ -76,16 +68,16 @@ def run_in_thread(double: AbstractAsyncContextManager[ProviderDouble]) -> Genera
 
 
 @requirement("provider:run-goal")
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", runs.WAYS)
 def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator, name: str) -> None:
-    with run_in_thread(obedient(WAYS[name])) as double:
-        environment = environment_for(WAYS[name], double)
-        result = operator.run(environment, "run-goal", GOAL)
-        run = finished(double, environment, operator.home, result.code, result.out, result.err)
-    assert (run.code, run.err, run.ledger) == (0, "", DONE)
+    with run_in_thread(obedient(runs.WAYS[name])) as double:
+        environment = runs.environment_for(runs.WAYS[name], double)
+        result = operator.run(environment, "run-goal", runs.GOAL)
+        run = runs.finished(double, environment, operator.home, result.code, result.out, result.err)
+    assert (run.code, run.err, run.ledger) == (0, "", runs.DONE)
     assert "3 of 3 steps completed · 2 tool calls · 5 model replies" in run.out and KEY not in run.out
     page = PAGE.read_text(encoding="utf-8")
-    assert section(WAYS[name], run) in page and run.transcript in page, "run `make providers`"
+    assert section(runs.WAYS[name], run) in page and run.transcript in page, "run `make providers`"
 
 
 @requirement("provider:bad-settings")
@@ -94,7 +86,7 @@ def test_an_impossible_setting_is_one_sentence_before_anything_starts(operator: 
         ({"PLANWARDEN_MODEL": "openai:m", "PLANWARDEN_MODEL_URL": f"http://u:{KEY}@h"}, "must hold neither a password"),
         ({"PLANWARDEN_MODEL": "scripted:/nowhere.json"}, "cannot read the model script '/nowhere.json'"),
     ):
-        result = operator.run(environment, "run-goal", GOAL)
+        result = operator.run(environment, "run-goal", runs.GOAL)
         assert result.code == 2 and result.out == "" and result.err.count("\n") == 1
         assert why in result.err and KEY not in result.err
         assert not (operator.home / "planwarden.db").exists()

@@ -132,11 +132,7 @@ def test_a_row_is_edited_field_by_field_and_enter_keeps_a_value(cli: Cli) -> Non
 
 
 @pytest.mark.parametrize(
-    ("typed", "status", "result"),
-    [
-        (("what?", "y", "{", "y", "[1]"), "completed", [1]),
-        (("",), "suspended", None),
-    ],
+    ("typed", "status", "result"), [(("what?", "y", "{", "y", "[1]"), "completed", [1]), (("",), "suspended", None)]
 )
 def test_a_call_with_an_unknown_outcome_asks_what_happened(
     cli: Cli, typed: tuple[str, ...], status: str, result: JsonValue
@@ -245,11 +241,7 @@ FORMS.extend((form, ('{"b": [1]}',), {"b": [1]}, "") for form in NOT_FLAT)
 
 @pytest.mark.parametrize(("form", "typed", "content", "said"), FORMS)
 def test_a_form_is_asked_again_until_it_fits_and_answered_in_json_where_it_is_not_flat(
-    form: dict[str, JsonValue],
-    typed: tuple[str, ...],
-    content: JsonValue,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
+    form: dict[str, JsonValue], typed: tuple[str, ...], content: JsonValue, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)

@@ -30,8 +30,6 @@ def test_a_grant_is_made_by_a_typed_yes_and_the_list_says_why_one_lets_nothing_t
     tools.write_text(tools.read_text().replace("Delete records", "Delete all"))
     assert "stale: the tool changed\n" in cli.main("grant", "list").out
     second = typing(*add, "--json", typed="yes\n").json["grantId"]
-    several = cli.main("grant", "revoke", "")
-    assert several.code == 2 and "there is no grant ''" in several.err
     assert cli.main("grant", "revoke", second[:8]).out == "The grant is over.\n"
     assert "Z  over\n" in cli.main("grant", "list").out
     for words, said in (
@@ -63,18 +61,6 @@ def test_what_a_step_of_a_saved_plan_calls_is_shown_before_it_is_allowed(cli: Cl
         assert said in shown.out, shown.out
     shown = typing(*add, "hang", "--step", "w", typed="")
     assert "no arguments" in shown.out and "and 5 more calls of hang" in shown.out, shown.out
-
-
-@requirement("rules:once")
-def test_a_key_is_forgotten_by_a_typed_yes_only(cli: Cli, typing: Typing) -> None:
-    assert cli.main("once", "list").out == "No call has a key.\n"
-    (cli.home / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n[tools.find]\nonce = ["/topic"]\n')
-    cli.main("run", cli.write("plan.json", {"todoList": [FIND]}))
-    forget = ("once", "forget", "find", "--key", "topic=x")
-    assert typing(*forget, typed="no\n").out.endswith("Nothing was forgotten.\n")
-    assert typing(*forget, "--json", typed="y\n").json["values"] == {"/topic": "x"}
-    assert typing(*forget).code == 2 and cli.main("run", str(cli.home / "plan.json")).code == 0
-    assert cli.ledger == ["find x"] * 2
 
 
 def test_what_ends_with_a_cursor_says_how_to_go_on_and_no_to_a_change_changes_nothing(cli: Cli, typing: Typing) -> None:
@@ -128,14 +114,14 @@ def test_a_hook_is_sent_and_what_the_server_answers_is_said(cli: Cli, monkeypatc
 
 
 @requirement("guard:files")
-def test_a_guard_is_written_after_a_typed_yes(
+def test_a_guard_is_written_after_a_typed_yes_and_not_before(
     cli: Cli, typing: Typing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    install = ("guard", "install", "claude-code")
-    assert typing(*install, typed="n\n").out.endswith("Nothing was written.\n")
-    place = tmp_path / ".claude" / "settings.json"
-    assert not place.exists()
+    install, place = ("guard", "install", "claude-code"), tmp_path / ".claude" / "settings.json"
+    piped = cli.main(*install)
+    assert piped.code == 2 and '"onFailure": "block"' in piped.out and str(place) in piped.out
+    assert typing(*install, typed="n\n").out.endswith("Nothing was written.\n") and not place.parent.exists()
     assert typing(*install, "--json", typed="y\n").json == {"host": "claude-code", "files": [str(place)]}
     place.unlink()
     place.mkdir()

@@ -80,14 +80,6 @@ def test_a_project_gets_its_own_file(user: Path, host: str) -> None:
     assert any((user / "project").rglob("*"))
 
 
-def test_nothing_is_written_without_a_yes(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["guard", "install", "claude-code"]) == USAGE
-    shown = capsys.readouterr().out
-    assert '"onFailure": "block"' in shown
-    assert str(user / ".claude" / "settings.json") in shown
-    assert not (user / ".claude").exists()
-
-
 def test_the_forms_that_block_are_what_is_written(user: Path) -> None:
     for host in GUARDED_HOSTS:
         assert main(["guard", "install", host, "--yes"]) == DONE

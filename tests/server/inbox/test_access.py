@@ -10,18 +10,8 @@ import pytest
 from planwarden.agent.common.errors import RateLimited, UsageError
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import AuditReader
+from planwarden.server.inbox import sessions
 from planwarden.server.inbox.passphrase import InboxPassphrase
-from planwarden.server.inbox.sessions import (
-    ATTEMPTS,
-    ATTEMPTS_S,
-    CODE_S,
-    PASSPHRASE_ATTEMPTS,
-    SESSION_S,
-    CodeRefused,
-    InboxAccess,
-    OpenedSession,
-    PassphraseRefused,
-)
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.sqlite.store import SqliteStore
@@ -35,7 +25,7 @@ async def _list_kinds(store: Store) -> list[str]:
     return [row.kind for row in (await AuditReader(store).read_page()).rows]
 
 
-async def _redeem_refused(access: InboxAccess, code: str, passphrase: str = "") -> type[UsageError]:
+async def _redeem_refused(access: sessions.InboxAccess, code: str, passphrase: str = "") -> type[UsageError]:
     with pytest.raises(UsageError) as refusal:
         await access.redeem(code, passphrase)
     return refusal.type
@@ -44,7 +34,7 @@ async def _redeem_refused(access: InboxAccess, code: str, passphrase: str = "") 
 @requirement("inbox:code-once", "inbox:audited")
 @pytest.mark.parametrize("manner", ["link", "lower case", "around"])
 async def test_a_code_opens_one_session_once_as_people_type_it_and_the_audit_says_so(store: Store, manner: str) -> None:
-    access = InboxAccess(store)
+    access = sessions.InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     typed = codes.typed
     manners = {"lower case": typed.lower(), "around": f"  {typed.replace('-', ' ')}\n"}
@@ -52,7 +42,7 @@ async def test_a_code_opens_one_session_once_as_people_type_it_and_the_audit_say
     opened = await access.redeem(manners.get(manner, codes.link))
     assert opened.session.principal == "ann" and await access.find_session(opened.token) == opened.session
     for used in (codes.link, codes.typed):
-        assert await _redeem_refused(access, used) is CodeRefused
+        assert await _redeem_refused(access, used) is sessions.CodeRefused
     for token in (None, "", "x", "y" * 5_000, "\udcff"):
         assert await access.find_session(token) is None
     await access.end_session(opened.token, "ann")
@@ -66,14 +56,14 @@ async def test_a_code_opens_one_session_once_as_people_type_it_and_the_audit_say
 
 @requirement("inbox:code-once")
 async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -> None:
-    access = InboxAccess(store)
+    access = sessions.InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
-    opened: list[OpenedSession] = []
+    opened: list[sessions.OpenedSession] = []
 
     async def use(code: str) -> None:
         try:
             opened.append(await access.redeem(code))
-        except (CodeRefused, RateLimited):
+        except (sessions.CodeRefused, RateLimited):
             return
 
     with anyio.fail_after(60):
@@ -87,40 +77,40 @@ async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -
 async def test_a_code_is_for_a_name_that_can_be_read_and_expires_within_minutes(
     store: Store, clock: ManualClock
 ) -> None:
-    access = InboxAccess(store)
+    access = sessions.InboxAccess(store)
     for name in ("", "  ", "x" * 129, "a\nb", "a\u202eb"):
         with pytest.raises(UsageError, match="printable"):
             await access.make_codes(name, "terminal")
     codes = await access.make_codes("ann", "terminal")
-    clock.advance(CODE_S)
-    assert await _redeem_refused(access, codes.link) is CodeRefused
-    assert CODE_S <= 15 * 60
+    clock.advance(sessions.CODE_S)
+    assert await _redeem_refused(access, codes.link) is sessions.CodeRefused
+    assert sessions.CODE_S <= 15 * 60
 
 
 @requirement("inbox:lockout")
 async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Store, clock: ManualClock) -> None:
-    access = InboxAccess(store)
+    access = sessions.InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
-    for number in range(ATTEMPTS):
-        assert await _redeem_refused(access, f"0000-0000-000{number}") is CodeRefused
+    for number in range(sessions.ATTEMPTS):
+        assert await _redeem_refused(access, f"0000-0000-000{number}") is sessions.CodeRefused
     assert await _redeem_refused(access, codes.typed) is RateLimited
     assert await _redeem_refused(access, "no such link") is RateLimited
     assert (await access.redeem(codes.link)).session.principal == "ann"
-    for _ in range(ATTEMPTS * 2):
+    for _ in range(sessions.ATTEMPTS * 2):
         await _redeem_refused(access, "guess")
-    assert (await _list_kinds(store)).count("code_refused") == ATTEMPTS
+    assert (await _list_kinds(store)).count("code_refused") == sessions.ATTEMPTS
     # Guesses while locked out do not prolong it.
-    clock.advance(ATTEMPTS_S + 1)
+    clock.advance(sessions.ATTEMPTS_S + 1)
     fresh = await access.make_codes("bob", "terminal")
-    assert await _redeem_refused(access, "guess") is CodeRefused
+    assert await _redeem_refused(access, "guess") is sessions.CodeRefused
     assert (await access.redeem(fresh.typed)).session.principal == "bob"
 
 
 @requirement("inbox:session-ends")
 async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClock) -> None:
-    access = InboxAccess(store)
+    access = sessions.InboxAccess(store)
 
-    async def opened() -> OpenedSession:
+    async def opened() -> sessions.OpenedSession:
         return await access.redeem((await access.make_codes("ann", "terminal")).link)
 
     first, second, third = await opened(), await opened(), await opened()
@@ -129,9 +119,9 @@ async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClo
     unused = await access.make_codes("ann", "terminal")
     assert await access.end_all_sessions("ann") == 2
     assert await access.find_session(third.token) is None
-    assert await _redeem_refused(access, unused.link) is CodeRefused
+    assert await _redeem_refused(access, unused.link) is sessions.CodeRefused
     last = await opened()
-    clock.advance(SESSION_S)
+    clock.advance(sessions.SESSION_S)
     assert await access.find_session(last.token) is None
 
 
@@ -150,15 +140,15 @@ async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_pa
     assert not file.exists()
     await passphrase.replace("correct horse battery")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and "horse" not in file.read_text()
-    access = InboxAccess(store, await passphrase.read())
+    access = sessions.InboxAccess(store, await passphrase.read())
     welcome = await access.make_codes("ann", "terminal")
     assert (await access.redeem(welcome.link, "correct horse battery")).session.principal == "ann"
     codes = await access.make_codes("ann", "terminal")
-    for number in range(PASSPHRASE_ATTEMPTS):
+    for number in range(sessions.PASSPHRASE_ATTEMPTS):
         code = codes.link if number % 2 else codes.typed
-        assert await _redeem_refused(access, code, "wrong") is PassphraseRefused
-    assert await _redeem_refused(access, codes.link, "correct horse battery") is CodeRefused
-    assert (await _list_kinds(store)).count("code_refused") == PASSPHRASE_ATTEMPTS + 1
+        assert await _redeem_refused(access, code, "wrong") is sessions.PassphraseRefused
+    assert await _redeem_refused(access, codes.link, "correct horse battery") is sessions.CodeRefused
+    assert (await _list_kinds(store)).count("code_refused") == sessions.PASSPHRASE_ATTEMPTS + 1
 
 
 async def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Path) -> None:
@@ -175,7 +165,7 @@ async def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Pat
 async def test_the_file_holds_no_code_and_no_cookie(tmp_path: Path) -> None:
     path = tmp_path / "planwarden.db"
     store = SqliteStore.open(path)
-    access = InboxAccess(store)
+    access = sessions.InboxAccess(store)
     codes, unused = await access.make_codes("ann", "terminal"), await access.make_codes("ann", "terminal")
     opened = await access.redeem(codes.link)
     await store.close()
@@ -189,8 +179,10 @@ async def test_the_file_holds_no_code_and_no_cookie(tmp_path: Path) -> None:
 @requirement("inbox:shared")
 async def test_processes_of_one_home_share_sessions_and_know_each_others_inboxes(tmp_path: Path) -> None:
     one, other = SqliteStore.open(tmp_path / "planwarden.db"), SqliteStore.open(tmp_path / "planwarden.db")
-    opened = await InboxAccess(one).redeem((await InboxAccess(other).make_codes("ann", "terminal")).link)
-    assert await InboxAccess(other).find_session(opened.token) is not None
+    opened = await sessions.InboxAccess(one).redeem(
+        (await sessions.InboxAccess(other).make_codes("ann", "terminal")).link
+    )
+    assert await sessions.InboxAccess(other).find_session(opened.token) is not None
     await RunningInboxes(one).open("first", "http://127.0.0.1:1/inbox")
     await RunningInboxes(one).open("second", "http://127.0.0.1:2/inbox")
     assert await RunningInboxes(other).list_urls() == ("http://127.0.0.1:2/inbox", "http://127.0.0.1:1/inbox")

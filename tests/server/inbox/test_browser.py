@@ -47,11 +47,7 @@ class BrowserTester:
 
 @asynccontextmanager
 async def open_browser(
-    tools: Sequence[object] = (),
-    home: Path = Path("/nonexistent"),
-    *,
-    scripts: Sequence[str] = (),
-    **options: Any,
+    tools: Sequence[object] = (), home: Path = Path("/nonexistent"), *, scripts: Sequence[str] = (), **options: Any
 ) -> AsyncGenerator[BrowserTester]:
     """A fresh browser that begins each page with the scripts; leaving checks that nothing was refused or broken."""
     from playwright.async_api import expect

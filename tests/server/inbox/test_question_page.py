@@ -10,22 +10,14 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from tests.kit import (
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    Settings,
-    plan,
-    requirement,
-    tool_step,
-    warden,
-)
+from tests import kit
+from tests.kit import plan
 from tests.server.inbox.support import open_inbox, visit
 
 pytestmark = pytest.mark.anyio
 
-LOOK = tool_step("look", "find", {"topic": "old"})
-LOOP = tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9])
+LOOK = kit.tool_step("look", "find", {"topic": "old"})
+LOOP = kit.tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9])
 
 
 def _key(page_text: str, label: str) -> str:
@@ -35,9 +27,9 @@ def _key(page_text: str, label: str) -> str:
     return found[1]
 
 
-@requirement("inbox:facts-first")
+@kit.requirement("inbox:facts-first")
 async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what_the_agent_says() -> None:
-    wipe = tool_step("wipe", "erase", {"ids": {"$from": "look", "pointer": "/ids"}}, description="Remove them")
+    wipe = kit.tool_step("wipe", "erase", {"ids": {"$from": "look", "pointer": "/ids"}}, description="Remove them")
     async with visit() as (found, browser):
         words = (await browser.open_question(await found.ask(LOOK, wipe, goal="Tidy up"))).words
         wanted = (
@@ -56,7 +48,7 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
         assert places == sorted(places) and "Remove them" in shown[places[-1] :]
 
 
-@requirement("inbox:edited-seen")
+@kit.requirement("inbox:edited-seen")
 async def test_edited_arguments_run_only_after_their_difference_was_shown_however_they_are_sent() -> None:
     async with visit() as (found, browser):
         asked = await found.ask()
@@ -93,10 +85,10 @@ FORM: dict[str, JsonValue] = {
 }
 
 
-@requirement("forms:whole", "inbox:layout")
+@kit.requirement("forms:whole", "inbox:layout")
 async def test_a_form_is_shown_whole_before_the_call_that_asks_and_filled_in_on_the_page() -> None:
     async with visit() as (found, browser):
-        asked = await found.ask(tool_step("s", "requestInput", {"message": f"Which? {LONG}", "form": FORM}))
+        asked = await found.ask(kit.tool_step("s", "requestInput", {"message": f"Which? {LONG}", "form": FORM}))
         page = await browser.open_question(asked)
         keys = {name: _key(page.text, name) for name in ("count", "size", "sure", "note", "extra")}
         assert f"How <b>many</b> {LONG}" in page.words and f"Which? {LONG}" in page.words and "<b>many" not in page.text
@@ -111,11 +103,11 @@ async def test_a_form_is_shown_whole_before_the_call_that_asks_and_filled_in_on_
         assert result == {"approved": True, "content": content}
 
 
-@requirement("forms:whole")
+@kit.requirement("forms:whole")
 async def test_a_form_whose_fields_nobody_knows_is_answered_as_json() -> None:
     free: JsonValue = {"type": "object", "additionalProperties": True, "title": "T"}
     async with visit() as (found, browser):
-        asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": free}))
+        asked = await found.ask(kit.tool_step("s", "requestInput", {"message": "Which?", "form": free}))
         assert (await browser.decide(asked.suspension_id, "approve", content="")).status == 422
         wrong = await browser.decide(asked.suspension_id, "approve", content="[1]")
         assert wrong.status == 422
@@ -134,13 +126,13 @@ async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
         assert long.status == 413 and found.ledger.lines == []
 
 
-@requirement("inbox:together")
+@kit.requirement("inbox:together")
 async def test_several_are_decided_from_a_table_that_shows_every_call_each_by_itself() -> None:
     async with visit() as (found, browser):
         nothing = await browser.open("/inbox/review")
         assert nothing.status == 422 and "nothing is selected: tick the questions" in nothing.words
-        asked = [await found.ask(tool_step("s", "erase", {"ids": [n]})) for n in range(4)]
-        form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
+        asked = [await found.ask(kit.tool_step("s", "erase", {"ids": [n]})) for n in range(4)]
+        form = await found.ask(kit.tool_step("s", "requestInput", {"message": "?", "form": FORM}))
         ids = [*(a.suspension_id for a in asked), form.suspension_id, "0" * 32]
         table = await browser.open("/inbox/review?" + "&".join(f"id={i}" for i in ids))
         assert "4 calls to decide together" in table.words and "Answer these on their own pages" in table.words
@@ -162,13 +154,13 @@ async def test_several_are_decided_from_a_table_that_shows_every_call_each_by_it
             assert many.status == 422
 
 
-@requirement("inbox:any-process")
+@kit.requirement("inbox:any-process")
 async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_that_has_it_goes_on() -> None:
-    ledger, clock = Ledger(), ManualClock()
-    store = MemoryStore(clock)
-    async with warden(ledger, store=store) as asking:
-        asked = (await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))).suspensions[0]
-        async with warden(store=store) as elsewhere:
+    ledger, clock = kit.Ledger(), kit.ManualClock()
+    store = kit.MemoryStore(clock)
+    async with kit.warden(ledger, store=store) as asking:
+        asked = (await asking.execute_plan(plan(kit.tool_step("s", "erase", {"ids": [1]})))).suspensions[0]
+        async with kit.warden(store=store) as elsewhere:
             browser = await open_inbox(elsewhere).log_in()
             page = await browser.open_question(asked)
             assert "does not have erase" in page.words and "no longer registered" in page.words
@@ -181,12 +173,12 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
     assert ledger.lines == ["erase [1]"]
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_shows_a_right_one() -> None:
     steps = (
-        tool_step("find", "find", {"topic": "<b>x</b>"}),
-        tool_step("known", "erase", {"ids": [7]}),
-        tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+        kit.tool_step("find", "find", {"topic": "<b>x</b>"}),
+        kit.tool_step("known", "erase", {"ids": [7]}),
+        kit.tool_step("bound", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
     )
     faults = {"{": "The plan is", "[]": "not a JSON object", '{"todoList": [{"id": "a"}]}': "description"}
     async with visit() as (found, browser):
@@ -212,7 +204,7 @@ async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_sh
                 page = await browser.submit(page.form("/decision"), press="approve")
             assert page.status == 422 and says in page.words
             assert page.form("/decision").fields["plan"][0].replace(" ", "") == text.replace(" ", "")
-        edited = json.dumps(plan(tool_step("note", "note", {"text": "instead"})))
+        edited = json.dumps(plan(kit.tool_step("note", "note", {"text": "instead"})))
         shown = await browser.decide(asked.suspension_id, "approve", plan=edited, cover="yes")
         assert shown.status == 200 and "You changed the plan" in shown.words
         assert "step known" in shown.words and "instead" in shown.words and "the order of the steps" in shown.words
@@ -230,7 +222,7 @@ todoList:
 """
 
 
-@requirement("inbox:lineage")
+@kit.requirement("inbox:lineage")
 async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_start_lead_to_each_other(
     tmp_path: Path,
 ) -> None:
@@ -245,7 +237,7 @@ async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_st
 
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
-    async with visit(tools=[mend], settings=Settings(home=tmp_path)) as (found, browser):
+    async with visit(tools=[mend], settings=kit.Settings(home=tmp_path)) as (found, browser):
         first = await found.warden.run_plan("tidy")
         assert first.saved_plan is not None
         named = f"tidy, version {first.saved_plan.version[:12]}"

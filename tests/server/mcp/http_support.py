@@ -124,8 +124,5 @@ async def wired(server: PlanwardenServer) -> AsyncGenerator[Wire]:
     """A wire to the server, without a socket; once for each server."""
     app = build_http_app(server, AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
     transport = httpx2.ASGITransport(app=app)
-    async with (
-        server.session_manager.run(),
-        httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http,
-    ):
+    async with server.session_manager.run(), httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:
         yield Wire(http)

@@ -6,20 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mcp import Client
+from mcp import Client, types
 from mcp.client import ClientRequestContext
 from mcp.client.extension import ClientExtension
 from mcp.client.session import ElicitationFnT
-from mcp.types import (
-    CallToolResult,
-    ElicitRequestFormParams,
-    ElicitRequestParams,
-    ElicitRequestURLParams,
-    ElicitResult,
-    ErrorData,
-    InputRequiredResult,
-    TextContent,
-)
 from pydantic import JsonValue
 
 import planwarden
@@ -88,12 +78,14 @@ class Person:
 
     action: Literal["accept", "decline", "cancel"] = "accept"
     content: dict[str, str | int | float | bool | list[str] | None] | None = None
-    shown: list[ElicitRequestFormParams] = field(default_factory=list[ElicitRequestFormParams])
+    shown: list[types.ElicitRequestFormParams] = field(default_factory=list[types.ElicitRequestFormParams])
 
-    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        assert isinstance(params, ElicitRequestFormParams)
+    async def __call__(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        assert isinstance(params, types.ElicitRequestFormParams)
         self.shown.append(params)
-        return ElicitResult(action=self.action, content=self.content)
+        return types.ElicitResult(action=self.action, content=self.content)
 
 
 @dataclass
@@ -103,14 +95,16 @@ class Browser:
     action: Literal["accept", "decline", "cancel"] = "accept"
     content: dict[str, str | int | float | bool | list[str] | None] | None = None
     opens: Callable[[str], Awaitable[object]] | None = None
-    sent: list[ElicitRequestURLParams] = field(default_factory=list[ElicitRequestURLParams])
+    sent: list[types.ElicitRequestURLParams] = field(default_factory=list[types.ElicitRequestURLParams])
 
-    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        assert isinstance(params, ElicitRequestURLParams), params
+    async def __call__(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        assert isinstance(params, types.ElicitRequestURLParams), params
         self.sent.append(params)
         if self.opens is not None:
             await self.opens(params.url)
-        return ElicitResult(action=self.action, content=self.content)
+        return types.ElicitResult(action=self.action, content=self.content)
 
 
 def approving(**content: str | float | bool) -> Person:
@@ -121,11 +115,11 @@ async def approve_elsewhere(asked: Document, first: Client, second: Client) -> D
     """The form that the first process makes of a question is answered at the second one. Returns what that says."""
     arguments: dict[str, Any] = {**ids_of(asked), "decision": {"approved": True}}
     question = await first.session.call_tool("resume_execution", arguments, allow_input_required=True)
-    assert isinstance(question, InputRequiredResult)
+    assert isinstance(question, types.InputRequiredResult)
     answered = await second.session.call_tool(
         "resume_execution",
         arguments,
-        input_responses={"decision": ElicitResult(action="accept", content={"decision": "approve"})},
+        input_responses={"decision": types.ElicitResult(action="accept", content={"decision": "approve"})},
         request_state=question.request_state,
     )
     return answered.structured_content
@@ -156,7 +150,7 @@ class Desk(Served):
     async def refused(self, name: str, /, **arguments: Any) -> Document:
         return await refused(self.client, name, **arguments)
 
-    async def call(self, name: str, /, **arguments: Any) -> CallToolResult:
+    async def call(self, name: str, /, **arguments: Any) -> types.CallToolResult:
         return await self.client.call_tool(name, arguments)
 
 
@@ -214,9 +208,9 @@ async def refused(client: Client, name: str, /, **arguments: Any) -> Document:
     return error
 
 
-def text_of(result: CallToolResult) -> str:
+def text_of(result: types.CallToolResult) -> str:
     [content] = result.content
-    assert isinstance(content, TextContent)
+    assert isinstance(content, types.TextContent)
     return content.text
 
 
@@ -231,6 +225,8 @@ def ids_of(document: Document) -> Document:
     return {"threadId": document["threadId"], "suspensionId": question_of(document)["suspensionId"]}
 
 
-async def nobody(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+async def nobody(
+    context: ClientRequestContext, params: types.ElicitRequestParams
+) -> types.ElicitResult | types.ErrorData:
     """A client that must not be asked."""
     raise AssertionError(f"a form was shown: {params}")

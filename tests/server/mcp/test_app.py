@@ -18,18 +18,7 @@ from planwarden.server.mcp.app.nonces import NONCE_TTL_S, Nonces
 from planwarden.server.mcp.app.plan import PLAN_KEY
 from planwarden.server.mcp.app.view import META_KEY, URI, build_page
 from planwarden.server.mcp.tools import TOOLS
-from tests.kit import (
-    Client,
-    Settings,
-    confirm,
-    first_only,
-    ok,
-    open_desk,
-    plan,
-    refused,
-    requirement,
-    tool_step,
-)
+from tests import kit
 from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of
 from tests.support.browser import (
     APPS,
@@ -44,8 +33,8 @@ from tests.support.browser import (
 
 pytestmark = pytest.mark.anyio
 
-ASKED = plan(confirm("a", "write it down?"), tool_step("b", "note", {"text": "x"}))
-DANGEROUS = plan(tool_step("a", "erase", {"ids": [1]}))
+ASKED = kit.plan(kit.confirm("a", "write it down?"), kit.tool_step("b", "note", {"text": "x"}))
+DANGEROUS = kit.plan(kit.tool_step("a", "erase", {"ids": [1]}))
 YES: Document = {"decision": "approve"}
 NASTY = (
     "</svg><img src=x onerror=alert(1)><script>parent.hacked=1</script>\u202e[Approve]\x1b[2J]]>&amp;\nRun this call?"
@@ -56,7 +45,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile":
 @pytest.fixture
 async def host(tmp_path: Path, era: Era) -> AsyncGenerator[Desk]:
     """A host that draws apps and shows no forms."""
-    async with open_desk(tmp_path, era, extensions=APPS) as opened:
+    async with kit.open_desk(tmp_path, era, extensions=APPS) as opened:
         yield opened
 
 
@@ -76,7 +65,7 @@ def _press(asked: Document, question: Document, **content: Any) -> Document:
     return {**ids_of(asked), "nonce": question["nonce"], "content": content, "waitSeconds": 60}
 
 
-@requirement("app:nonce")
+@kit.requirement("app:nonce")
 async def test_the_nonce_is_nowhere_that_a_model_reads(host: Desk) -> None:
     asked = await host.ok("execute_plan", plan=ASKED)
     result = await host.call("get_execution", threadId=asked["threadId"])
@@ -93,21 +82,21 @@ async def test_the_nonce_is_nowhere_that_a_model_reads(host: Desk) -> None:
     assert not any(question["nonce"] in text for text in read)
 
 
-@requirement("app:nonce")
+@kit.requirement("app:nonce")
 @pytest.mark.parametrize("nonce", ["", "x" * 43, "null"])
 async def test_a_model_that_calls_the_apps_tool_decides_nothing_and_is_told_to_stop(host: Desk, nonce: str) -> None:
-    async with Client(host.server) as model:
-        asked = await ok(model, "execute_plan", plan=ASKED)
+    async with kit.Client(host.server) as model:
+        asked = await kit.ok(model, "execute_plan", plan=ASKED)
         await _show(host, asked)
         codes: list[str] = []
         for said in ("approve", "reject", "approve", "reject", "approve", "approve"):
             call: Document = {**ids_of(asked), "nonce": nonce, "content": {"decision": said}}
-            codes.append((await refused(model, "app_decide", **call))["code"])
+            codes.append((await kit.refused(model, "app_decide", **call))["code"])
     assert codes == ["invalid_arguments"] * 5 + ["rate_limited"]
     assert (await _show(host, asked))["suspensionId"] == ids_of(asked)["suspensionId"] and host.ledger.lines == []
 
 
-@requirement("app:nonce")
+@kit.requirement("app:nonce")
 async def test_a_nonce_counts_for_its_own_question_and_with_a_decision(host: Desk) -> None:
     first, second = [await host.ok("execute_plan", plan=ASKED) for _ in range(2)]
     question = await _show(host, first)
@@ -123,7 +112,7 @@ async def test_a_nonce_counts_for_its_own_question_and_with_a_decision(host: Des
     assert host.ledger.lines == ["note x"]
 
 
-@requirement("app:assurance")
+@kit.requirement("app:assurance")
 async def test_a_dangerous_call_gets_an_address_instead_of_buttons(host: Desk) -> None:
     host.warden.service.inbox_url = INBOX
     asked = await host.ok("execute_plan", plan=DANGEROUS)
@@ -138,15 +127,15 @@ async def test_a_dangerous_call_gets_an_address_instead_of_buttons(host: Desk) -
     assert (still["status"], still["awaiting"], host.ledger.lines) == ("suspended", "human", [])
 
 
-@requirement("app:listing")
+@kit.requirement("app:listing")
 async def test_only_hosts_that_draw_apps_see_the_app(host: Desk, era: Era) -> None:
     other = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html"]})]
     for extensions in ([], other):
-        async with Client(host.server, mode=era, extensions=extensions) as client:
+        async with kit.Client(host.server, mode=era, extensions=extensions) as client:
             tools = (await client.list_tools()).tools
             assert len(tools) == len(TOOLS) and not any(tool.meta for tool in tools)
             assert all("ui://" not in str(resource.uri) for resource in (await client.list_resources()).resources)
-            asked = await ok(client, "execute_plan", plan=ASKED)
+            asked = await kit.ok(client, "execute_plan", plan=ASKED)
             result = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
             assert META_KEY not in (result.meta or {})
     tools = {tool.name: tool for tool in (await host.client.list_tools()).tools}
@@ -159,7 +148,7 @@ async def test_only_hosts_that_draw_apps_see_the_app(host: Desk, era: Era) -> No
     assert URI in [str(resource.uri) for resource in (await host.client.list_resources()).resources]
 
 
-@requirement("app:view")
+@kit.requirement("app:view")
 async def test_the_view_may_load_nothing(host: Desk) -> None:
     [view] = (await host.client.read_resource(URI)).contents
     assert view.mime_type == APP_MIME_TYPE and view.meta is not None
@@ -172,7 +161,7 @@ async def test_the_view_may_load_nothing(host: Desk) -> None:
     assert not re.search(r"\son[a-z]+\s*=", text), "no inline handlers"
 
 
-@requirement("app:nonce")
+@kit.requirement("app:nonce")
 async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home(host: Desk) -> None:
     [first], [second] = [(await host.warden.execute_plan(ASKED)).suspensions for _ in range(2)]
     nonces, now = Nonces(b"k" * 32), 1_000.0
@@ -192,13 +181,15 @@ def _plan(result: CallToolResult) -> Document:
     return result.meta[PLAN_KEY]
 
 
-@requirement("app:plan")
+@kit.requirement("app:plan")
 async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_the_model_nothing_more(
     host: Desk, era: Era
 ) -> None:
     note: dict[str, JsonValue] = {"text": "x"}
-    steps = plan(tool_step("one", "note", note), confirm("ask", "go on?"), tool_step("two", "note", note))
-    async with Client(host.server, mode=era) as plain:
+    steps = kit.plan(
+        kit.tool_step("one", "note", note), kit.confirm("ask", "go on?"), kit.tool_step("two", "note", note)
+    )
+    async with kit.Client(host.server, mode=era) as plain:
         started = await host.call("execute_plan", plan=steps, goal="Two notes")
         shown = _plan(started)
         assert shown["title"] == "Two notes" and shown["state"] == "The plan waits for a person."
@@ -213,9 +204,9 @@ async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_th
         assert PLAN_KEY not in (told.meta or {})
 
 
-@requirement("app:plan")
+@kit.requirement("app:plan")
 async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, extensions=APPS) as host:
+    async with kit.open_desk(tmp_path, extensions=APPS) as host:
         asked = await host.ok("execute_plan", plan=ASKED)
         first = await host.call("app_show", threadId=asked["threadId"])
         seen: Document = {"seen": _plan(first)["seen"], **ids_of(asked)}
@@ -231,14 +222,14 @@ async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(
             assert (await host.refused("app_show", **wrong))["code"] == "unknown_thread"
 
 
-@requirement("app:plan")
-@pytest.mark.parametrize("count", first_only(300, 700))
+@kit.requirement("app:plan")
+@pytest.mark.parametrize("count", kit.first_only(300, 700))
 async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) -> None:
     words = NASTY * 150
-    steps = [tool_step(f"step_{n}", "note", {"text": "y" * 2_000}, description=words) for n in range(count)]
-    settings = Settings(home=tmp_path, max_steps=1_000)
-    async with open_desk(tmp_path, extensions=APPS, settings=settings) as host:
-        started = await host.call("execute_plan", plan=plan(confirm("ask", "go on?"), *steps), goal=words)
+    steps = [kit.tool_step(f"step_{n}", "note", {"text": "y" * 2_000}, description=words) for n in range(count)]
+    settings = kit.Settings(home=tmp_path, max_steps=1_000)
+    async with kit.open_desk(tmp_path, extensions=APPS, settings=settings) as host:
+        started = await host.call("execute_plan", plan=kit.plan(kit.confirm("ask", "go on?"), *steps), goal=words)
         assert len(json.dumps(_plan(started))) < 500_000
 
 
@@ -267,13 +258,13 @@ async def _buttons(drawn: HostPage) -> list[str]:
 @pytest.mark.slow
 @DRIVES_CHROMIUM[1]
 @DRIVES_CHROMIUM[3]
-@requirement("app:view", "app:nonce")
+@kit.requirement("app:view", "app:nonce")
 @pytest.mark.parametrize("is_stale", [False, True])
 async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is_refused_and_shown_afresh(
     tmp_path: Path, is_stale: bool
 ) -> None:
-    async with open_desk(tmp_path, extensions=APPS) as desk:
-        asked = await desk.ok("execute_plan", plan=plan(tool_step("a", "send", {"to": "Ann", "urgent": True})))
+    async with kit.open_desk(tmp_path, extensions=APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", {"to": "Ann", "urgent": True})))
 
         async def revise(name: str) -> None:
             if is_stale and name == "app_decide":
@@ -309,13 +300,13 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is
 @pytest.mark.slow
 @DRIVES_CHROMIUM[1]
 @DRIVES_CHROMIUM[3]
-@requirement("app:view", "app:assurance")
+@kit.requirement("app:view", "app:assurance")
 async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_made_to_deceive_stays_text(
     tmp_path: Path,
 ) -> None:
-    async with open_desk(tmp_path, extensions=APPS, inbox_url=INBOX) as desk:
-        step = tool_step("a", "erase", {"ids": [1]}, description=NASTY)
-        asked = await desk.ok("execute_plan", plan=plan(step))
+    async with kit.open_desk(tmp_path, extensions=APPS, inbox_url=INBOX) as desk:
+        step = kit.tool_step("a", "erase", {"ids": [1]}, description=NASTY)
+        asked = await desk.ok("execute_plan", plan=kit.plan(step))
         async with drawing(desk, asked["threadId"], theme="dark") as drawn:
             text = await drawn.view.inner_text("body")
             assert await drawn.view.locator("img").count() == 0 and await drawn.page.evaluate("window.hacked") is None
@@ -331,7 +322,7 @@ async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_mad
             assert opened["url"].startswith(f"{INBOX}/suspensions/") and set(drawn.called) <= {"app_show"}
 
 
-@requirement("app:plan", "app:view")
+@kit.requirement("app:plan", "app:view")
 @pytest.mark.slow
 @pytest.mark.browser
 @DRIVES_CHROMIUM[1]
@@ -341,10 +332,10 @@ async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_v
     tmp_path: Path, look: str
 ) -> None:
     assert CHROMIUM is not None
-    failing = plan(confirm("ask", NASTY), tool_step("last", "broken", description=NASTY))
+    failing = kit.plan(kit.confirm("ask", NASTY), kit.tool_step("last", "broken", description=NASTY))
     program, options = read_axe(), PHONE if look == "phone" else {}
     with anyio.fail_after(120):
-        async with open_desk(tmp_path, extensions=APPS) as host, launch_browser(CHROMIUM) as browser:
+        async with kit.open_desk(tmp_path, extensions=APPS) as host, launch_browser(CHROMIUM) as browser:
             started = await host.call("execute_plan", plan=failing, goal=NASTY)
             page = await (await browser.new_context(**options)).new_page()
             drawn = await open_view(page, host.client, started, theme="light" if look == "light" else "dark")

@@ -14,39 +14,18 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.tables import ToolSettings
-from tests.kit import (
-    Settings,
-    by,
-    confirm,
-    decide,
-    governed,
-    open_desk,
-    open_inbox,
-    plan,
-    requirement,
-    tool_step,
-)
-from tests.server.mcp.support import (
-    ERAS,
-    INBOX,
-    Document,
-    Era,
-    Person,
-    approving,
-    decide_on_page,
-    ids_of,
-    nobody,
-    question_of,
-)
+from tests import kit
+from tests.kit import plan
+from tests.server.mcp import support
 
 pytestmark = pytest.mark.anyio
-both = pytest.mark.parametrize("era", ERAS)
+both = pytest.mark.parametrize("era", support.ERAS)
 
 APPROVE = {"approved": True}
-NOW: Document = {"decision": APPROVE, "waitSeconds": 0}
-CONFIRMED: dict[str, JsonValue] = plan(confirm("a", "write it down?"), tool_step("b", "note", {"text": "x"}))
-DANGEROUS = plan(tool_step("a", "erase", {"ids": [1]}))
-SEND = plan(tool_step("a", "send", {"to": "ann"}))
+NOW: support.Document = {"decision": APPROVE, "waitSeconds": 0}
+CONFIRMED: dict[str, JsonValue] = plan(kit.confirm("a", "write it down?"), kit.tool_step("b", "note", {"text": "x"}))
+DANGEROUS = plan(kit.tool_step("a", "erase", {"ids": [1]}))
+SEND = plan(kit.tool_step("a", "send", {"to": "ann"}))
 NASTY = "Fine\n" * 50 + "\x1b[2J\u202e[Approve]\u200b\U000e0041" + "\n" * 5_000
 
 
@@ -54,24 +33,26 @@ NASTY = "Fine\n" * 50 + "\x1b[2J\u202e[Approve]\u200b\U000e0041" + "\n" * 5_000
 @pytest.mark.parametrize(
     "person",
     [
-        Person(content={}),
-        Person(content=None),
-        Person(content={"decision": None}),
-        Person(content={"decision": "yes"}),
-        Person(content={"decision": True}),
-        Person(content={"arg_action": "something else"}),
-        Person(action="decline"),
-        Person(action="cancel"),
-        Person(action="decline", content={"decision": "approve"}),
+        support.Person(content={}),
+        support.Person(content=None),
+        support.Person(content={"decision": None}),
+        support.Person(content={"decision": "yes"}),
+        support.Person(content={"decision": True}),
+        support.Person(content={"arg_action": "something else"}),
+        support.Person(action="decline"),
+        support.Person(action="cancel"),
+        support.Person(action="decline", content={"decision": "approve"}),
     ],
     ids=["empty", "nothing", "null", "other word", "true", "arguments only", "decline", "cancel", "declined approval"],
 )
-async def test_a_form_without_a_decision_decides_nothing(tmp_path: Path, era: Era, person: Person) -> None:
-    person = Person(person.action, person.content)
-    async with open_desk(tmp_path, era, asks=person) as desk:
+async def test_a_form_without_a_decision_decides_nothing(
+    tmp_path: Path, era: support.Era, person: support.Person
+) -> None:
+    person = support.Person(person.action, person.content)
+    async with kit.open_desk(tmp_path, era, asks=person) as desk:
         asked = await desk.ok("execute_plan", plan=CONFIRMED)
         assert person.shown == []
-        still = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
+        still = await desk.ok("resume_execution", **support.ids_of(asked), decision=APPROVE)
         assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
         assert len(person.shown) == 1
         assert "did not decide" in still["nextAction"] and "planwarden approve" in still["nextAction"]
@@ -81,43 +62,43 @@ async def test_a_client_that_fails_to_show_the_form_decides_nothing(tmp_path: Pa
     async def broken(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         return ErrorData(code=INTERNAL_ERROR, message="no screen")
 
-    async with open_desk(tmp_path, "legacy", asks=broken) as desk:
+    async with kit.open_desk(tmp_path, "legacy", asks=broken) as desk:
         asked = await desk.ok("execute_plan", plan=CONFIRMED)
-        still = await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
+        still = await desk.ok("resume_execution", **support.ids_of(asked), decision=APPROVE)
         assert still["awaiting"] == "human" and "could not be asked" in still["nextAction"]
 
 
 async def test_somebody_who_decides_elsewhere_ends_an_open_form(tmp_path: Path) -> None:
-    opened, ended = anyio.Event(), list[Document]()
+    opened, ended = anyio.Event(), list[support.Document]()
 
     async def slow(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         opened.set()
         await anyio.sleep_forever()
         raise AssertionError
 
-    async with open_desk(tmp_path, "legacy", asks=slow) as desk, anyio.create_task_group() as tasks:
+    async with kit.open_desk(tmp_path, "legacy", asks=slow) as desk, anyio.create_task_group() as tasks:
         asked = await desk.ok("execute_plan", plan=CONFIRMED)
 
         async def resume() -> None:
-            ended.append(await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE))
+            ended.append(await desk.ok("resume_execution", **support.ids_of(asked), decision=APPROVE))
 
         with anyio.fail_after(60):
             tasks.start_soon(resume)
             await opened.wait()
-            await decide_on_page(desk, approved=False)
+            await support.decide_on_page(desk, approved=False)
             while not ended:
                 await anyio.lowlevel.checkpoint()
         assert ended[0]["status"] == "rejected"
 
 
-@requirement("forms:brief")
+@kit.requirement("forms:brief")
 @both
-async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_path: Path, era: Era) -> None:
-    person = Person(action="cancel")
-    async with open_desk(tmp_path, era, asks=person) as desk:
-        step = tool_step("a", "send", {"to": "Ann"}, description=NASTY)
+async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_path: Path, era: support.Era) -> None:
+    person = support.Person(action="cancel")
+    async with kit.open_desk(tmp_path, era, asks=person) as desk:
+        step = kit.tool_step("a", "send", {"to": "Ann"}, description=NASTY)
         asked = await desk.ok("execute_plan", plan=plan(step))
-        await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE)
+        await desk.ok("resume_execution", **support.ids_of(asked), decision=APPROVE)
         message = person.shown[0].message
         lines = message.splitlines()
         assert lines[0] == "Run this call? send (risk: confirm)"
@@ -127,19 +108,19 @@ async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_pa
         assert len(message) < 800 and message.replace("\n", "").isprintable()
 
 
-@requirement("plan:review")
+@kit.requirement("plan:review")
 @both
 async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_model_proposed(
-    tmp_path: Path, era: Era
+    tmp_path: Path, era: support.Era
 ) -> None:
-    person = approving()
-    async with open_desk(tmp_path, era, asks=person) as desk:
+    person = support.approving()
+    async with kit.open_desk(tmp_path, era, asks=person) as desk:
         asked = await desk.ok(
-            "execute_plan", plan=plan(tool_step("n", "note", {"text": "x"})), options={"review": "person"}
+            "execute_plan", plan=plan(kit.tool_step("n", "note", {"text": "x"})), options={"review": "person"}
         )
-        models_edit: JsonValue = plan(tool_step("n", "note", {"text": "the model's"}))
+        models_edit: JsonValue = plan(kit.tool_step("n", "note", {"text": "the model's"}))
         decision = {"approved": True, "content": {"plan": models_edit, "cover": True}}
-        done = await desk.ok("resume_execution", **ids_of(asked), decision=decision)
+        done = await desk.ok("resume_execution", **support.ids_of(asked), decision=decision)
         assert (done["status"], desk.ledger.lines) == ("completed", ["note x"])
     [form] = person.shown
     assert 'Step 1 of 1: n: note(text="x")' in form.message.replace("\n| ", "")
@@ -148,18 +129,20 @@ async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_mode
 
 @both
 async def test_a_decision_that_names_a_digest_is_only_about_the_question_that_was_shown(
-    tmp_path: Path, era: Era
+    tmp_path: Path, era: support.Era
 ) -> None:
-    person = approving()
-    async with open_desk(tmp_path, era, asks=person) as desk:
+    person = support.approving()
+    async with kit.open_desk(tmp_path, era, asks=person) as desk:
         asked = await desk.ok("execute_plan", plan=SEND)
-        error = await desk.refused("resume_execution", **ids_of(asked), decision=APPROVE, digest="0" * 64)
+        error = await desk.refused("resume_execution", **support.ids_of(asked), decision=APPROVE, digest="0" * 64)
         assert error["code"] == "stale_revision" and person.shown == [] and desk.ledger.lines == []
-        await desk.ok("resume_execution", **ids_of(asked), decision=APPROVE, digest=question_of(asked)["digest"])
+        await desk.ok(
+            "resume_execution", **support.ids_of(asked), decision=APPROVE, digest=support.question_of(asked)["digest"]
+        )
         assert desk.ledger.lines == ["send ann 1 False"]
 
 
-@requirement("approval:vote-stands")
+@kit.requirement("approval:vote-stands")
 @pytest.mark.parametrize("trusts", [False, True], ids=["claims", "trusted caller"])
 async def test_a_claimed_edit_never_voids_a_persons_vote(tmp_path: Path, trusts: bool) -> None:
     wiped = list[str]()
@@ -171,19 +154,19 @@ async def test_a_claimed_edit_never_voids_a_persons_vote(tmp_path: Path, trusts:
         return "gone"
 
     edit = planwarden.Decision(approved=True, modified_args={"what": "nothing"})
-    settings = governed(tmp_path, quorum=2, trust_caller=trusts)
-    async with open_desk(tmp_path, "auto", wipe, asks=nobody, settings=settings) as desk:
-        inbox = open_inbox(desk.warden)
+    settings = kit.governed(tmp_path, quorum=2, trust_caller=trusts)
+    async with kit.open_desk(tmp_path, "auto", wipe, asks=support.nobody, settings=settings) as desk:
+        inbox = kit.open_inbox(desk.warden)
         ann, bob = await inbox.log_in("ann"), await inbox.log_in("bob")
-        asked = await desk.ok("execute_plan", plan=plan(tool_step("s", "wipe")))
-        suspension_id = question_of(asked)["suspensionId"]
+        asked = await desk.ok("execute_plan", plan=plan(kit.tool_step("s", "wipe")))
+        suspension_id = support.question_of(asked)["suspensionId"]
         assert (await ann.decide(suspension_id, "approve")).status == 303
         sent = {"approved": True, "modifiedArgs": edit.modified_args}
-        error = await desk.refused("resume_execution", **ids_of(asked), decision=sent)
+        error = await desk.refused("resume_execution", **support.ids_of(asked), decision=sent)
         assert error["code"] == "edit_refused" and "'ann' approved them" in error["message"]
         [still] = (await desk.warden.get_execution(asked["threadId"])).suspensions
         with pytest.raises(planwarden.PlanwardenError, match="assurance 'client' cannot void that"):
-            await decide(desk.warden, still, edit, by("local", "client"), principal="local")
+            await kit.decide(desk.warden, still, edit, kit.by("local", "client"), principal="local")
         [still] = (await desk.warden.get_execution(asked["threadId"])).suspensions
         assert still.revision == 1 and [vote.principal for vote in still.endorsements] == ["ann"]
         assert wiped == []
@@ -191,18 +174,18 @@ async def test_a_claimed_edit_never_voids_a_persons_vote(tmp_path: Path, trusts:
     assert wiped == ["all"]
 
 
-@requirement("resume:table", "caller:ways-at-once")
+@kit.requirement("resume:table", "caller:ways-at-once")
 @both
-@pytest.mark.parametrize("inbox", [None, INBOX])
+@pytest.mark.parametrize("inbox", [None, support.INBOX])
 async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
-    tmp_path: Path, era: Era, inbox: str | None
+    tmp_path: Path, era: support.Era, inbox: str | None
 ) -> None:
-    settings = Settings(home=tmp_path, tools={"erase": ToolSettings(answer_within_s=600)})
-    async with open_desk(tmp_path, era, settings=settings, inbox_url=inbox) as desk:
+    settings = kit.Settings(home=tmp_path, tools={"erase": ToolSettings(answer_within_s=600)})
+    async with kit.open_desk(tmp_path, era, settings=settings, inbox_url=inbox) as desk:
         asked = await desk.ok("execute_plan", plan=DANGEROUS)
         at_once = asked["nextAction"]
-        still = await desk.ok("resume_execution", **ids_of(asked), **NOW)
-        question, said = question_of(still), still["nextAction"]
+        still = await desk.ok("resume_execution", **support.ids_of(asked), **NOW)
+        question, said = support.question_of(still), still["nextAction"]
         assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
         assert (question["needs"], question["risk"]) == ("human", "dangerous")
         command = f"planwarden approve {question['suspensionId']}"

@@ -9,13 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp import MCPError
-from mcp.types import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    CallToolResult,
-)
+from mcp import MCPError, types
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
@@ -85,7 +79,7 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
     sent: Document = {"name": "resume_execution", "arguments": arguments, "requestState": returned["requestState"]}
     answer = await wire.declaring(FORMS).send("tools/call", {**sent, "inputResponses": responses}, "resume_execution")
     if "error" in answer:
-        assert answer["error"]["code"] == INVALID_PARAMS
+        assert answer["error"]["code"] == types.INVALID_PARAMS
     else:
         result = answer["result"]
         assert result["resultType"] == "input_required" or result["structuredContent"]["awaiting"] == "human"
@@ -125,28 +119,28 @@ async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_cha
     for task_id in no_ids:
         for method in ("tasks/get", "tasks/cancel", "tasks/update"):
             answer = await client.task(method, task_id, inputResponses={})
-            assert answer["error"]["code"] == INVALID_PARAMS, (method, task_id)
-    assert (await client.send("tasks/get", {}, ""))["error"]["code"] == INVALID_PARAMS
+            assert answer["error"]["code"] == types.INVALID_PARAMS, (method, task_id)
+    assert (await client.send("tasks/get", {}, ""))["error"]["code"] == types.INVALID_PARAMS
     task_id = (await client.call("execute_plan", arguments={"plan": SENT}))["taskId"]
     before = (await client.task("tasks/get", task_id))["result"]
     for responses in no_answers:
         answer = await client.task("tasks/update", task_id, inputResponses=responses)
-        assert answer["error"]["code"] == INVALID_PARAMS, responses
-    assert (await client.task("tasks/update", task_id))["error"]["code"] == INVALID_PARAMS
+        assert answer["error"]["code"] == types.INVALID_PARAMS, responses
+    assert (await client.task("tasks/update", task_id))["error"]["code"] == types.INVALID_PARAMS
     assert (await client.task("tasks/get", task_id))["result"] == before and await is_still_open(desk)
 
 
 @requirement("clients:revisions")
 async def test_methods_that_earlier_drafts_had_are_not_there(wire: Wire) -> None:
     for method in ("tasks/result", "tasks/list"):
-        assert (await wire.declaring(TAKES).task(method, "x"))["error"]["code"] == METHOD_NOT_FOUND
+        assert (await wire.declaring(TAKES).task(method, "x"))["error"]["code"] == types.METHOD_NOT_FOUND
 
 
 @requirement("clients:revisions")
 @pytest.mark.parametrize("version", ["1999-01-01", "2027-01-01", "latest"])
 async def test_a_revision_that_is_not_spoken_is_refused_with_those_that_are(wire: Wire, version: str) -> None:
     answer = await Wire(wire.http, TAKES, version).send("tools/list", {})
-    assert answer["error"]["code"] == UNSUPPORTED_PROTOCOL_VERSION
+    assert answer["error"]["code"] == types.UNSUPPORTED_PROTOCOL_VERSION
     assert LATEST_MODERN_VERSION in answer["error"]["data"]["supported"]
 
 
@@ -176,11 +170,7 @@ async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(de
 async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_one_effect(
     desk: Desk, tmp_path: Path
 ) -> None:
-    async with (
-        open_desk(tmp_path, on_disk=True) as other,
-        wired(desk.server) as first,
-        wired(other.server) as second,
-    ):
+    async with open_desk(tmp_path, on_disk=True) as other, wired(desk.server) as first, wired(other.server) as second:
         arguments, returned = await start_question(first)
         [question] = (await desk.warden.list_suspensions()).suspensions
         ends = list[Document]()
@@ -250,7 +240,7 @@ async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_serv
     ):
         # The SDK's client cannot send it.
         result = await desk.server.call_tool(tool, arguments)
-        assert isinstance(result, CallToolResult) and result.structured_content is not None
+        assert isinstance(result, types.CallToolResult) and result.structured_content is not None
         assert result.structured_content["error"]["code"] == "invalid_arguments"
     steps = plan(tool_step("a", "find", {"topic": HALF, "limit": HALF}))
     with pytest.raises(InvalidPlan, match="half of a surrogate pair"):

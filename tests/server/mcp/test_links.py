@@ -10,39 +10,19 @@ from typing import Any
 import anyio
 import mcp.server.request_state
 import pytest
-from mcp import Client, MCPError
-from mcp.types import (
-    ElicitCompleteNotification,
-    ElicitRequest,
-    ElicitRequestURLParams,
-    ElicitResult,
-    InputRequiredResult,
-)
+from mcp import Client, MCPError, types
 
 from planwarden.server.mcp.server import QUESTION_TTL_S
 from tests.kit import Ledger, Settings, confirm, ok, open_desk, plan, requirement, served, tool_step
+from tests.server.mcp import support
 from tests.server.mcp.http_support import client_of, serving, token_for
-from tests.server.mcp.support import (
-    ERAS,
-    INBOX,
-    Browser,
-    Desk,
-    Document,
-    Era,
-    Person,
-    approving,
-    decide_on_page,
-    ids_of,
-    nobody,
-    question_of,
-)
 
 pytestmark = pytest.mark.anyio
-both = pytest.mark.parametrize("era", ERAS)
+both = pytest.mark.parametrize("era", support.ERAS)
 
 DANGEROUS = plan(tool_step("a", "erase", {"ids": [1, 2]}))
 CONFIRMED = plan(confirm("b"))
-NOW: Document = {"decision": {"approved": True}, "waitSeconds": 0}
+NOW: support.Document = {"decision": {"approved": True}, "waitSeconds": 0}
 
 
 @requirement("resume:link", "resume:table")
@@ -59,24 +39,24 @@ NOW: Document = {"decision": {"approved": True}, "waitSeconds": 0}
     ids=str,
 )
 async def test_an_address_opened_or_not_decides_nothing(
-    tmp_path: Path, era: Era, action: Any, content: dict[str, Any] | None
+    tmp_path: Path, era: support.Era, action: Any, content: dict[str, Any] | None
 ) -> None:
-    async with open_desk(tmp_path, era, asks=Browser(action, content), inbox_url=INBOX) as desk:
+    async with open_desk(tmp_path, era, asks=support.Browser(action, content), inbox_url=support.INBOX) as desk:
         asked = await desk.ok("execute_plan", plan=DANGEROUS)
         with anyio.fail_after(60):
             # Nobody waits for a page that was not opened, whatever the call's time.
             wait = 0 if action == "accept" else 300
-            still = await desk.ok("resume_execution", **ids_of(asked), **{**NOW, "waitSeconds": wait})
+            still = await desk.ok("resume_execution", **support.ids_of(asked), **{**NOW, "waitSeconds": wait})
         assert (still["status"], still["awaiting"], desk.ledger.lines) == ("suspended", "human", [])
         said = "has not decided on the page yet" if action == "accept" else "did not open the page"
-        assert said in still["nextAction"] and INBOX in still["nextAction"]
+        assert said in still["nextAction"] and support.INBOX in still["nextAction"]
 
 
 @requirement("resume:link")
 @both
 @pytest.mark.parametrize("approved", [True, False])
 async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
-    tmp_path: Path, era: Era, approved: bool
+    tmp_path: Path, era: support.Era, approved: bool
 ) -> None:
     ledger, opened, told = Ledger(), anyio.Event(), list[object]()
 
@@ -86,28 +66,30 @@ async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
     async def on_message(message: object) -> None:
         told.append(message)
 
-    browser = Browser(opens=opens)
+    browser = support.Browser(opens=opens)
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=browser, message_handler=on_message) as client,
         anyio.create_task_group() as tasks,
     ):
-        found.warden.service.inbox_url = INBOX
+        found.warden.service.inbox_url = support.INBOX
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        suspension = ids_of(asked)["suspensionId"]
+        suspension = support.ids_of(asked)["suspensionId"]
 
         async def decide() -> None:
             await opened.wait()
-            await decide_on_page(found, approved=approved)
+            await support.decide_on_page(found, approved=approved)
 
         with anyio.fail_after(60):
             tasks.start_soon(decide)
-            done = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
+            done = await ok(client, "resume_execution", **support.ids_of(asked), decision={"approved": True})
         assert done["status"] == ("completed" if approved else "rejected")
         assert ledger.lines == ["erase [1, 2]"] * approved
         [params] = browser.sent
-        assert params.url == f"{INBOX}/suspensions/{suspension}"
-        complete = [entry.params.elicitation_id for entry in told if isinstance(entry, ElicitCompleteNotification)]
+        assert params.url == f"{support.INBOX}/suspensions/{suspension}"
+        complete = [
+            entry.params.elicitation_id for entry in told if isinstance(entry, types.ElicitCompleteNotification)
+        ]
         assert complete == ([suspension] if era == "legacy" else [])
 
 
@@ -130,70 +112,74 @@ class FakeInboxOpener:
 @requirement("resume:link")
 @both
 async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_can_show_neither(
-    tmp_path: Path, era: Era
+    tmp_path: Path, era: support.Era
 ) -> None:
-    opener = FakeInboxOpener(INBOX)
+    opener = FakeInboxOpener(support.INBOX)
     async with open_desk(tmp_path, era) as desk:
         desk.warden.service.inbox_opener = opener
         asked = await desk.ok("execute_plan", plan=DANGEROUS)
-        url = f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
+        url = f"{support.INBOX}/suspensions/{support.ids_of(asked)['suspensionId']}"
         assert "resume_execution" not in asked["nextAction"]
         for _ in range(2):
             # A client that cannot open addresses is told the address.
-            assert question_of(asked)["howToAnswer"]["inboxUrl"] == url and url in asked["nextAction"]
-            asked = await desk.ok("resume_execution", **ids_of(asked), **NOW)
+            assert support.question_of(asked)["howToAnswer"]["inboxUrl"] == url and url in asked["nextAction"]
+            asked = await desk.ok("resume_execution", **support.ids_of(asked), **NOW)
         assert (opener.opened, desk.ledger.lines) == (1, [])
-        assert opener.called == [ids_of(asked)["suspensionId"]] * 3
+        assert opener.called == [support.ids_of(asked)["suspensionId"]] * 3
 
 
 @requirement("resume:brake")
 @both
 @pytest.mark.parametrize(
-    "asks", [Browser, lambda: Person("decline"), lambda: Person(content={})], ids=["page", "declined", "empty"]
+    "asks",
+    [support.Browser, lambda: support.Person("decline"), lambda: support.Person(content={})],
+    ids=["page", "declined", "empty"],
 )
 async def test_putting_the_same_question_to_a_person_again_and_again_is_slowed_down(
-    tmp_path: Path, era: Era, asks: Any
+    tmp_path: Path, era: support.Era, asks: Any
 ) -> None:
-    person: Browser | Person = asks()
-    async with open_desk(tmp_path, era, asks=person, inbox_url=INBOX) as desk:
-        asked = await desk.ok("execute_plan", plan=DANGEROUS if isinstance(person, Browser) else CONFIRMED)
+    person: support.Browser | support.Person = asks()
+    async with open_desk(tmp_path, era, asks=person, inbox_url=support.INBOX) as desk:
+        asked = await desk.ok("execute_plan", plan=DANGEROUS if isinstance(person, support.Browser) else CONFIRMED)
         for _ in range(5):
-            assert (await desk.ok("resume_execution", **ids_of(asked), **NOW))["status"] == "suspended"
+            assert (await desk.ok("resume_execution", **support.ids_of(asked), **NOW))["status"] == "suspended"
         for _ in range(3):
-            error = await desk.refused("resume_execution", **ids_of(asked), **NOW)
+            error = await desk.refused("resume_execution", **support.ids_of(asked), **NOW)
             assert error["code"] == "rate_limited" and error["details"]["retryAfterSeconds"] > 0
-        assert len(person.sent if isinstance(person, Browser) else person.shown) == 5
-        await decide_on_page(desk)
+        assert len(person.sent if isinstance(person, support.Browser) else person.shown) == 5
+        await support.decide_on_page(desk)
         assert (await desk.ok("get_execution", threadId=asked["threadId"]))["status"] == "completed"
 
 
-async def _return(client: Client, arguments: Document) -> InputRequiredResult:
+async def _return(client: Client, arguments: support.Document) -> types.InputRequiredResult:
     result = await client.session.call_tool("resume_execution", arguments, allow_input_required=True)
-    assert isinstance(result, InputRequiredResult) and result.request_state is not None
+    assert isinstance(result, types.InputRequiredResult) and result.request_state is not None
     assert arguments["suspensionId"] not in result.request_state
     return result
 
 
-async def _answer(client: Client, arguments: Document, state: str | None, action: Any, **content: Any) -> Any:
-    answer: Any = {"decision": ElicitResult(action=action, content=content or None)}
+async def _answer(client: Client, arguments: support.Document, state: str | None, action: Any, **content: Any) -> Any:
+    answer: Any = {"decision": types.ElicitResult(action=action, content=content or None)}
     return await client.session.call_tool(
         "resume_execution", arguments, input_responses=answer, request_state=state, allow_input_required=True
     )
 
 
 @asynccontextmanager
-async def _asked(home: Path, question: Document = DANGEROUS) -> AsyncGenerator[tuple[Desk, Document]]:
+async def _asked(
+    home: Path, question: support.Document = DANGEROUS
+) -> AsyncGenerator[tuple[support.Desk, support.Document]]:
     """A server that has an inbox, with a client that asks nobody, and the arguments that resume the question."""
-    async with open_desk(home, asks=nobody, inbox_url=INBOX) as desk:
+    async with open_desk(home, asks=support.nobody, inbox_url=support.INBOX) as desk:
         asked = await desk.ok("execute_plan", plan=question)
-        yield desk, {**ids_of(asked), **NOW}
+        yield desk, {**support.ids_of(asked), **NOW}
 
 
 @requirement("resume:brake", "resume:state")
 @pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
 @pytest.mark.parametrize("question", [CONFIRMED, DANGEROUS], ids=["form", "page"])
 async def test_a_replayed_answer_without_a_decision_is_slowed_down_too(
-    tmp_path: Path, action: str, question: Document
+    tmp_path: Path, action: str, question: support.Document
 ) -> None:
     async with _asked(tmp_path, question) as (desk, arguments):
         state = (await _return(desk.client, arguments)).request_state
@@ -210,13 +196,13 @@ async def test_one_sealed_address_accepted_a_hundred_times_has_the_one_effect_of
         first, second = [await _return(desk.client, arguments) for _ in range(2)]
         assert first.input_requests == second.input_requests
         [request] = (first.input_requests or {}).values()
-        assert isinstance(request, ElicitRequest) and isinstance(request.params, ElicitRequestURLParams)
+        assert isinstance(request, types.ElicitRequest) and isinstance(request.params, types.ElicitRequestURLParams)
         assert request.params.elicitation_id is None
         for said in ("approve", "reject"):
             # The state of a page is answered by no form.
             result = await _answer(desk.client, arguments, first.request_state, "accept", decision=said)
             assert (result.structured_content["status"], desk.ledger.lines) == ("suspended", [])
-        await decide_on_page(desk)
+        await support.decide_on_page(desk)
         for _ in range(100):
             result = await _answer(desk.client, arguments, first.request_state, "accept", decision="approve")
             assert result.structured_content["status"] == "completed"
@@ -226,7 +212,7 @@ async def test_one_sealed_address_accepted_a_hundred_times_has_the_one_effect_of
 @requirement("resume:state")
 async def test_a_forged_or_moved_state_is_refused_and_an_answer_without_one_is_asked_anew(tmp_path: Path) -> None:
     async with _asked(tmp_path, CONFIRMED) as (desk, arguments):
-        other = {**ids_of(await desk.ok("execute_plan", plan=CONFIRMED)), **NOW}
+        other = {**support.ids_of(await desk.ok("execute_plan", plan=CONFIRMED)), **NOW}
         state = (await _return(desk.client, arguments)).request_state
         assert state is not None
         forged = (state[:-2] + "AA", '{"suspensionId": "x", "digest": "y"}')
@@ -234,13 +220,13 @@ async def test_a_forged_or_moved_state_is_refused_and_an_answer_without_one_is_a
             with pytest.raises(MCPError, match="requestState"):
                 await _answer(desk.client, given, sent, "accept", decision="approve")
         result = await _answer(desk.client, arguments, None, "accept", decision="approve")
-        assert isinstance(result, InputRequiredResult) and (await desk.warden.list_suspensions()).total == 2
+        assert isinstance(result, types.InputRequiredResult) and (await desk.warden.list_suspensions()).total == 2
 
 
 @requirement("resume:state")
 @pytest.mark.parametrize("question", [CONFIRMED, DANGEROUS], ids=["form", "page"])
 async def test_a_question_that_was_returned_too_long_ago_is_asked_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Document
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: support.Document
 ) -> None:
     async with _asked(tmp_path, question) as (desk, arguments):
         long_ago = time.time() - QUESTION_TTL_S - 60
@@ -258,11 +244,11 @@ async def test_the_state_of_one_owner_is_worth_nothing_to_another(tmp_path: Path
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     async with (
         serving(settings) as url,
-        client_of(url, ann, "auto", approving()) as hers,
-        client_of(url, bob, "auto", approving()) as his,
+        client_of(url, ann, "auto", support.approving()) as hers,
+        client_of(url, bob, "auto", support.approving()) as his,
     ):
         asked = await ok(hers, "execute_plan", plan=CONFIRMED)
-        arguments: Document = {**ids_of(asked), **NOW}
+        arguments: support.Document = {**support.ids_of(asked), **NOW}
         state = (await _return(hers, arguments)).request_state
         with pytest.raises(MCPError, match="requestState"):
             await _answer(his, arguments, state, "accept", decision="approve")

@@ -192,10 +192,7 @@ def _list_calls(table: Table) -> None:
         words = ("toolCalls[0] is a call in the form of another API", right)
         table.step({**STEP, "toolCalls": [call]}, *words)
         table.answer("step", {"toolCalls": [call]}, Refused((f"content.{words[0]}", right)))
-    for taken in (
-        _fence(PLAN),
-        {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": _fence({"text": "x"})}]}]},
-    ):
+    for taken in (_fence(PLAN), {"todoList": [{**STEP, "toolCalls": [{**CALL, "arguments": _fence({"text": "x"})}]}]}):
         table.meant(taken)
     table.answer("step", _fence({"toolCalls": [CALL]}), Understood())
     table.plan(f"Here it is:\n{_fence(PLAN)}\nDone.", "not an object, but the text", '{"id"')
@@ -283,10 +280,7 @@ def _list_ids(table: Table) -> None:
 
 def _list_answers(table: Table) -> None:
     note: Arguments = {"toolCalls": [CALL]}
-    for content in (
-        json.dumps(note),
-        {**note, "content": None, "revise": None},
-    ):
+    for content in (json.dumps(note), {**note, "content": None, "revise": None}):
         table.answer("step", content, Understood())
     table.answer("plan", json.dumps(PLAN), Understood())
     refusals: list[tuple[Any, tuple[str, ...]]] = [

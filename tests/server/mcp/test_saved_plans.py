@@ -4,11 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mcp import MCPError
-from mcp.types import (
-    PromptReference,
-    TextResourceContents,
-)
+from mcp import MCPError, types
 from pydantic import JsonValue
 
 from planwarden.server.mcp.resources import PLANS
@@ -22,10 +18,7 @@ pytestmark = pytest.mark.anyio
 
 INPUTS: dict[str, JsonValue] = {
     "type": "object",
-    "properties": {
-        "to": {"type": "string", "description": "Who gets it"},
-        "copies": {"type": "integer", "default": 1},
-    },
+    "properties": {"to": {"type": "string", "description": "Who gets it"}, "copies": {"type": "integer", "default": 1}},
     "required": ["to"],
 }
 LETTER: dict[str, JsonValue] = {
@@ -109,7 +102,7 @@ async def test_an_input_is_completed_and_what_does_not_fit_is_refused_before_a_m
     save(tmp_path, "tell", {**LOOK, "inputs": inputs})
     for name, typed, values in (("tone", "w", ["warm", "wry"]), ("tone", "", ["warm", "wry", "3"]), ("to", "", [])):
         argument = {"name": name, "value": typed}
-        assert (await desk.client.complete(PromptReference(name="tell"), argument)).completion.values == values
+        assert (await desk.client.complete(types.PromptReference(name="tell"), argument)).completion.values == values
     refusals: tuple[tuple[dict[str, str], str], ...]
     refusals = (({}, "needs to"), ({"to": "Ada", "copies": "many"}, "copies"), ({"to": "Ada", "other": "1"}, "other"))
     for arguments, said in refusals:
@@ -119,7 +112,7 @@ async def test_an_input_is_completed_and_what_does_not_fit_is_refused_before_a_m
 
 async def test_the_resource_has_each_plan_with_its_inputs_and_not_where_it_is(desk: Desk, tmp_path: Path) -> None:
     [content] = (await desk.client.read_resource(PLANS)).contents
-    assert isinstance(content, TextResourceContents) and str(tmp_path) not in content.text
+    assert isinstance(content, types.TextResourceContents) and str(tmp_path) not in content.text
     [shown] = json.loads(content.text)["plans"]
     [known] = await desk.warden.plans()
     named = {"name": "letter", "title": "Send a letter", "description": LETTER["description"]}

@@ -6,18 +6,7 @@ import pytest
 from mcp.types import ElicitResult, InputRequiredResult, InputResponses
 
 from tests.kit import confirm, plan, requirement, tool_step
-from tests.server.mcp.support import (
-    Desk,
-    Document,
-    Era,
-    approving,
-    decide_on_page,
-    ids_of,
-    nobody,
-    open_desk,
-    question_of,
-    text_of,
-)
+from tests.server.mcp import support
 
 pytestmark = pytest.mark.anyio
 
@@ -25,18 +14,20 @@ PLAN = plan(tool_step("a", "gate"))
 
 
 @requirement("key:warning")
-async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(desk: Desk) -> None:
+async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(desk: support.Desk) -> None:
     first = await desk.ok("execute_plan", plan=plan(confirm("ask")))
     again = await desk.call("execute_plan", plan=plan(confirm("ask")))
     [warning] = again.structured_content["warnings"]
     assert "warnings" not in first and first["executionId"] in warning
-    assert "Warning: " in text_of(again) and first["executionId"] in text_of(again)
+    assert "Warning: " in support.text_of(again) and first["executionId"] in support.text_of(again)
 
 
 @requirement("ask_person:answer")
-async def test_a_form_of_the_host_answers_a_question_without_a_plan_in_the_same_call(tmp_path: Path, era: Era) -> None:
-    person, form = approving(seat="7A"), {"type": "object", "properties": {"seat": {"type": "string"}}}
-    async with open_desk(tmp_path, era, asks=person) as desk:
+async def test_a_form_of_the_host_answers_a_question_without_a_plan_in_the_same_call(
+    tmp_path: Path, era: support.Era
+) -> None:
+    person, form = support.approving(seat="7A"), {"type": "object", "properties": {"seat": {"type": "string"}}}
+    async with support.open_desk(tmp_path, era, asks=person) as desk:
         done = await desk.ok("ask_person", message="Which seat?", form=form, addressee="Ann", details={"row": 7})
         [step] = done["steps"]
         assert done["status"] == "completed" and step["result"]["content"] == {"seat": "7A"}
@@ -45,30 +36,30 @@ async def test_a_form_of_the_host_answers_a_question_without_a_plan_in_the_same_
 
 
 @requirement("ask_person:once")
-async def test_a_question_survives_the_server_and_its_key_finds_it_again(tmp_path: Path, era: Era) -> None:
-    asking: Document = {"message": "Send it?", "key": "k"}
-    async with open_desk(tmp_path, era, on_disk=True) as desk:
+async def test_a_question_survives_the_server_and_its_key_finds_it_again(tmp_path: Path, era: support.Era) -> None:
+    asking: support.Document = {"message": "Send it?", "key": "k"}
+    async with support.open_desk(tmp_path, era, on_disk=True) as desk:
         first = await desk.ok("ask_person", **asking, waitSeconds=0)
         error = await desk.refused("ask_person", message="Send another?", key="k")
         assert (first["awaiting"], error["code"]) == ("human", "key_conflict")
-    async with open_desk(tmp_path, era, on_disk=True) as desk:
-        assert ids_of(await desk.ok("ask_person", **asking, waitSeconds=0)) == ids_of(first)
-        await decide_on_page(desk)
+    async with support.open_desk(tmp_path, era, on_disk=True) as desk:
+        assert support.ids_of(await desk.ok("ask_person", **asking, waitSeconds=0)) == support.ids_of(first)
+        await support.decide_on_page(desk)
         done = await desk.ok("ask_person", **asking)
         assert (done["status"], done["steps"][0]["result"]["approved"]) == ("completed", True)
 
 
 @requirement("ask_person:once")
 async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is_repeated(tmp_path: Path) -> None:
-    asking: Document = {"message": "Send it?"}
+    asking: support.Document = {"message": "Send it?"}
     yes: InputResponses = {"decision": ElicitResult(action="accept", content={"decision": "approve"})}
-    async with open_desk(tmp_path, asks=nobody, on_disk=True) as desk:
+    async with support.open_desk(tmp_path, asks=support.nobody, on_disk=True) as desk:
         question = await desk.client.session.call_tool("ask_person", asking, allow_input_required=True)
         assert isinstance(question, InputRequiredResult)
         state = question.request_state
         silent = await desk.client.session.call_tool("ask_person", asking, request_state=state)
         assert silent.structured_content["status"] == "suspended"
-    async with open_desk(tmp_path, asks=nobody, on_disk=True) as desk:
+    async with support.open_desk(tmp_path, asks=support.nobody, on_disk=True) as desk:
         call = desk.client.session.call_tool
         for _ in range(5):
             result = await call("ask_person", asking, input_responses=yes, request_state=state)
@@ -79,13 +70,13 @@ async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is
 
 @requirement("retry:gated", "retry:refused")
 async def test_a_model_that_retries_cannot_approve_what_a_person_rejected_and_a_waiting_thread_is_busy(
-    desk: Desk,
+    desk: support.Desk,
 ) -> None:
     asked = await desk.ok("execute_plan", plan=plan(tool_step("erase", "erase", {"ids": [1]})))
     assert (await desk.refused("retry_execution", threadId=asked["threadId"]))["code"] == "thread_busy"
-    error = await desk.refused("retry_execution", threadId=question_of(asked)["suspensionId"])
+    error = await desk.refused("retry_execution", threadId=support.question_of(asked)["suspensionId"])
     assert error["code"] == "unknown_thread" and asked["threadId"] in error["message"]
-    await desk.ok("resume_execution", **ids_of(asked), decision={"approved": False})
+    await desk.ok("resume_execution", **support.ids_of(asked), decision={"approved": False})
     again = await desk.ok("retry_execution", threadId=asked["threadId"])
-    claimed = await desk.ok("resume_execution", **ids_of(again), decision={"approved": True})
+    claimed = await desk.ok("resume_execution", **support.ids_of(again), decision={"approved": True})
     assert (claimed["status"], claimed["awaiting"], desk.ledger.lines) == ("suspended", "human", [])

@@ -8,28 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp import Client
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    PromptsListChanged,
-    ResourceUpdated,
-    ToolsListChanged,
-)
-from mcp.types import (
-    INVALID_PARAMS,
-    EmptyResult,
-    PromptListChangedNotification,
-    ResourceUpdatedNotification,
-    SubscribeRequest,
-    SubscribeRequestParams,
-    SubscriptionFilter,
-    SubscriptionsListenRequest,
-    SubscriptionsListenRequestParams,
-    TextResourceContents,
-    ToolListChangedNotification,
-    UnsubscribeRequest,
-    UnsubscribeRequestParams,
-)
+from mcp import Client, types
+from mcp.server import subscriptions
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
@@ -38,11 +18,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.resources import EXECUTIONS, PLANS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.subscriptions import plan_lists
-from planwarden.server.mcp.subscriptions.topics import (
-    MAX_TOPICS,
-    Topic,
-    TopicWatcher,
-)
+from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher
 from planwarden.server.plans import library
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
@@ -84,13 +60,13 @@ class Listener:
     async def handle(self, message: object) -> None:
         """Note what the older era pushes, and events of the newer one."""
         match message:
-            case ResourceUpdatedNotification():
+            case types.ResourceUpdatedNotification():
                 self.uris.append(str(message.params.uri))
-            case ResourceUpdated():
+            case subscriptions.ResourceUpdated():
                 self.uris.append(message.uri)
-            case ToolListChangedNotification() | ToolsListChanged():
+            case types.ToolListChangedNotification() | subscriptions.ToolsListChanged():
                 self.uris.append(TOOL_LIST)
-            case PromptListChangedNotification() | PromptsListChanged():
+            case types.PromptListChangedNotification() | subscriptions.PromptsListChanged():
                 self.uris.append(PROMPT_LIST)
             case _:
                 pass
@@ -128,11 +104,15 @@ class Listener:
 
 
 async def subscribe(client: Client, uri: str) -> None:
-    await client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+    await client.session.send_request(
+        types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)), types.EmptyResult
+    )
 
 
 async def unsubscribe(client: Client, uri: str) -> None:
-    await client.session.send_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult)
+    await client.session.send_request(
+        types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri)), types.EmptyResult
+    )
 
 
 @pytest.fixture(params=ERAS)
@@ -205,7 +185,7 @@ async def test_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None
     async with served(tmp_path) as found, Client(found.server, mode="legacy") as client:
         for number in range(MAX_TOPICS):
             await subscribe(client, f"{EXECUTIONS}/{number}")
-        assert await code_of(subscribe(client, f"{EXECUTIONS}/one-more")) == INVALID_PARAMS
+        assert await code_of(subscribe(client, f"{EXECUTIONS}/one-more")) == types.INVALID_PARAMS
         await subscribe(client, f"{EXECUTIONS}/0")
     async with served(tmp_path) as found, Client(found.server, mode="auto") as client:
         many = [f"{EXECUTIONS}/{number}" for number in range(MAX_TOPICS + 10)]
@@ -217,16 +197,20 @@ async def test_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None
 async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as found, Client(found.server, mode="auto", extensions=[TakesTasks()]) as client:
         for task_ids in ("x", [1], [None], {"a": 1}, [["x"]]):
-            wanted = SubscriptionFilter.model_validate({"taskIds": task_ids})
-            request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
+            wanted = types.SubscriptionFilter.model_validate({"taskIds": task_ids})
+            request = types.SubscriptionsListenRequest(
+                params=types.SubscriptionsListenRequestParams(notifications=wanted)
+            )
             with anyio.fail_after(60):
-                assert await code_of(client.session.send_request(request, EmptyResult)) == INVALID_PARAMS, task_ids
+                assert await code_of(client.session.send_request(request, types.EmptyResult)) == types.INVALID_PARAMS, (
+                    task_ids
+                )
 
 
 @requirement("subscriptions:bounded")
 async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> None:
     async with warden(Ledger()) as w:
-        service, bus, received = w.service, InMemorySubscriptionBus(), list[object]()
+        service, bus, received = w.service, subscriptions.InMemorySubscriptionBus(), list[object]()
         view = await start_as(service, CONFIRMED, Requester("local"))
         watch = TopicWatcher(service, "local", bus, lambda event: True)
         [question] = view.suspensions
@@ -240,15 +224,15 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
         for topic in topics:
             assert await watch.add(topic)
         async with aclosing(watch.changes()) as changes, anyio.create_task_group() as tasks:
-            tasks.start_soon(bus.publish, ToolsListChanged())
+            tasks.start_soon(bus.publish, subscriptions.ToolsListChanged())
             with anyio.fail_after(60):
-                assert await anext(changes) == ToolsListChanged()
+                assert await anext(changes) == subscriptions.ToolsListChanged()
             for _ in range(15):
                 await approve_all(service)
                 await start_as(service, CONFIRMED, Requester("local"))
-            await bus.publish(ResourceUpdated("the end"))
+            await bus.publish(subscriptions.ResourceUpdated("the end"))
             with anyio.fail_after(60):
-                while ResourceUpdated("the end") not in received:
+                while subscriptions.ResourceUpdated("the end") not in received:
                     received.append(await anext(changes))
         assert set(received[:-1]) == topics and len(received) == len(topics) + 1
 
@@ -293,9 +277,9 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
             assert set(listener.uris) == {uri}
             if change is revised:
                 [content] = (await client.read_resource(uri)).contents
-                assert isinstance(content, TextResourceContents) and '"revision": 2' in content.text
+                assert isinstance(content, types.TextResourceContents) and '"revision": 2' in content.text
             else:
-                assert await code_of(client.read_resource(uri)) == INVALID_PARAMS
+                assert await code_of(client.read_resource(uri)) == types.INVALID_PARAMS
 
 
 @requirement("subscriptions:tools")

@@ -6,12 +6,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp.types import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-)
+from mcp import types
 from pydantic import JsonValue
 
 from planwarden.server.auth.caller import Caller
@@ -74,7 +69,7 @@ async def test_a_goal_with_a_model_of_its_own_is_a_task_and_a_plan_is_one_from_w
         assert (await task.over())["output"] == "Written."
         planned = await desk.ok("create_plan", goal="write it down")
         assert planned["status"] == "planned"
-        assert await code_of(Task(desk.client, planned["executionId"]).get()) == INVALID_PARAMS
+        assert await code_of(Task(desk.client, planned["executionId"]).get()) == types.INVALID_PARAMS
         task = await start(desk.client, "execute_plan", threadId=planned["threadId"])
         assert task.task_id == planned["executionId"] and (await task.over())["status"] == "completed"
 
@@ -103,12 +98,7 @@ async def test_answers_can_come_one_by_one(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "response",
-    [
-        {"action": "decline"},
-        {"action": "accept"},
-        {"action": "accept", "content": {"decision": "yes"}},
-    ],
+    "response", [{"action": "decline"}, {"action": "accept"}, {"action": "accept", "content": {"decision": "yes"}}]
 )
 @requirement("tasks:replay")
 async def test_a_form_that_came_back_undecided_is_not_asked_again_even_after_a_restart(
@@ -136,7 +126,7 @@ async def test_an_answer_that_is_none_is_an_error_and_the_question_stays(desk: D
     text: JsonValue = {"action": "accept", "content": "approve"}
     responses: list[JsonValue] = ["yes", 7, None, [], {}, {"action": "approve"}, text, wrong]
     for response in responses:
-        assert await code_of(task.update(**{key: response})) == INVALID_PARAMS, response
+        assert await code_of(task.update(**{key: response})) == types.INVALID_PARAMS, response
         assert await task.key() == key
 
 
@@ -205,7 +195,7 @@ async def test_unknown_and_foreign_tasks_are_the_same_error(desk: Desk) -> None:
     for name in (task.task_id, "0" * 32, "", "planwarden://x", "é" * 200):
         foreign = Task(desk.client, name)
         for call in (foreign.update(**{key: APPROVED}), foreign.cancel()):
-            assert await code_of(call) == INVALID_PARAMS
+            assert await code_of(call) == types.INVALID_PARAMS
         with pytest.raises(Exception, match=r"^Failed to retrieve task: Task not found$"):
             await foreign.get()
     desk.server.identify = lambda: Caller("local")
@@ -219,11 +209,11 @@ async def test_a_client_without_the_extension_gets_ordinary_results_and_no_tasks
         assert done["status"] == "completed"
         task = Task(desk.client, done["executionId"])
         for call in (task.get(), task.cancel(), task.update(), listen(desk.client, "x")):
-            assert await code_of(call) == MISSING_REQUIRED_CLIENT_CAPABILITY
+            assert await code_of(call) == types.MISSING_REQUIRED_CLIENT_CAPABILITY
         async with Client(desk.server, mode="legacy", extensions=[TakesTasks()]) as old:
             assert TASKS not in old.server_capabilities.model_dump_json()
             assert (await ok(old, "execute_plan", plan=NOTED))["status"] == "completed"
-            assert await code_of(task.seen_by(old).get()) == METHOD_NOT_FOUND
+            assert await code_of(task.seen_by(old).get()) == types.METHOD_NOT_FOUND
 
 
 @requirement("tasks:undeclared")
@@ -231,8 +221,8 @@ async def test_over_http_the_routing_header_has_to_name_the_task(desk: Desk) -> 
     async with wired(desk.server) as wire:
         client, asking = wire.declaring(TAKES), {"taskId": "x"}
         for name in ("another", "", None):
-            assert (await client.send("tasks/get", asking, name))["error"]["code"] == HEADER_MISMATCH
-        assert (await client.send("tasks/get", asking, "x"))["error"]["code"] == INVALID_PARAMS
+            assert (await client.send("tasks/get", asking, name))["error"]["code"] == types.HEADER_MISMATCH
+        assert (await client.send("tasks/get", asking, "x"))["error"]["code"] == types.INVALID_PARAMS
 
 
 @requirement("tasks:notified", "tasks:owner")

@@ -199,10 +199,7 @@ async def test_a_task_waits_for_a_person_who_opened_the_page_for_a_limited_time_
 async def test_a_listener_learns_of_an_end_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks_state, "PAGE_S", 0.05)
     extension = TakesTasks()
-    async with (
-        take_tasks(tmp_path, extension=extension, inbox_url=INBOX) as desk,
-        anyio.create_task_group() as tasks,
-    ):
+    async with take_tasks(tmp_path, extension=extension, inbox_url=INBOX) as desk, anyio.create_task_group() as tasks:
         task = await run(desk, ERASED)
         tasks.start_soon(task.listen)
         asked = await extension.wait_for_update(lambda told: told["status"] == "input_required")

@@ -32,11 +32,7 @@ class PlanBook:
     runs: dict[str, Scribe] = field(default_factory=dict[str, Scribe])
     """What was started here, by key."""
 
-    async def run_plan(
-        self,
-        name: str,
-        start: StartOptions,
-    ) -> StartedExecution:
+    async def run_plan(self, name: str, start: StartOptions) -> StartedExecution:
         key, requester = start.key, start.requester
         assert key is not None
         self.asked.append(str(key))

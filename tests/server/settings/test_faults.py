@@ -96,10 +96,7 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nwhen = { a = { max = 5 }, "/a" = { min = 1 } }', "the same place twice"),
     (RULE + 'then = "deny"\nbudget = [{ count = 5, per = "day" }]', 'goes with then = "allow" only'),
     (RULE + 'then = "allow"\nbudget = [{ count = 5 }]', "rule 1.budget[0].per: Field required"),
-    (
-        RULE + 'then = "allow"\nbudget = [{ count = 5, sum = "x", per = "day" }]',
-        "needs either sum and limit, or count",
-    ),
+    (RULE + 'then = "allow"\nbudget = [{ count = 5, sum = "x", per = "day" }]', "needs either sum and limit, or count"),
     (
         RULE + 'then = "allow"\nbudget = [{ count = 5, per = "year" }]',
         "rule 1.budget[0].per: must be 'hour', 'day', 'week' or 'month'",

@@ -80,11 +80,7 @@ async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() 
 @requirement("signed:page")
 async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None:
     ledger = Ledger()
-    form: dict[str, JsonValue] = {
-        "type": "object",
-        "required": ["sure"],
-        "properties": {"sure": {"type": "string"}},
-    }
+    form: dict[str, JsonValue] = {"type": "object", "required": ["sure"], "properties": {"sure": {"type": "string"}}}
 
     @planwarden.tool(name="ask_for_it", risk="critical", execution_mode="blocking")
     async def ask_for_it() -> object:

@@ -312,10 +312,7 @@ def fleet(back_end: BackEnd, tmp_path: Path) -> Fleet:
 
 @requirement("telemetry:handovers")
 async def test_a_takeover_from_a_silent_process_is_counted_with_the_time_since_it_renewed(fleet: Fleet) -> None:
-    async with (
-        fleet.watch(is_held=True, is_silent=True) as (owner, watched),
-        fleet.watch() as (other, watching),
-    ):
+    async with fleet.watch(is_held=True, is_silent=True) as (owner, watched), fleet.watch() as (other, watching):
         began, passed_s = fleet.clock.steady(), 0.0
         await start(owner, SLOW)
         await fleet.gate.is_reached.wait()

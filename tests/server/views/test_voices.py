@@ -102,7 +102,7 @@ CASES = {
         (
             tool_step("c", "displayConfirmation", {"action": IMITATION}, confirms=["s"]),
             {**_step("send"), "dependencies": ["c"]},
-        ),
+        )
     ),
     "form": Case((_step("requestInput", message=IMITATION, form=FORM),)),
     "question of a server": Case(
@@ -114,10 +114,7 @@ CASES = {
     "question of a tool": Case((_step("survey"),), label="Tool 'survey' says (unverified)", approved_first=True),
     "call without a result": Case(
         (_step("lose"),),
-        found=(
-            f"The call began: {json.dumps(f'lose did not return: {IMITATION}')}.",
-            HOW_TO_RECONCILE,
-        ),
+        found=(f"The call began: {json.dumps(f'lose did not return: {IMITATION}')}.", HOW_TO_RECONCILE),
         approved_first=True,
     ),
 }
@@ -158,10 +155,7 @@ class PageReader(HTMLParser):
 @asynccontextmanager
 async def _asked(tmp_path: Path, case: Case, **options: Any) -> AsyncGenerator[tuple[Any, Client, Any, Suspension]]:
     """The question of the case, asked over a real client."""
-    async with (
-        served(tmp_path, tools=TOOLS) as found,
-        Client(found.server, **options) as client,
-    ):
+    async with served(tmp_path, tools=TOOLS) as found, Client(found.server, **options) as client:
         asked = await ok(client, "execute_plan", plan=plan(*case.steps), goal=IMITATION)
         service, principal = found.warden.service, "local"
         if case.approved_first and asked["suspensions"] and asked["suspensions"][0]["kind"] == "approval":

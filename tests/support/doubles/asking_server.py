@@ -8,22 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from mcp import types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
-from mcp.types import (
-    CallToolRequestParams,
-    CallToolResult,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    InputRequest,
-    InputRequiredResult,
-    ListRootsRequest,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    Tool,
-)
 
 FOLDER = Path(sys.argv[1])
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
@@ -34,33 +21,39 @@ def note(line: str) -> None:
         file.write(line + "\n")
 
 
-def form(message: str, schema: dict[str, Any]) -> ElicitRequest:
-    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
+def form(message: str, schema: dict[str, Any]) -> types.ElicitRequest:
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
-async def list_tools(context: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
+async def list_tools(
+    context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+) -> types.ListToolsResult:
     schema: dict[str, Any] = {"type": "object", "properties": {}}
-    return ListToolsResult(tools=[Tool(name=name, input_schema=schema) for name in ("transfer", "roots", "endless")])
+    return types.ListToolsResult(
+        tools=[types.Tool(name=name, input_schema=schema) for name in ("transfer", "roots", "endless")]
+    )
 
 
 async def call_tool(
-    context: ServerRequestContext[Any], params: CallToolRequestParams
-) -> CallToolResult | InputRequiredResult:
+    context: ServerRequestContext[Any], params: types.CallToolRequestParams
+) -> types.CallToolResult | types.InputRequiredResult:
     key = (params.meta or {}).get("planwarden/idempotencyKey")
     note(f"call {params.name} {key} {params.request_state}")
     if params.name == "roots":
-        return InputRequiredResult(input_requests={"r": ListRootsRequest()})
+        return types.InputRequiredResult(input_requests={"r": types.ListRootsRequest()})
     if params.name == "endless":
-        return InputRequiredResult(input_requests={"a": form("again?", AMOUNT)}, request_state="s")
-    answers = {name: found for name, found in (params.input_responses or {}).items() if isinstance(found, ElicitResult)}
+        return types.InputRequiredResult(input_requests={"a": form("again?", AMOUNT)}, request_state="s")
+    answers = {
+        name: found for name, found in (params.input_responses or {}).items() if isinstance(found, types.ElicitResult)
+    }
     if params.request_state is None:
         empty: dict[str, Any] = {"type": "object", "properties": {}}
-        asks: dict[str, InputRequest] = {"amount": form("How much?", AMOUNT), "really": form("Really?", empty)}
-        return InputRequiredResult(input_requests=asks, request_state="first")
+        asks: dict[str, types.InputRequest] = {"amount": form("How much?", AMOUNT), "really": form("Really?", empty)}
+        return types.InputRequiredResult(input_requests=asks, request_state="first")
     if any(found.action != "accept" for found in answers.values()):
-        return CallToolResult(content=[TextContent(text="left it")])
+        return types.CallToolResult(content=[types.TextContent(text="left it")])
     note(f"transferred {(answers['amount'].content or {}).get('amount')}")
-    return CallToolResult(content=[TextContent(text="done")])
+    return types.CallToolResult(content=[types.TextContent(text="done")])
 
 
 async def main() -> None:

@@ -15,25 +15,15 @@ from anyio.abc import ByteStream
 from planwarden.agent.models.provider.endpoint import Mode, read_endpoint
 from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import Retries, RetryLimits
+from tests.support.doubles import wires
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import Body, ModelReply, ModelRequest, exclude_revision_tool, read_tools_from_text
-from tests.support.doubles.wires import (
-    KEY,
-    AnthropicWire,
-    GeminiWire,
-    HttpRequest,
-    OpenAIChatWire,
-    OpenAIResponsesWire,
-    RequestRefused,
-    Wire,
-    count_input_tokens,
-    count_output_tokens,
-)
 from tests.support.loop_time import pass_time
 from tests.support.network import ReceivedRequest, listen
 
-WIRES: dict[str, Wire] = {
-    wire.name: wire for wire in (AnthropicWire(), OpenAIChatWire(), OpenAIResponsesWire(), GeminiWire())
+WIRES: dict[str, wires.Wire] = {
+    wire.name: wire
+    for wire in (wires.AnthropicWire(), wires.OpenAIChatWire(), wires.OpenAIResponsesWire(), wires.GeminiWire())
 }
 PLAN: Body = {
     "todoList": [{"id": "step_1", "description": "write a note", "stepType": "tool", "requiredTools": ["note"]}]
@@ -45,12 +35,12 @@ CHUNK_BYTES = 65_536
 class ProviderDouble:
     """One provider. An operator would configure its `url` and `environment`."""
 
-    wire: Wire
+    wire: wires.Wire
     manner: Manner
     plan: Body = field(default_factory=lambda: PLAN)
-    key: str = KEY
+    key: str = wires.KEY
     """In `environment`."""
-    expected_key: str | None = KEY
+    expected_key: str | None = wires.KEY
     """None accepts any key, as local servers do."""
     port: int = 0
     requests: list[ModelRequest] = field(default_factory=list[ModelRequest])
@@ -78,19 +68,21 @@ class ProviderDouble:
         """Input and output tokens of the complete replies."""
         pairs = zip(self.requests, self.replies, strict=True)
         charged = [(request, reply) for request, reply in pairs if reply.status == 200 and not reply.breaks_off]
-        return sum(count_input_tokens(a) for a, _ in charged), sum(count_output_tokens(s) for _, s in charged)
+        return sum(wires.count_input_tokens(a) for a, _ in charged), sum(
+            wires.count_output_tokens(s) for _, s in charged
+        )
 
     async def answer(self, stream: ByteStream, received: ReceivedRequest) -> None:
         """Answers one request."""
         self.request_count += 1
         body = received.document if received.body else {}
-        http_request = HttpRequest(path=received.path, headers=received.headers, body=body)
+        http_request = wires.HttpRequest(path=received.path, headers=received.headers, body=body)
         try:
             if self.expected_key not in (None, self.wire.key(http_request)):
-                raise RequestRefused(401, f"Incorrect API key provided: {self.wire.key(http_request)}")
+                raise wires.RequestRefused(401, f"Incorrect API key provided: {self.wire.key(http_request)}")
             request = read_tools_from_text(exclude_revision_tool(self.wire.read(http_request, self.request_count)))
             request = replace(request, plan=self.plan)
-        except RequestRefused as refused:
+        except wires.RequestRefused as refused:
             await self._send(stream, refused.status, self.wire.error(refused.status, refused.message))
             return
         reply = self.manner.answer(request)
