@@ -116,8 +116,10 @@ def test_a_key_goes_on_with_the_run_that_it_began_and_a_model_that_only_wrote_is
     other = run_plan(cli, ERASE, words=("--key", "k"))
     assert other.code == 2 and "key 'k' started execution" in other.err and "with another goal or plan" in other.err
     think: JsonValue = {"id": "think", "description": "x", "requiredTools": ["find"], "toolValidationMode": "advisory"}
-    script = cli.write("model.json", {"replies": [{"reply": {"content": "No."}}] * 2})
-    plan = cli.write("plan.json", {"todoList": [think, {"id": "b", "description": "x", "dependencies": ["think"]}]})
+    replies: list[JsonValue] = [{"reply": {"content": "No."}}]
+    script = cli.write("model.json", {"replies": replies * 2})
+    after: JsonValue = {"id": "b", "description": "x", "dependencies": ["think"]}
+    plan = cli.write("plan.json", {"todoList": [think, after]})
     done = cli.main("run", plan, "--model", f"scripted:{script}")
     assert done.code == 0 and '! the model only wrote: "No."\n    ! advisory: went on without find\n' in done.out
     assert "· 0 tool calls · 2 model replies" in done.out

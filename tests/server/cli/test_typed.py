@@ -45,8 +45,8 @@ def test_what_a_step_of_a_saved_plan_calls_is_shown_before_it_is_allowed(cli: Cl
     (cli.home / "plans").mkdir()
     loop = step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2], retry={"attempts": 3})
     cli.set_risk("hang", "dangerous")
-    none: JsonValue = {"toolName": "hang", "arguments": {}}
-    steps: JsonValue = [loop, {"id": "w", "description": "w", "toolCalls": [none] * 25}]
+    calls: list[JsonValue] = [{"toolName": "hang", "arguments": {}}]
+    steps: list[JsonValue] = [loop, {"id": "w", "description": "w", "toolCalls": calls * 25}]
     cli.write("plans/loop.json", {"title": "t", "todoList": steps})
     add = ("grant", "add", "--plan", "loop", "--uses-per-day", "2", "--for", "90m")
     shown = typing(*add, "erase", "--step", "a", typed="n\n")
