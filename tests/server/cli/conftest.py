@@ -20,6 +20,7 @@ UNWANTED = (
 def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     for name in UNWANTED:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     return Cli(make_home(tmp_path / "home"), capsys)
 
 

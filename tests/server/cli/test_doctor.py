@@ -57,9 +57,9 @@ def open_home(home: Path) -> None:
 def install_broken_guard(home: Path) -> None:
     """The hook of a host starts a program that is not there."""
     hook = {"type": "command", "command": f"{home}/gone guard hook claude-code", "timeout": 600}
-    (home / ".claude").mkdir()
-    entry = {"matcher": "*", "hooks": [hook]}
-    (home / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"PreToolUse": [entry]}}))
+    place = home.parent / ".claude" / "settings.json"
+    place.parent.mkdir()
+    place.write_text(json.dumps({"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [hook]}]}}))
 
 
 NTFY = '[[notify]]\nkind = "ntfy"\nname = "phone"\nurl = "https://ntfy.sh/x"\nevents = ["decided"]\n'
@@ -105,9 +105,8 @@ FAULTS = [
 
 @pytest.mark.parametrize(("break_it", "expected", "said"), FAULTS)
 def test_a_fault_is_named_by_its_own_check_and_the_others_go_on(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[Path], object], expected: dict[str, str], said: str
+    cli: Cli, break_it: Callable[[Path], object], expected: dict[str, str], said: str
 ) -> None:
-    monkeypatch.setenv("HOME", str(cli.home))
     cli.run_to_question(ERASE)
     (cli.home / "plans").mkdir()
     break_it(cli.home)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -114,11 +113,8 @@ def test_a_hook_is_sent_and_what_the_server_answers_is_said(cli: Cli, monkeypatc
 
 
 @requirement("guard:files")
-def test_a_guard_is_written_after_a_typed_yes_and_not_before(
-    cli: Cli, typing: Typing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    install, place = ("guard", "install", "claude-code"), tmp_path / ".claude" / "settings.json"
+def test_a_guard_is_written_after_a_typed_yes_and_not_before(cli: Cli, typing: Typing) -> None:
+    install, place = ("guard", "install", "claude-code"), cli.home.parent / ".claude" / "settings.json"
     piped = cli.main(*install)
     assert piped.code == 2 and '"onFailure": "block"' in piped.out and str(place) in piped.out
     assert typing(*install, typed="n\n").out.endswith("Nothing was written.\n") and not place.parent.exists()
