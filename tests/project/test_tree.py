@@ -86,7 +86,7 @@ def test_code_pages_and_docs_are_plain_english() -> None:
     assert list(find_phrases()) == [], "say it plainly: these turns of phrase (PHRASES in dev/size.py) are read twice"
 
 
-MARKS = re.compile(r"(?:^ *@requirement\(|^        requirements=\()(.*?)\)", re.MULTILINE | re.DOTALL)
+MARKS = re.compile(r"(?:^ *@(?:kit\.)?requirement\(|^        requirements=\()(.*?)\)", re.MULTILINE | re.DOTALL)
 """Above a test, and in a case of the channel suite, whose tests are marked with them."""
 
 
