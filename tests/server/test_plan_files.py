@@ -212,6 +212,7 @@ def test_plain_words_mean_what_the_core_schema_says(text: str, value: JsonValue)
         ("a: 1\nb:\n  c: 1\n  c: 2", "line 4: the key occurs twice"),
         ("a: 1\n---\nb: 2", "line 2: a second document"),
         ("a: 1e999", "line 1: a number is too large"),
+        ("a: .nan", "NaN and infinity are not JSON"),
         ("a: " + "9" * 5_000, "line 1: a number has thousands of digits"),
         ("? [a]\n: b", "line 1: a key is a list"),
         ("", "it is empty"),

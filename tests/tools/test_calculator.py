@@ -23,7 +23,7 @@ KNOWN: dict[str, object] = {name: getattr(math, name) for name in NAMES}
         *("pi", "e ** 2", "sqrt(16) + abs(-3)", "round(2.567, 2)", "round(2.5)", "round(12345, -2)", "log(8, 2)"),
         *("floor(2.7) + ceil(2.1) + int(-2.5)", "log10(10 ** 300)", "sin(0) + cos(0)", "sum([1, 2, 3])"),
         *("max((1, 5, 3)) - min(4, 2)", "gcd(12, 18) + lcm(4, 6, 10)", "factorial(5) + comb(5, 2) + perm(5, 2)"),
-        *("2 if 3 > 1 else 0 / 0", "(1 < 2) + 1", "1 < 2 <= 2", "0.1 + 0.2 == 0.3", "not 1"),
+        *("2 if 3 > 1 else 0 / 0", "(1 < 2) + 1", "1 < 2 <= 2", "0.1 + 0.2 == 0.3", "not 1", "0 or 5", "2 and 0"),
     ],
 )
 def test_an_expression_has_the_value_that_python_gives_it(expression: str) -> None:

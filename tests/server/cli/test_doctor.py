@@ -64,9 +64,15 @@ def install_broken_guard(home: Path) -> None:
 
 NTFY = '[[notify]]\nkind = "ntfy"\nname = "phone"\nurl = "https://ntfy.sh/x"\nevents = ["decided"]\n'
 PYTHON = '[tools]\npython = ["tools.py"]\n'
+BROKEN_TOOLS = (
+    ("x = 1\n", "defines no tool; decorate a function with @planwarden.tool"),
+    ("import planwarden\n@planwarden.tool\ndef f(*a: int) -> int:\n    'F.'\n    return 1\n", "passed by name"),
+    ("import planwarden as p\n@p.tool(name='wait')\ndef f() -> int:\n    'F.'\n    return 1\n", "named 'wait'"),
+)
 FAULTS = [
     pytest.param(writing("planwarden.toml", "[tools\n"), {"settings": "broken", "store": "ok"}, "Broken: settings."),
     pytest.param(writing("tools.py", "raise RuntimeError('no')\n"), {"tools": "broken"}, "RuntimeError: no"),
+    *(pytest.param(writing("tools.py", text), {"tools": "broken"}, said) for text, said in BROKEN_TOOLS),
     pytest.param(
         writing("planwarden.db", b"something else" * 100),
         {"store": "broken", "schedules": "broken", "grants": "broken"},

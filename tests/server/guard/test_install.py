@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_understood_is_left_alone(user: Path, capsys: pyte
     assert main(["guard", "status"]) == FAILED and "settings.json" in capsys.readouterr().out
     toml = user / ".codex" / "config.toml"
     toml.parent.mkdir()
-    for text in ("# planwarden guard: begin\n[hooks]\n", "[hooks]\nPreToolUse = []\n", "[[hooks.Stop]]\n[a\n"):
+    for text in ("# planwarden guard: begin\n[[hooks.Stop]]\n", "[hooks]\nPreToolUse = []\n", "[[hooks.Stop]]\n[a\n"):
         toml.write_text(text)
         main(["guard", "install", "codex", "--yes"])
         assert toml.read_text() == text

@@ -235,6 +235,7 @@ def _list_arguments(table: Table) -> None:
     table.options("fast", "options must be an object", '{"waitSeconds": 10}')
     table.options({"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
     table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
+    table.options({"rehearse": True, "review": "person"}, "options.review does not go with options.rehearse")
     table.options({"synthesize": "yes"}, "options.synthesize must be true or false")
     table.options({"budgets": {"tokens": 5}}, "'tokens' (write 'modelTokens')")
 

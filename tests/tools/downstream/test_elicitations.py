@@ -110,7 +110,7 @@ def form(**fields: Any) -> dict[str, JsonValue]:
 @pytest.mark.parametrize(
     "shown",
     [
-        {"type": "array"},
+        *({"type": "array"}, form(a=3), form(a={"type": "array", "items": {"type": "string"}})),
         form(a={"type": "string", "enum": ["x\u202ey"]}),
         form(**{"a\nb": {"type": "string"}}),
         form(**{str(number): {"type": "string"} for number in range(33)}),
