@@ -23,7 +23,7 @@ import planwarden
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.mcp.server import build_server
+from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.storage.sqlite.memory import MemoryStore
 
 LIMITS = {3: 10_000, 10: 20_000}
@@ -196,7 +196,7 @@ async def serve(home: Path) -> AsyncGenerator[Client]:
     async def opening() -> AsyncGenerator[Service]:
         yield made.service
 
-    async with made, Client(build_server(opening), mode="auto") as client:
+    async with made, Client(PlanwardenServer(opening), mode="auto") as client:
         yield client
 
 

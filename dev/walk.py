@@ -16,13 +16,13 @@ from mcp.client import Client, ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from tests.server.inbox.support import HOST, Inbox
 from tests.support.paths import DOCS
+from tests.support.wardens import open_service
 
 import planwarden
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.mcp.lazy_service import build_service_opener
-from planwarden.server.mcp.server import build_server
+from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.sqlite.store import SqliteStore
 
@@ -87,7 +87,7 @@ async def walk(home: Path) -> Walk:
         return "gone"
 
     warden = planwarden.Warden(settings=Settings(home=home), tools=[erase])
-    server = build_server(build_service_opener(warden))
+    server = PlanwardenServer(lambda: open_service(warden))
     async with Client(server, elicitation_callback=accept_everything) as client:
         asked = await call_tool(client, "execute_plan", plan=PLAN)
         [question] = asked["suspensions"]

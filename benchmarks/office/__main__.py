@@ -27,7 +27,7 @@ from benchmarks.office.tools import Office, build_tools
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.mcp.server import build_server
+from planwarden.server.mcp.server import PlanwardenServer
 
 DECIDES_AFTER_S = 1.0
 MAX_LINE_BYTES = 4 * 1024 * 1024
@@ -108,7 +108,7 @@ async def converse(number: int, way: str) -> AsyncGenerator[Conversation]:
             yield warden.service
 
         await stack.enter_async_context(warden)
-        client = await stack.enter_async_context(Client(build_server(opening), mode="auto"))
+        client = await stack.enter_async_context(Client(PlanwardenServer(opening), mode="auto"))
         group = await stack.enter_async_context(anyio.create_task_group())
         conversation = Conversation(number, way, warden, client, office)
         group.start_soon(conversation.decide)

@@ -13,7 +13,7 @@ from tests.server.mcp.support import served
 from dev.reference.code import kind_of, table
 from dev.reference.settings import model_table
 from planwarden.server.mcp.server import INSTRUCTIONS
-from planwarden.server.mcp.tools import APP_TOOLS
+from planwarden.server.mcp.tools.listing import APP_TOOLS
 from planwarden.server.settings.options import Budgets, OptionsIn, Prompts
 
 MEANINGS: Mapping[str, str] = {

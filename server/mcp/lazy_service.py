@@ -18,7 +18,6 @@ from mcp.types import INTERNAL_ERROR
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.server.api.service import Service
-from planwarden.server.api.warden import Warden
 
 logger = logging.getLogger(__name__)
 
@@ -104,14 +103,3 @@ def translate_errors(code: int = INTERNAL_ERROR) -> Generator[None]:
         yield
     except PlanwardenError as error:
         raise MCPError(code=code, message=f"{error.code}: {error.message}") from None
-
-
-def build_service_opener(warden: Warden) -> ServiceOpener:
-    """Yield a function that opens the warden's store and engine, for one server at a time."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncGenerator[Service]:
-        async with warden:
-            yield warden.service
-
-    return opened

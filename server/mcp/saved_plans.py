@@ -12,11 +12,12 @@ from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, P
 from pydantic import JsonValue
 
 from planwarden.agent.core.plan.inputs import fill_inputs
-from planwarden.server.mcp.handlers import plans as handlers
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import translate_errors
 from planwarden.server.mcp.prompts import PROMPTS, WAIT_FOR_PERSON
-from planwarden.server.mcp.tools import TOOLS_BY_NAME, McpTool
+from planwarden.server.mcp.tools.listing import TOOLS_BY_NAME
+from planwarden.server.mcp.tools.plans import run_plan
+from planwarden.server.mcp.tools.tool import McpTool
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.fields import Field, build_fields, read_inputs
 
@@ -124,7 +125,7 @@ def _build_tool(plan: SavedPlan) -> McpTool:
         name=plan.name,
         title=_cut(plan.title or plan.name, MAX_TITLE_CHARS),
         description=f"{_describe(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
-        handler=handlers.run_plan,
+        handler=run_plan,
         properties={},
         inputs={"additionalProperties": False, **(plan.inputs or {}), "type": "object"},
     )

@@ -55,6 +55,15 @@ DECISION: JsonSchema = {
     "additionalProperties": False,
 }
 
+THREAD: JsonSchema = {"threadId": STRING}
+QUESTION: JsonSchema = {"threadId": STRING, "suspensionId": STRING}
+PAGE: JsonSchema = {"limit": {"type": "integer", "minimum": 1, "maximum": 100}, "cursor": STRING}
+RUN: JsonSchema = {
+    "threadId": {"type": "string", "description": "To continue a thread; default: a new one"},
+    "key": {"type": "string", "description": "Idempotency key: sent again, it starts nothing new"},
+    "options": SAME_OPTIONS,
+}
+
 CALLER_ANSWER: JsonSchema = {
     "type": "object",
     "properties": {

@@ -7,9 +7,8 @@ the bearer token where tokens are required.
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Any, TextIO, cast
@@ -22,13 +21,13 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.extension import Extension
-from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
-from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateSecurity
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
@@ -67,8 +66,6 @@ from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.app.view import URI, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
 from planwarden.server.mcp.frames import StandardInput
-from planwarden.server.mcp.handlers.guard import run_guard
-from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
@@ -84,7 +81,10 @@ from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatch
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
-from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
+from planwarden.server.mcp.tools.guard import run_guard
+from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
+from planwarden.server.mcp.tools.request import ToolRequest
+from planwarden.server.mcp.tools.tool import McpTool
 from planwarden.server.mcp.turns import Turns
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan
@@ -146,26 +146,98 @@ class PlanSource(msgspec.Struct, frozen=True):
         return () if self.library is None else (await self.library.list()).plans
 
 
-class PlanwardenServer(MCPServer[LazyService]):
-    """Serves one service; `build_server` makes it."""
+class BearerAuth(msgspec.Struct, frozen=True):
+    """Every request over HTTP needs a token that `verifier` accepts."""
 
-    identify: Identify
-    """Returns the caller of the request that is being served."""
-    plans: PlanSource
-    """The saved plans, the same for every principal."""
-    nonces: Nonces
-    """The nonces with which views decide questions."""
-    guard_settings: Settings | None
-    """By which it judges the calls of hosts; None for a server that guards no host."""
-    _guard: tuple[Service, HostGuard] | None = None
-    turns: Turns
-    """Who is served next."""
-    tasks: Tasks
-    """Turns calls into tasks for clients that take tasks."""
-    end_streams: Callable[[], None]
-    """Ends open `subscriptions/listen` streams properly; for transports that are about to stop."""
-    closed: anyio.Event
-    """Set when the server has stopped and has closed what it opened."""
+    settings: AuthSettings
+    verifier: TokenVerifier
+
+
+class PlanwardenServer(MCPServer[LazyService]):
+    """Serves one service, which `opener` opens while the server runs."""
+
+    def __init__(
+        self,
+        opener: ServiceOpener,
+        request_state_key: bytes | None = None,
+        *,
+        extensions: Sequence[Extension] = (),
+        plans: PlanSource | None = None,
+        auth: BearerAuth | None = None,
+        guard_settings: Settings | None = None,
+    ) -> None:
+        """The key seals request states and the nonces of views; without one, a key that lives as long as the server.
+
+        Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
+        By `guard_settings` it judges the calls of hosts, for `guard_call`.
+        """
+        self.identify: Identify = identify_operator if auth is None else identify_bearer
+        """Returns the caller of the request that is being served."""
+        self.nonces = Nonces(request_state_key or secrets.token_bytes(32))
+        """The nonces with which views decide questions."""
+        self.closed = anyio.Event()
+        """Set when the server has stopped and has closed what it opened."""
+        bus = InMemorySubscriptionBus()
+        self._opener = opener
+        self._plans = plans or PlanSource()
+        self.plan_watch = PlanListWatch(self._plans.list, bus)
+        """Tells clients of changed lists."""
+        self._guard_settings = guard_settings
+        self._guard: tuple[Service, HostGuard] | None = None
+        self._turns = Turns()
+        self._tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
+        others = (extension for extension in extensions if extension is not self._tasks)
+        super().__init__(
+            "planwarden",
+            title="planwarden",
+            version=version("planwarden"),
+            instructions=INSTRUCTIONS,
+            icons=ICONS,
+            lifespan=lambda _: self._open_service(),
+            extensions=[self._tasks, build_suspension_app(), *others],
+            subscriptions=bus,
+            middleware=[record_app_support, self._watch_plans, _announce_changing_lists],
+            request_state_security=_build_state_security(request_state_key),
+            cache_hints={
+                "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
+                "resources/list": _BY_CLIENT,
+                "resources/templates/list": _STATIC,
+                "prompts/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="public"),
+            },
+            log_level="WARNING",
+            auth=None if auth is None else auth.settings,
+            token_verifier=None if auth is None else auth.verifier,
+        )
+        # Before the SDK's own middleware for OpenTelemetry, which does nothing until a provider is set for the process.
+        self.middleware.insert(0, drop_malformed_trace_context)
+        for prompt in PROMPTS:
+            self.add_prompt(prompt)
+        self._listen, legacy = ListenMethod(bus, self._tasks), LegacySubscriptions(bus)
+        self._core.add_request_handler("completion/complete", CompleteRequestParams, self._complete)
+        self._core.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
+        self._core.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
+        self._core.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
+
+    @property
+    def _core(self) -> Server[LazyService]:
+        """The SDK's server below this one.
+
+        `MCPServer` of SDK 2.3 has no public way to serve these methods with the context of their request, nor to serve
+        streams of our own.
+        """
+        return self._lowlevel_server
+
+    @asynccontextmanager
+    async def _open_service(self) -> AsyncGenerator[LazyService]:
+        try:
+            async with LazyService(self._opener, lambda: self.identify().principal).run() as lazy_service:
+                yield lazy_service
+        finally:
+            self.closed.set()
+
+    def end_streams(self) -> None:
+        """End open `subscriptions/listen` streams properly; for transports that are about to stop."""
+        self._listen.close()
 
     async def run_on_wire(self, wire: TextIO) -> None:
         """Serve until standard input ends, and write to `wire` instead of standard output."""
@@ -176,8 +248,7 @@ class PlanwardenServer(MCPServer[LazyService]):
                 stdin = cast("anyio.AsyncFile[str]", lines)
                 async with stdio_server(stdin, anyio.wrap_file(text)) as (received, sending):
                     lines.send = sending.send
-                    options = self._lowlevel_server.create_initialization_options()
-                    await self._lowlevel_server.run(received, sending, options)
+                    await self._core.run(received, sending, self._core.create_initialization_options())
         finally:
             # Otherwise the collector would close the buffer, which is not ours.
             text.detach()
@@ -189,9 +260,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         """
         ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _DEFINITIONS
         others = await super().list_tools()
-        plans = await self.plans.list()
+        plans = await self._plans.list()
         ours = [list_in_description(tool, plans) if tool.name == "run_plan" else tool for tool in ours]
-        saved = [tool.definition for tool in list_plan_tools(plans)] if self.plans.as_tools else []
+        saved = [tool.definition for tool in list_plan_tools(plans)] if self._plans.as_tools else []
         return [*ours, *saved, *others]
 
     async def call_tool(
@@ -200,7 +271,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         """Return the result of a call. Every failure of one of our tools is a result too, and the server continues."""
         tool = TOOLS_BY_NAME.get(name)
         try:
-            if name == GUARD_TOOL and self.guard_settings is not None:
+            if name == GUARD_TOOL and self._guard_settings is not None:
                 return await self._run_guard(arguments, context)
             tool = tool or await self._find_plan_tool(name)
             if tool is not None:
@@ -219,7 +290,7 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def list_prompts(self) -> list[Prompt]:
         """Our prompts, and one for each saved plan."""
-        return [*await super().list_prompts(), *list_prompts(await self.plans.list())]
+        return [*await super().list_prompts(), *list_prompts(await self._plans.list())]
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
@@ -231,7 +302,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         missing = [item.name for item in prompt.arguments or () if item.required and item.name not in (arguments or {})]
         if missing:
             raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
-        saved = next((plan for plan in await self.plans.list() if plan.name == name), None)
+        saved = next((plan for plan in await self._plans.list() if plan.name == name), None)
         if saved is not None and find_prompt_clash(name) is None:
             return render_prompt(saved, arguments or {})
         return await super().get_prompt(name, arguments, context)
@@ -279,8 +350,8 @@ class PlanwardenServer(MCPServer[LazyService]):
         )
         try:
             if (tool.name in TASK_TOOLS or tool.inputs is not None) and wants_tasks(context):
-                return await self.tasks.run(tool, request)
-            async with self.turns.take(caller.principal):
+                return await self._tasks.run(tool, request)
+            async with self._turns.take(caller.principal):
                 return await tool.handler(request)
         except (UnknownThread, UnknownSuspension) as error:
             hint = await _describe_ids(request)
@@ -288,38 +359,20 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
         """Return the answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
-        assert self.guard_settings is not None and context is not None
+        assert self._guard_settings is not None and context is not None
         service = await _find_lazy_service(context).service()
         if self._guard is None or self._guard[0] is not service:
-            self._guard = service, build_guard(self.guard_settings, service)
+            self._guard = service, build_guard(self._guard_settings, service)
         return await run_guard(self._guard[1], arguments, self.identify().principal, context.request_context.meta)
 
     async def _find_plan_tool(self, name: str) -> McpTool | None:
         """Return the tool that is a saved plan of this name, if plans are tools."""
-        if not self.plans.as_tools:
+        if not self._plans.as_tools:
             return None
-        return next((tool for tool in list_plan_tools(await self.plans.list()) if tool.name == name), None)
-
-    def register_methods(self) -> None:
-        """Register completions, and subscriptions of both eras."""
-        listen = ListenMethod(self._subscriptions, self.tasks)
-        self.end_streams = listen.close
-        legacy = LegacySubscriptions(self._subscriptions)
-        handlers = self._lowlevel_server
-        _announce_changing_lists(handlers)
-        self.middleware.append(self._watch_plans)
-        handlers.add_request_handler("completion/complete", CompleteRequestParams, self._complete)
-        handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
-        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
-        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
+        return next((tool for tool in list_plan_tools(await self._plans.list()) if tool.name == name), None)
 
     async def _complete(self, ctx: ServiceContext, params: CompleteRequestParams) -> CompleteResult:
-        return await complete(ctx, params, await self.plans.list())
-
-    @cached_property
-    def plan_watch(self) -> PlanListWatch:
-        """Tells clients of changed lists."""
-        return PlanListWatch(self.plans.list, self._subscriptions)
+        return await complete(ctx, params, await self._plans.list())
 
     async def _watch_plans(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
         """Middleware that begins to watch when somebody would hear of a change."""
@@ -332,7 +385,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         service = await _find_lazy_service(context).service()
         if service.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
-        if any(plan.name == name for plan in await self.plans.list()):
+        if any(plan.name == name for plan in await self._plans.list()):
             return UnknownTool(f"{name!r} is a saved plan; call run_plan with this name")
         names = [tool.name for tool in TOOLS]
         return UnknownTool(
@@ -366,87 +419,15 @@ async def _describe_step_id(request: ToolRequest) -> str | None:
     return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
 
 
-class BearerAuth(msgspec.Struct, frozen=True):
-    """Every request over HTTP needs a token that `verifier` accepts."""
-
-    settings: AuthSettings
-    verifier: TokenVerifier
-
-
-def build_server(
-    opener: ServiceOpener,
-    request_state_key: bytes | None = None,
-    *,
-    extensions: Sequence[Extension] = (),
-    plans: PlanSource | None = None,
-    auth: BearerAuth | None = None,
-    guard_settings: Settings | None = None,
-) -> PlanwardenServer:
-    """Yield a server for the service that `opener` opens while it runs.
-
-    The key seals request states and the nonces of views; without one, a key that lives as long as the server does.
-
-    Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
-    By `guard_settings` it judges the calls of hosts, for `guard_call`.
-    """
-    tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
-
-    @asynccontextmanager
-    async def lifespan(_: MCPServer[LazyService]) -> AsyncGenerator[LazyService]:
-        try:
-            async with LazyService(opener, lambda: server.identify().principal).run() as lazy_service:
-                yield lazy_service
-        finally:
-            server.closed.set()
-
-    server = PlanwardenServer(
-        "planwarden",
-        title="planwarden",
-        version=version("planwarden"),
-        instructions=INSTRUCTIONS,
-        icons=ICONS,
-        lifespan=lifespan,
-        extensions=[tasks, build_suspension_app(), *(extension for extension in extensions if extension is not tasks)],
-        middleware=[record_app_support],
-        request_state_security=_build_state_security(request_state_key),
-        cache_hints={
-            "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
-            "resources/list": _BY_CLIENT,
-            "resources/templates/list": _STATIC,
-            "prompts/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="public"),
-        },
-        log_level="WARNING",
-        auth=None if auth is None else auth.settings,
-        token_verifier=None if auth is None else auth.verifier,
-    )
-    server.identify = identify_operator if auth is None else identify_bearer
-    server.guard_settings = guard_settings
-    server.plans = plans or PlanSource()
-    server.turns = Turns()
-    server.nonces = Nonces(request_state_key or secrets.token_bytes(32))
-    server.closed = anyio.Event()
-    server.tasks = tasks
-    for prompt in PROMPTS:
-        server.add_prompt(prompt)
-    server.register_methods()
-    # Before the SDK's own middleware for OpenTelemetry, which does nothing until a provider is set for the process.
-    server.middleware.insert(0, drop_malformed_trace_context)
-    return server
-
-
-def _announce_changing_lists(handlers: Server[LazyService]) -> None:
-    """Say in the handshake of older revisions that lists change; SDK 2.3 takes that only from a transport."""
-    create = handlers.create_initialization_options
-    changing = NotificationOptions(prompts_changed=True, tools_changed=True)
-
-    def create_options(
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        return create(notification_options or changing, experimental_capabilities, extensions)
-
-    handlers.create_initialization_options = create_options
+async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
+    """Middleware that says in the handshake of older revisions that lists change; the SDK asks its transports for it,
+    and not the server."""
+    result = await call_next(ctx)
+    if ctx.method == "initialize" and isinstance(result, dict):
+        capabilities: dict[str, Any] = result["capabilities"]
+        for name in ("prompts", "tools"):
+            capabilities[name]["listChanged"] = True
+    return result
 
 
 def _build_state_security(key: bytes | None) -> RequestStateSecurity:

@@ -50,7 +50,7 @@ from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.server.mcp.lazy_service import ServiceOpener
-from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer, build_server
+from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer
 from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import find_secrets
@@ -103,7 +103,7 @@ async def serve_http(
             names = AllowedNames.from_settings(settings.http, host, taken)
             store = warden.service.store
             key = await find_request_state_key(settings, find_secrets(settings, store))
-            server = build_server(
+            server = PlanwardenServer(
                 _build_service_opener(warden),
                 key,
                 plans=PlanSource.of_warden(warden),

@@ -40,7 +40,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
     log_to_stderr(settings.observation)
     with _without_collector():
         # Imported here with the collector off, and so that other commands do not import the SDK.
-        from planwarden.server.mcp.server import PlanSource, build_server
+        from planwarden.server.mcp.server import PlanSource, PlanwardenServer
 
         warden = Warden(settings=settings, whole_process=True, role=role)
 
@@ -53,7 +53,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
                     yield warden.service
 
         plans = PlanSource.of_warden(warden)
-        server = build_server(
+        server = PlanwardenServer(
             opening,
             await _find_key(settings),
             plans=plans,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.mcp.tools.listing import TOOLS
 from tests.clients.installed import Unavailable
 from tests.clients.roster import CLIENTS, Client
 from tests.clients.stage import PLAN, Call, Failed, Stage

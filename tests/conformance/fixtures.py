@@ -25,13 +25,13 @@ from pydantic import Field
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.progress import AnyContext
-from planwarden.server.mcp.server import PlanwardenServer, build_server
+from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import PATH, build_http_app
 from planwarden.storage.clock import SystemClock
 from tests.conformance import tasks
+from tests.support.wardens import open_service
 
 # One pixel, and a sound of no length.
 PNG = base64.b64encode(
@@ -53,7 +53,7 @@ HOST = "127.0.0.1"
 async def serve_fixtures(home: Path) -> AsyncGenerator[str]:
     """Serves while the block runs and yields the address. The store is a SQLite file in `home`."""
     warden = Warden(settings=Settings(home=home), tools=tasks.engine_tools())
-    server = build_server(build_service_opener(warden), extensions=[tasks.FixtureTasks()])
+    server = PlanwardenServer(lambda: open_service(warden), extensions=[tasks.FixtureTasks()])
     for register in (register_fixtures, tasks.register):
         register(server)
     with socket.create_server((HOST, 0)) as listener:

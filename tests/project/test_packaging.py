@@ -19,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planwarden.server.cli.hosts import find_launch_command
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.mcp.tools.listing import TOOLS
 from planwarden.server.settings.configuration import find_home, load_settings
 from tests.kit import Client, requirement
 from tests.server.mcp.support import approving

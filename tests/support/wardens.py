@@ -15,6 +15,7 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.service import Service
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
@@ -38,6 +39,13 @@ class PausingTool:
             return "through"
 
         return gate
+
+
+@asynccontextmanager
+async def open_service(warden: Warden) -> AsyncGenerator[Service]:
+    """Opens the warden for one server at a time."""
+    async with warden:
+        yield warden.service
 
 
 def end_at_once(warden: Warden) -> None:

@@ -35,7 +35,6 @@ from starlette.requests import Request as HttpRequest
 from planwarden.agent.common.errors import UnknownThread
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.handlers.request import ToolRequest, wait_and_show_execution
 from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.results import build_result
@@ -49,7 +48,8 @@ from planwarden.server.mcp.tasks.state import (
     record_end,
 )
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.mcp.tools import McpTool, ToolResult
+from planwarden.server.mcp.tools.request import ToolRequest, wait_and_show_execution
+from planwarden.server.mcp.tools.tool import McpTool, ToolResult
 from planwarden.server.views.changes import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})

@@ -27,7 +27,7 @@ from planwarden.server.guard.calls import GuardedCall, read_event
 from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard
 from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.verdict import Verdict
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.mcp.tools.listing import TOOLS
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.guarded.hosts import OWN_TOOLS

@@ -32,13 +32,13 @@ from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_T
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.guard.quick import FOLDER, digest_settings
 from planwarden.server.guard.verdict import CommandAnswer
-from planwarden.server.mcp.handlers.guard import MODELS_ID
-from planwarden.server.mcp.lazy_service import build_service_opener
-from planwarden.server.mcp.server import GUARD_TOOL, build_server
+from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
+from planwarden.server.mcp.tools.guard import MODELS_ID
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 from tests.kit import YES, Client, MemoryStore, by, decide, requirement
 from tests.server.mcp.support import ERAS, Era
+from tests.support.wardens import open_service
 
 READS = {"claude-code": "Read", "codex": "update_plan", "gemini": "read_file", "opencode": "read", "cursor": "Read"}
 
@@ -282,7 +282,7 @@ class Hook:
 async def hooked(home: Path, era: Era = "auto") -> AsyncGenerator[Hook]:
     settings = load_settings(home=home, environment={})
     warden = Warden(settings=settings, store=MemoryStore())
-    server = build_server(build_service_opener(warden), guard_settings=settings)
+    server = PlanwardenServer(lambda: open_service(warden), guard_settings=settings)
     async with Client(server, mode=era) as client:
         await client.session.call_tool("list_suspensions", {})
         yield Hook(client, warden.service, "/")

@@ -20,7 +20,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.mcp.server import PlanSource, PlanwardenServer, build_server
+from planwarden.server.mcp.server import PlanSource, PlanwardenServer
 from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.secret_files import SecretFiles
@@ -69,7 +69,7 @@ async def served(
 
     async with made:
         key = await find_request_state_key(made.settings, SecretFiles(home))
-        yield Served(build_server(opening, key, plans=PlanSource.of_warden(made)), made)
+        yield Served(PlanwardenServer(opening, key, plans=PlanSource.of_warden(made)), made)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.schema import Schema
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.mcp.tools.listing import TOOLS
 from tests.kit import confirm, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Document, ids_of, question_of, text_of
 

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from planwarden.server.mcp.app.nonces import NONCE_TTL_S, Nonces
 from planwarden.server.mcp.app.plan import PLAN_KEY
 from planwarden.server.mcp.app.view import META_KEY, URI, build_page
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.mcp.tools.listing import TOOLS
 from tests import kit
 from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of
 from tests.support.browser import (

@@ -17,12 +17,12 @@ import planwarden
 from planwarden.agent.common.errors import InvalidPlan, StoreError
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.warden import Warden
-from planwarden.server.mcp.lazy_service import build_service_opener
-from planwarden.server.mcp.server import build_server
+from planwarden.server.mcp.server import PlanwardenServer
 from tests.kit import Client, MemoryStore, Settings, by, confirm, decide, plan, refused, requirement, tool_step
 from tests.server.mcp.http_support import FORMS, LINKS, TAKES, Wire, wired
 from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, open_desk
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, start
+from tests.support.wardens import open_service
 
 pytestmark = pytest.mark.anyio
 
@@ -302,7 +302,7 @@ async def test_a_store_that_cannot_open_is_said_with_every_call(tmp_path: Path, 
     diary = home if is_file else home / "planwarden.db"
     diary.parent.mkdir(exist_ok=True)
     diary.write_bytes(b"this is somebody's diary, not a database" * 100)
-    async with Client(build_server(build_service_opener(Warden(settings=Settings(home=home))))) as client:
+    async with Client(PlanwardenServer(lambda: open_service(Warden(settings=Settings(home=home))))) as client:
         assert (await client.list_tools()).tools
         error = await refused(client, "run_goal", goal="x")
         assert error["code"] == "storage_error" and str(home) in error["message"]

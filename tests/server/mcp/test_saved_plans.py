@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.saved_plans import MAX_LIST_CHARS
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.mcp.tools.listing import TOOLS
 from tests.kit import Settings, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Era, open_desk
 from tests.server.mcp.test_prompts import prompted

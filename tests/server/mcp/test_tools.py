@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, make_presentable
 from planwarden.server.mcp.server import INSTRUCTIONS
 from planwarden.server.mcp.text import MAX_TEXT
-from planwarden.server.mcp.tools import TOOLS
+from planwarden.server.mcp.tools.listing import TOOLS
 from tests.kit import Client, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import ERAS, Desk, Document, open_desk, question_of, served, text_of
 

@@ -18,7 +18,7 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp import lazy_service
-from planwarden.server.mcp.server import PlanwardenServer, build_server
+from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.state_key import NAME, find_request_state_key, load_request_state_key
 from planwarden.server.mcp.turns import MAX_AT_ONCE, Turns
 from planwarden.storage.secret_files import SecretFiles
@@ -38,7 +38,7 @@ class Gate:
     begun: int = 0
 
     def server(self) -> PlanwardenServer:
-        return build_server(self.opening)
+        return PlanwardenServer(self.opening)
 
     @asynccontextmanager
     async def opening(self) -> AsyncGenerator[Service]:

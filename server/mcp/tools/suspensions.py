@@ -1,4 +1,4 @@
-"""Handlers of the tools that list and answer suspensions, from the model, its host's forms and the MCP App."""
+"""The tools of the MCP surface that list and answer suspensions, from the model, its host's forms and the MCP App."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownSuspension
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.mcp import schemas
 from planwarden.server.mcp.elicitation.exchange import (
     ElicitationAnswer,
     can_open_links,
@@ -25,10 +26,11 @@ from planwarden.server.mcp.elicitation.forms import (
     compute_form_digest,
     read_decision,
 )
-from planwarden.server.mcp.handlers.request import ToolRequest, remember_before, show_execution, wait_and_show_execution
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
+from planwarden.server.mcp.tools.request import ToolRequest, remember_before, show_execution, wait_and_show_execution
+from planwarden.server.mcp.tools.tool import McpTool
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
@@ -48,11 +50,34 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
     return build_view_result(page, format_suspensions)
 
 
+LIST_SUSPENSIONS = McpTool(
+    name="list_suspensions",
+    title="List open questions",
+    description="Open questions: to people (human) and to you (caller).",
+    handler=list_suspensions,
+    properties={**schemas.THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **schemas.PAGE},
+    output=schemas.SUSPENSIONS_OUT,
+    reads=True,
+)
+
+
 async def submit_answer(request: ToolRequest) -> CallToolResult:
     request = await remember_before(request)
     decision = Decision(content=request.arguments["content"])
     authority = Authority(assurance="caller", channel="mcp", principal=request.principal)
     return await _show_outcome(request, await _record_decision(request, decision, authority, caller_only=True))
+
+
+SUBMIT_ANSWER = McpTool(
+    name="submit_answer",
+    title="Answer your own question",
+    description="Answer a question addressed to the caller. content is what its instructions ask for: a plan, "
+    '{"toolCalls": [...]} or {"content": "..."}.',
+    handler=submit_answer,
+    properties={**schemas.QUESTION, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+    required=("threadId", "suspensionId", "content"),
+    repeats=True,
+)
 
 
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
@@ -69,6 +94,26 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     if elicitation is None:
         return await show_execution(request, view)
     return await _ask_person(request, suspension, elicitation)
+
+
+RESUME_EXECUTION = McpTool(
+    name="resume_execution",
+    title="Put a decision",
+    description="Put a person's question to that person, or pass on their rejection. approved: true from you is "
+    "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
+    "them.",
+    handler=resume_execution,
+    properties={
+        **schemas.QUESTION,
+        "decision": schemas.DECISION,
+        "digest": schemas.STRING,
+        "waitSeconds": schemas.WAIT,
+    },
+    required=("threadId", "suspensionId"),
+    destroys=True,
+    repeats=True,
+    shows_app=True,
+)
 
 
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
@@ -104,6 +149,24 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
     return await _show_outcome(request, await _read_execution(request))
 
 
+ASK_PERSON = McpTool(
+    name="ask_person",
+    title="Ask a person",
+    description="Ask a person without a plan: to confirm, or to fill in form (JSON Schema of an object).",
+    handler=ask_person,
+    properties={
+        "message": schemas.STRING,
+        "details": schemas.OBJECT,
+        "form": schemas.OBJECT,
+        "addressee": schemas.STRING,
+        "key": schemas.STRING,
+        "waitSeconds": schemas.WAIT,
+    },
+    required=("message",),
+    shows_app=True,
+)
+
+
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
     """Return the request with the question as `resume_execution` would name it."""
     arguments = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
@@ -128,6 +191,19 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
     return await _decide_as_client(request, decision, "app", digest, hash_question(question.card))
+
+
+APP_DECIDE = McpTool(
+    name="app_decide",
+    title="Decide in the view",
+    description="For planwarden's own view only.",
+    handler=app_decide,
+    properties={**schemas.QUESTION, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+    required=("threadId", "suspensionId", "nonce", "content"),
+    destroys=True,
+    shows_app=True,
+    for_app=True,
+)
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
