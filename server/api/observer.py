@@ -77,10 +77,10 @@ def _find_extra(observation: TelemetrySettings) -> str:
 
 
 @asynccontextmanager
-async def close_at_end(observer: "Telemetry | None") -> "AsyncGenerator[Telemetry | None]":
+async def close_at_end(observer: "Telemetry | None") -> AsyncGenerator[None]:
     """Close the observer at the end of the block."""
     try:
-        yield observer
+        yield
     finally:
         if observer is not None:
             await observer.aclose()

@@ -5,19 +5,17 @@ This imports most of planwarden, so a process imports it only when it opens; a s
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
-from planwarden.server.api.home_parts import HomeParts
-from planwarden.server.api.observer import close_at_end
+from planwarden.server.api.home import DUTIES, Home, Role
 from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.schedules.ticker import ScheduleTicker
-from planwarden.server.settings.configuration import ProcessRole
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.notifications import HasNotifications
@@ -25,43 +23,14 @@ from planwarden.storage.ports.processes import registry_of
 from planwarden.storage.schedules import ScheduleStore
 from planwarden.storage.sql.records import HasRecords
 
-if TYPE_CHECKING:
-    from planwarden.server.telemetry.telemetry import Telemetry
-
-Role = ProcessRole | Literal["command", "recorder", "checker", "reader"]
-
-
-class Duties(NamedTuple):
-    """What a process does with the executions of its store."""
-
-    serves: ProcessRole | None = None
-    """As what other processes see it: it stays, sends notifications and starts what is scheduled."""
-    adopts: bool = False
-    """It continues what other processes left."""
-    follows: bool = False
-    """It continues what it was asked about."""
-    has_engine: bool = True
-    has_servers: bool = True
-
-
-DUTIES: dict[Role, Duties] = {
-    "both": Duties("both", adopts=True, follows=True),
-    "worker": Duties("worker", adopts=True, follows=True),
-    "front": Duties("front"),
-    "command": Duties(follows=True),
-    "recorder": Duties(),
-    "checker": Duties(has_engine=False),
-    "reader": Duties(has_engine=False, has_servers=False),
-}
-
 
 @asynccontextmanager
 async def open_runtime(
-    home: HomeParts,
+    home: Home,
     role: Role = "both",
     *,
     store: Store | None = None,
-    observer: "Telemetry | None" = None,
+    observer: Observer | None = None,
     concurrency: int | None = None,
 ) -> AsyncGenerator[Service]:
     """Yield the service of a process with this role. Without `store` it opens the one that the settings name.
@@ -83,7 +52,6 @@ async def open_runtime(
         if duties.adopts and home.downstream.never_listed_servers and await store.orphans(1):
             # An execution that is taken over may need tools of a server that has not listed them yet.
             await home.downstream.wait_until_all_listed()
-        await stack.enter_async_context(close_at_end(observer))
         registry = registry_of(store) if duties.has_engine else None
         peers = None
         if registry is not None:

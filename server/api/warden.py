@@ -5,7 +5,7 @@ The program is the operator: its decisions carry the assurance `embedder` and th
 
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -23,9 +23,9 @@ from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.api.home_parts import HomeParts
+from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_wait
-from planwarden.server.api.observer import build_observer
+from planwarden.server.api.observer import build_observer, close_at_end
 from planwarden.server.api.service import Service
 from planwarden.server.api.stalls import watch_stalls
 from planwarden.server.api.tool_search import search_tools
@@ -33,6 +33,7 @@ from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import ProcessRole, Settings, load_settings
 from planwarden.server.settings.models import build_model
 from planwarden.server.views.execution import Execution, ask_for_person
+from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.suspension import SuspensionPage, name_program
 from planwarden.server.views.tools import ToolPage, ToolSchemas
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from planwarden.server.views.saved_plans import SavedPlanLine
     from planwarden.tools.downstream.servers import DownstreamServers
 
 
@@ -86,9 +86,9 @@ class Warden:
         else:
             model_name = f"custom:{type(model).__name__}"
         program = name_program if store is not None else cache(self._build_program)
-        self._parts = HomeParts(self.settings, tools=tools, model=model, program=program)
-        self.tools = self._parts.tools
-        self.library = self._parts.library
+        self._home = Home(self.settings, tools=tools, model=model, program=program)
+        self.tools = self._home.tools
+        self.library = self._home.library
         """The saved plans."""
         self._given = store
         self._build_observer = partial(
@@ -110,7 +110,7 @@ class Warden:
     @property
     def downstream(self) -> "DownstreamServers":
         """The downstream servers."""
-        return self._parts.downstream
+        return self._home.downstream
 
     def _build_program(self) -> str:
         return shlex.join(build_command_prefix(self.settings.home, self.settings.servers_file))
@@ -124,15 +124,11 @@ class Warden:
             raise
 
     async def _open(self) -> Self:
+        observer = self._observer or self._build_observer()
+        await self._stack.enter_async_context(close_at_end(observer))
         # On another thread, so that a server can answer while it opens.
-        runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
-        opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
-            self._parts,
-            self._role,
-            store=self._given,
-            observer=self._observer or self._build_observer(),
-            concurrency=self._concurrency,
-        )
+        await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
+        opening = self._home.open(self._role, store=self._given, observer=observer, concurrency=self._concurrency)
         self._service = await self._stack.enter_async_context(opening)
         if self._whole_process:
             await self._stack.enter_async_context(watch_stalls(self.settings.home))
@@ -262,7 +258,7 @@ class Warden:
         )
         return await self._wait(await self.service.run_plan(name, start), wait_seconds, options)
 
-    async def plans(self) -> "tuple[SavedPlanLine, ...]":
+    async def plans(self) -> tuple[SavedPlanLine, ...]:
         """Return the saved plans by name, without files that cannot be used, which `planwarden doctor` names."""
         return await self.service.plans()
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.server.api.home import Home
 from planwarden.server.cli.command_parser import Parser
 from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIABLE, Settings, find_home, load_settings
+from planwarden.server.views.suspension import name_program
 
 
 def is_home_named(home: Path | None) -> bool:
@@ -46,6 +48,16 @@ def read_settings(arguments: Namespace) -> Settings:
     return load_settings(
         home=arguments.home, model=arguments.model, mcp_config=arguments.mcp_config, store=arguments.store
     )
+
+
+def open_home(arguments: Namespace) -> Home:
+    """Return the home that a command line names. Raises `UsageError` when the settings are not usable."""
+    settings = read_settings(arguments)
+    words = [] if arguments.home is None else ["--home", str(settings.home)]
+    # Not the password of the URL: what is printed may be copied anywhere.
+    words += [] if arguments.store is None else ["--store", settings.store.safe_url]
+    words += [] if arguments.mcp_config is None else ["--mcp-config", str(arguments.mcp_config)]
+    return Home(settings, program=lambda: shlex.join([name_program(), *words]))
 
 
 def split_pairs(pairs: Sequence[str], option: str = "--arg") -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ https://www.jetbrains.com/help/ai-assistant/mcp.html.
 """
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import msgspec
 from pydantic import JsonValue
+
+from planwarden.server.settings.configuration import HOME_VARIABLE, find_home
 
 NAME = "planwarden"
 STARTUP_S = 60
@@ -158,3 +161,12 @@ CLIENTS: dict[str, HostInstructions] = {
         "Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _write_mcp_servers
     ),
 }
+
+
+def build_hook_program(home: Path) -> tuple[str, ...]:
+    """Return the words that start planwarden on this home, whatever the host's environment is."""
+    launch = find_launch_command({})
+    is_default = home == find_home(None, {name: text for name, text in os.environ.items() if name != HOME_VARIABLE})
+    homes = () if is_default else ("--home", str(home))
+    # Options stand behind the command of a group, and `guard hook` takes them there too.
+    return (launch.command, *launch.args, *homes)

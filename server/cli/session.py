@@ -21,9 +21,10 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.runtime.adoption import find_missing_tools
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.api.waiting import describe_waiting
-from planwarden.server.cli.home import Home
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.output import build_terminal, exit_code, print_json
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
@@ -244,7 +245,7 @@ def open_session(
     Raises:
         UsageError: the settings, a tool or the model are not usable.
     """
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     home.check()
     with home.stay_open():
         yield CliSession(home, build_terminal(arguments), says_yes=says_yes, patience_s=patience_s)

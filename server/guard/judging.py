@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
+from planwarden.agent.runtime.real_paths import follow_links
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.verdict import Verdict, deny
@@ -41,9 +42,6 @@ class Judge(msgspec.Struct, frozen=True):
             try:
                 return self.policy.requirement(find_definition(call), call.arguments, paths)
             except PathsNeeded as needed:
-                # Few homes have rules on paths.
-                from planwarden.agent.runtime.real_paths import follow_links
-
                 paths |= follow_links(needed.wanted - paths.keys())
 
 

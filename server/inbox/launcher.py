@@ -1,7 +1,7 @@
 """The inbox of a process without a port of its own: at one place for all of the home's processes.
 
-Before a question first needs a person, no process of the home listens and none imports a web framework. From then on
-the first one serves the inbox, see `place.py`, and the others look once a second whether they have to go on with it: a
+Before a question first needs a person, no process of the home listens and none imports the pages. From then on the
+first one serves the inbox, see `place.py`, and the others look once a second whether they have to go on with it: a
 page that is open goes on too, because sessions, codes and everything else that it needs are in the store. A look costs
 two calls of the operating system. A decision counts whichever process serves the page.
 """
@@ -131,9 +131,8 @@ class InboxLauncher:
 
     async def _serve(self, listening: InboxSockets) -> None:
         try:
-            # Imported here, and on a thread: a server that never needs a person never imports the web framework.
-            for module in ("planwarden.server.inbox.app", "uvicorn"):
-                await anyio.to_thread.run_sync(import_module, module)
+            # Imported here, and on a thread: a server that never needs a person never imports the pages.
+            await anyio.to_thread.run_sync(import_module, "planwarden.server.inbox.app")
             from planwarden.server.inbox.app import build_inbox_app
 
             site = InboxSite(

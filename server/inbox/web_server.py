@@ -1,18 +1,12 @@
-"""A web server that shuts down in order when its task is cancelled, as it does on a signal, and says that it answers.
-
-The web framework is imported by the caller or by `serve_app`: a process that never serves a page does without it.
-"""
+"""A web server that shuts down in order when its task is cancelled, as on a signal, and says that it answers."""
 
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import anyio
-
-if TYPE_CHECKING:
-    import uvicorn
-    from starlette.types import ASGIApp, Receive, Scope, Send
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 SHUTDOWN_GRACE_S = 1
 HEALTH_PATH = "/healthz"
@@ -22,10 +16,10 @@ HEALTH_PATH = "/healthz"
 class HealthMiddleware:
     """Answers the health check itself; everything else goes on to `app`."""
 
-    def __init__(self, app: "ASGIApp") -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != HEALTH_PATH:
             await self._app(scope, receive, send)
             return
@@ -37,7 +31,7 @@ class HealthMiddleware:
         await send({"type": "http.response.body", "body": body})
 
 
-async def until_cancelled(server: "uvicorn.Server", sockets: Sequence[socket.socket]) -> None:
+async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:
     """Serve on the sockets until cancelled or stopped; return when open requests have ended or their grace is over."""
     stopped = anyio.Event()
     for listener in sockets:
@@ -58,18 +52,17 @@ async def until_cancelled(server: "uvicorn.Server", sockets: Sequence[socket.soc
             server.should_exit = True
 
 
-async def serve_app(app: object, *sockets: socket.socket) -> None:
+class _EmbeddedServer(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals belong to the program that started the server."""
+        yield
+
+
+async def serve_app(app: ASGIApp, *sockets: socket.socket) -> None:
     """Serve an ASGI application until cancelled, and leave the signals of the process alone."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        @contextmanager
-        def capture_signals(self) -> Generator[None]:
-            """Signals belong to the program that started the server."""
-            yield
-
     config = uvicorn.Config(
-        app,  # pyright: ignore[reportArgumentType]
+        app,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -78,4 +71,4 @@ async def serve_app(app: object, *sockets: socket.socket) -> None:
         proxy_headers=False,
         server_header=False,
     )
-    await until_cancelled(Server(config), sockets)
+    await until_cancelled(_EmbeddedServer(config), sockets)

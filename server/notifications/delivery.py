@@ -13,29 +13,14 @@ from email.utils import parsedate_to_datetime
 import anyio
 import anyio.to_thread
 import httpx2
-import msgspec
 
-from planwarden.server.notifications.messages import OutgoingRequest
+from planwarden.server.notifications.messages import DeliveryReceipt, OutgoingRequest
 
 TIMEOUT_S = 15.0
 """https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, request timeouts"""
 CONNECT_S = 5.0
 LONGEST_WAIT_S = 6 * 3600.0
 """The limit for a receiver's `Retry-After`."""
-
-
-class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one attempt."""
-
-    is_delivered: bool
-    description: str
-    """The end of a sentence that begins with the receiver: `answered 204`, `did not answer within 15 s`."""
-    is_final: bool = False
-    """Another attempt cannot succeed."""
-    retry_after_s: float | None = None
-    """The wait that the receiver asked for, at most `LONGEST_WAIT_S`."""
-    answer: tuple[int, bytes] | None = None
-    """Status and beginning of the response, if it was asked for and came."""
 
 
 async def post(

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
+
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.notifications import Notification, NotificationKind
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
@@ -33,6 +35,20 @@ class OutgoingRequest:
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     body: bytes
+
+
+class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one attempt."""
+
+    is_delivered: bool
+    description: str
+    """The end of a sentence that begins with the receiver: `answered 204`, `did not answer within 15 s`."""
+    is_final: bool = False
+    """Another attempt cannot succeed."""
+    retry_after_s: float | None = None
+    """The wait that the receiver asked for, at most six hours."""
+    answer: tuple[int, bytes] | None = None
+    """Status and beginning of the response, if it was asked for and came."""
 
 
 def build_request(

@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,14 +18,9 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.ports.store import Store
-from planwarden.server.notifications.messages import build_request
+from planwarden.server.notifications.messages import DeliveryReceipt, OutgoingRequest, build_request
 from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.storage.ports.notifications import NotificationQueue
-
-if TYPE_CHECKING:
-    # Importing the HTTP client takes a tenth of a second, and most processes never send anything.
-    from planwarden.server.notifications.delivery import DeliveryReceipt
-    from planwarden.server.notifications.messages import OutgoingRequest
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +38,7 @@ GIVE_UP_AFTER_S = 24 * 3600.0
 MIN_ATTEMPTS = 5
 """A notification gets this many attempts even if it was a day old before any process could send it."""
 
-Post = Callable[["OutgoingRequest", float], Awaitable["DeliveryReceipt"]]
+Post = Callable[[OutgoingRequest, float], Awaitable[DeliveryReceipt]]
 """Sends a request now; never raises for an error of the receiver."""
 
 
@@ -128,7 +123,7 @@ class NotificationSender:
             await self._handle_failure(channel, notification, receipt)
 
     async def _handle_failure(
-        self, channel: NotificationChannel, notification: Notification, receipt: "DeliveryReceipt"
+        self, channel: NotificationChannel, notification: Notification, receipt: DeliveryReceipt
     ) -> None:
         """Try again later, or give up."""
         now = self._store.clock.now()
@@ -185,7 +180,7 @@ class NotificationSender:
                 await anyio.sleep(pause_s)
 
 
-async def _post(message: "OutgoingRequest", now: float) -> "DeliveryReceipt":
+async def _post(message: OutgoingRequest, now: float) -> DeliveryReceipt:
     from planwarden.server.notifications.delivery import post
 
     return await post(message, now=now)

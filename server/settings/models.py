@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import anyio
 
@@ -19,15 +18,10 @@ from planwarden.agent.core.prompt.prompts import Prompt
 from planwarden.agent.core.prompt.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.caller import CallerModel
-from planwarden.agent.models.provider.endpoint import read_endpoint
+from planwarden.agent.models.provider.endpoint import Endpoint, read_endpoint
 from planwarden.agent.models.scripted import ScriptedModel
-from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.server.settings.configuration import CALLER
-
-# Imported when the setting names a provider.
-if TYPE_CHECKING:
-    from planwarden.agent.models.provider.endpoint import Endpoint
-    from planwarden.agent.models.provider.model import ProviderModel
 
 
 def build_model(name: str, environment: Mapping[str, str] | None = None) -> Model:
@@ -50,29 +44,29 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
 class LazyModel:
     """A provider's model that the first prompt loads."""
 
-    def __init__(self, endpoint: "Endpoint") -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._loading = anyio.Lock()
-        self._model: ProviderModel | None = None
+        self._model: StreamingModel | None = None
 
     def __repr__(self) -> str:
         return f"LazyModel({self._endpoint.name!r})"
 
-    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         return await (await self._get_model()).reply(prompt, tools)
 
     async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
-    ) -> Reply:
+    ) -> Reply | AskCaller:
         return await (await self._get_model()).reply_streaming(prompt, tools, on_text)
 
-    async def _get_model(self) -> "ProviderModel":
+    async def _get_model(self) -> StreamingModel:
         async with self._loading:
             if self._model is None:
                 self._model = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
         return self._model
 
-    def _load(self) -> "ProviderModel":
+    def _load(self) -> StreamingModel:
         try:
             module = import_module("planwarden.agent.models.provider.model")
             return module.ProviderModel(self._endpoint)
@@ -87,5 +81,5 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _explain_missing(endpoint: "Endpoint") -> str:
+def _explain_missing(endpoint: Endpoint) -> str:
     return f"the model {endpoint.name!r} needs an extra: pip install 'planwarden[{endpoint.extra}]'"

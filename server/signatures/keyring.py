@@ -13,19 +13,17 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry, Kind
 from planwarden.agent.ports.store import Store
-from planwarden.server.signatures.browser_options import (
+from planwarden.server.signatures.signature import (
     NONCE_S,
     BrowserOptions,
-    RelyingParty,
-    build_creation_options,
-    build_request_options,
-)
-from planwarden.server.signatures.signature import (
     KeyRegistration,
+    RelyingParty,
     SignatureEvidence,
     SignatureRefused,
     build_challenge,
+    build_creation_options,
     build_registration_challenge,
+    build_request_options,
     derive_key_id,
     to_base64url,
     verify_registration,

@@ -1,4 +1,4 @@
-"""A person's signature over an approval digest: what it covers, its evidence, and its verification.
+"""A person's signature over an approval digest: what the browser is asked for, its evidence, and its verification.
 
 A signature is a WebAuthn assertion with user verification (https://www.w3.org/TR/webauthn-3/#sctn-verifying-assertion).
 Its challenge is derived from the approval digest, so the signature covers one revision of one question and nothing
@@ -9,8 +9,10 @@ and the model of the authenticator, because planwarden requests no attestation.
 import base64
 import hashlib
 import re
+import secrets
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,8 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.imports import LazyModule
+from planwarden.storage.keys import SigningKey
 
 if TYPE_CHECKING:
+    import webauthn
     import webauthn.helpers.exceptions
     from webauthn.helpers import structs
 else:
@@ -28,6 +32,11 @@ else:
 EXTRA = "pip install 'planwarden[signed]'"
 CONTEXT = "approval-signature/v1"
 REGISTRATION_CONTEXT = "key-registration/v1"
+
+NONCE_S = 300.0
+"""How long a challenge is valid."""
+
+BrowserOptions = dict[str, Any]
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 
@@ -231,4 +240,61 @@ def _build_credential(evidence: SignatureEvidence) -> "structs.AuthenticationCre
             authenticator_data=evidence.authenticator_data,
             signature=evidence.signature,
         ),
+    )
+
+
+class RelyingParty(msgspec.Struct, frozen=True, kw_only=True):
+    """The address of the inbox as browsers see it; browsers bind keys to it."""
+
+    rp_id: str
+    """The name of the host."""
+    origin: str
+    """Scheme, host name and port, as browsers write them."""
+
+
+def build_request_options(relying_party: RelyingParty, challenge: bytes, keys: Sequence[SigningKey]) -> BrowserOptions:
+    """Options for one signature with one of the keys, with user verification.
+
+    Raises:
+        UsageError: the extra is not installed.
+    """
+    check_available()
+    return webauthn.helpers.options_to_json_dict(
+        webauthn.generate_authentication_options(
+            rp_id=relying_party.rp_id,
+            challenge=challenge,
+            timeout=int(NONCE_S * 1000),
+            allow_credentials=[structs.PublicKeyCredentialDescriptor(id=key.credential_id) for key in keys],
+            user_verification=structs.UserVerificationRequirement.REQUIRED,
+        )
+    )
+
+
+def build_creation_options(
+    relying_party: RelyingParty, challenge: bytes, principal: str, keys: Sequence[SigningKey]
+) -> BrowserOptions:
+    """Options for a new key other than the known ones.
+
+    Each key gets a new user handle, because an authenticator replaces a key with the same handle and host, and several
+    homes of one machine share a host.
+
+    Raises:
+        UsageError: the extra is not installed.
+    """
+    check_available()
+    return webauthn.helpers.options_to_json_dict(
+        webauthn.generate_registration_options(
+            rp_id=relying_party.rp_id,
+            rp_name="planwarden",
+            user_name=principal,
+            user_id=secrets.token_bytes(32),
+            challenge=challenge,
+            timeout=int(NONCE_S * 1000),
+            attestation=structs.AttestationConveyancePreference.NONE,
+            authenticator_selection=structs.AuthenticatorSelectionCriteria(
+                resident_key=structs.ResidentKeyRequirement.DISCOURAGED,
+                user_verification=structs.UserVerificationRequirement.REQUIRED,
+            ),
+            exclude_credentials=[structs.PublicKeyCredentialDescriptor(id=key.credential_id) for key in keys],
+        )
     )

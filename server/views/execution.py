@@ -5,7 +5,7 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from planwarden.agent.core.execution.edits import describe_edits
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.prompt.prompt_results import join
 from planwarden.agent.core.prompt.prompts import find_final_text, summarize
+from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.accomplishment import (
     MAX_NAMED,
     EarlierEffect,
@@ -24,17 +25,13 @@ from planwarden.server.views.accomplishment import (
     describe_proof,
     list_earlier_effects,
 )
+from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.status_text import describe_lost_patience, describe_next_attempt
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
-
-# A port of the engine, which a server's first answers do not need.
-if TYPE_CHECKING:
-    from planwarden.agent.ports.toolbox import Definitions
-    from planwarden.server.views.forecast import Forecast
 
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
 """Statuses of the calls that a step lists; a call that has not run yet is not listed."""
@@ -140,7 +137,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The newest effects of the thread's earlier executions, when it ended early; left out if there are none."""
     is_rehearsal: bool | None = None
     """True if it only rehearses its plan; left out otherwise."""
-    forecast: "Forecast | None" = None
+    forecast: Forecast | None = None
     """While it is `planned`: whom the plan will ask, and what only the run will know; left out if there is nothing."""
     awaiting: Literal["human", "caller"] | None = None
     """Who must act while it is suspended: `human` or `caller`."""
@@ -157,7 +154,7 @@ def _show_saved(state: ExecutionState) -> SavedPlanRun | None:
 
 def build_execution_view(
     state: ExecutionState,
-    tools: "Definitions | None",
+    tools: Definitions | None,
     observations: Sequence[Observation] | None = None,
     *,
     inbox: str | None = None,

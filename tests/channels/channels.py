@@ -24,7 +24,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
-from planwarden.server.cli.home import Home
+from planwarden.server.api.home import Home
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.mcp.app.view import META_KEY

@@ -5,23 +5,18 @@ or a cancellation.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.in_flight_calls import CANCEL, NOT_SENT, Answer, InFlightCall, SendCheck
+from planwarden.tools.downstream.sdk import mcp
 from planwarden.tools.downstream.tools import one_line
-
-if TYPE_CHECKING:
-    import mcp
-else:
-    mcp = LazyModule("mcp")
 
 MAX_TRIES = 3
 MAX_REASON_CHARS = 500

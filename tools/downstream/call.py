@@ -13,7 +13,6 @@ Time limits and cancellation come from the engine's scope; when it ends a call, 
 
 from collections.abc import Callable
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -22,18 +21,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationEr
 from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
-from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.in_flight_calls import CANCEL, LOST, NOT_SENT, TOO_LARGE, Answer, InFlightCall
 from planwarden.tools.downstream.results import build_result, read_error_text
+from planwarden.tools.downstream.sdk import mcp
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
-
-if TYPE_CHECKING:
-    import mcp
-else:
-    mcp = LazyModule("mcp")
 
 IDEMPOTENCY_KEY = "planwarden/idempotencyKey"
 MAX_ROUNDS = 20

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import anyio
 import anyio.lowlevel
@@ -20,18 +20,12 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
-from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall, InFlightCalls, SendCheck, send_check
 from planwarden.tools.downstream.listing_cache import read_listing
+from planwarden.tools.downstream.sdk import client, mcp, subscriptions
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
-
-if TYPE_CHECKING:
-    import mcp
-    import mcp.client.subscriptions
-else:
-    mcp = LazyModule("mcp")
 
 logger = logging.getLogger(__name__)
 
@@ -247,7 +241,7 @@ class ServerConnection:
         if starting.cancelled_caught:
             raise ToolError(self.lost_reason or f"it did not answer within {limit_s:g} s")
 
-    def _transport(self) -> "mcp.client.Transport":
+    def _transport(self) -> "client.Transport":
         if self.config.is_local:
             from planwarden.tools.downstream.transports.stdio import stdio_transport
 
@@ -273,9 +267,9 @@ class ServerConnection:
                     self.request_listing()
                     async for _ in subscription:
                         self.request_listing()
-            except mcp.client.subscriptions.ListenNotSupportedError:
+            except subscriptions.ListenNotSupportedError:
                 return
-            except (mcp.MCPError, mcp.client.subscriptions.SubscriptionLost, TimeoutError) as error:
+            except (mcp.MCPError, subscriptions.SubscriptionLost, TimeoutError) as error:
                 logger.debug("server %r: %s", self.config.name, error)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

@@ -6,7 +6,6 @@ specification allows, so that no pattern and no reference of a server is ever fo
 sampling nor roots, so asking for them is an error of the server.
 """
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,15 +13,10 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import Suspend
+from planwarden.tools.downstream.sdk import mcp
 from planwarden.tools.downstream.tools import one_line
-
-if TYPE_CHECKING:
-    import mcp
-else:
-    mcp = LazyModule("mcp")
 
 MAX_FIELDS = 32
 MAX_CHOICES = 256

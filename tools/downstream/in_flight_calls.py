@@ -12,18 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
-
-if TYPE_CHECKING:
-    import mcp
-else:
-    mcp = LazyModule("mcp")
+from planwarden.tools.downstream.sdk import mcp
 
 logger = logging.getLogger(__name__)
 

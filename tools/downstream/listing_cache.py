@@ -9,19 +9,13 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, digest, is_larger, read_json
 from planwarden.agent.common.errors import PlanwardenError, ToolError
-from planwarden.agent.common.imports import LazyModule
 from planwarden.tools.downstream.config import ServerConfig
-
-if TYPE_CHECKING:
-    import mcp
-else:
-    mcp = LazyModule("mcp")
+from planwarden.tools.downstream.sdk import mcp
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.server.api.rules import list_rule_notes
 from planwarden.server.cli.checks.report import HealthCheck, join_some
-from planwarden.server.cli.guard_install import build_hook_program
+from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.plans.library import build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry

@@ -9,9 +9,8 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.server.api.business_keys import OnceKeyView
-from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.arguments import open_home, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -34,7 +33,7 @@ def add_once(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    keys = Home.from_arguments(arguments).run(lambda service: service.once.list(arguments.tool), "reader")
+    keys = open_home(arguments).run(lambda service: service.once.list(arguments.tool), "reader")
     write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
     return DONE
 
@@ -44,7 +43,7 @@ def handle_forget(arguments: Namespace) -> int:
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
         raise UsageError("forgetting lets an effect happen again, so a person says so at a terminal")
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     found = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
     terminal.panel("Let this call happen again?", [*list_terms(found)], "warn")
     if not confirm(terminal, "Forget it?", says_yes=False):

@@ -7,9 +7,9 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.state import ExecutionState, StepStatus
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import find_execution, load_execution
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, confirm
 from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line

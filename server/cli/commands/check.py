@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from pydantic import JsonValue
 
 from planwarden.agent.core.execution.requester import LOCAL
-from planwarden.server.cli.arguments import add_plan_arguments
+from planwarden.server.cli.arguments import add_plan_arguments, open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.plan_source import choose_plan, read_given_inputs
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
@@ -37,7 +36,7 @@ def handle_graph(arguments: Namespace) -> int:
 
 def make_forecast(arguments: Namespace) -> Forecast:
     """Return the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     given = choose_plan(home, arguments.plan)
     inputs = read_given_inputs(arguments, given.document) or None
     return home.run(

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UsageError
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.session import CliSession, check_tools
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.inbox.passphrase import InboxPassphrase

@@ -14,9 +14,9 @@ from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, Usag
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
+from planwarden.server.api.home import Home
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.code import approve_with_code
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, WAITING, print_json
 from planwarden.server.cli.session import CliSession, check_tools, open_session
 from planwarden.server.cli.terminal import question as terminal_question

@@ -4,8 +4,8 @@ from argparse import Namespace
 
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
+from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.card import format_host

@@ -11,10 +11,10 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.arguments import open_home, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json, write_result
 from planwarden.server.cli.terminal.grants import draw_grants, list_terms
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -49,7 +49,7 @@ def add_grant_commands(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     grants = home.run(lambda service: service.grants.list(only_open=arguments.open), "reader")
     write_result(
         arguments, {"grants": [to_json(grant) for grant in grants]}, lambda terminal: draw_grants(terminal, grants)
@@ -64,7 +64,7 @@ def handle_add(arguments: Namespace) -> int:
         raise UsageError(
             "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
         )
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     request, found = complete_request(home, request, arguments.plan, arguments.step)
     grant = add_grant(home, terminal, request, found)
     if grant is None:
@@ -78,7 +78,7 @@ def handle_add(arguments: Namespace) -> int:
 
 
 def handle_revoke(arguments: Namespace) -> int:
-    revoke_grant(Home.from_arguments(arguments), arguments.grant)
+    revoke_grant(open_home(arguments), arguments.grant)
     build_terminal(arguments).say("The grant is over.")
     return DONE
 

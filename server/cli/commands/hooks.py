@@ -11,8 +11,9 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.server.api.home import Home
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -54,7 +55,7 @@ def add_hook(parser: CommandParser) -> None:
 
 
 def handle_send(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     hook = find_hook(home.settings.hooks, arguments.hook)
     url = _build_url(arguments.url, hook)
     try:

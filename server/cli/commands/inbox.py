@@ -11,11 +11,13 @@ from collections.abc import Sequence
 
 import anyio
 import anyio.to_thread
+import httpx2
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -53,7 +55,7 @@ def add_inbox(parser: CommandParser) -> None:
 
 def handle_inbox(arguments: Namespace) -> int:
     if arguments.end_sessions:
-        count = Home.from_arguments(arguments).run(
+        count = open_home(arguments).run(
             lambda service: InboxAccess(service.store).end_all_sessions(find_operator()), "recorder"
         )
         text = f"{count} session{'' if count == 1 else 's'} ended; codes that were not used are void"
@@ -61,7 +63,7 @@ def handle_inbox(arguments: Namespace) -> int:
         return DONE
     if arguments.json:
         raise UsageError("--json goes with --end-sessions only; a code is never part of a document")
-    home, terminal = Home.from_arguments(arguments), build_terminal(arguments)
+    home, terminal = open_home(arguments), build_terminal(arguments)
     if arguments.set_passphrase:
         set_passphrase(home, terminal)
         place = home.settings.passphrase_file or home.settings.store
@@ -165,8 +167,6 @@ async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence
 
 async def _answers(url: str) -> bool:
     """Return whether an inbox is there. That it is one of this home is for the caller to know."""
-    import httpx2
-
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
             found = await client.get(f"{url.removesuffix(INBOX_PATH)}{HEALTH_PATH}")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -43,14 +43,14 @@ def add_key_commands(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    stored = Home.from_arguments(arguments).run(lambda service: Keyring(service.store).list_keys(), "reader")
+    stored = open_home(arguments).run(lambda service: Keyring(service.store).list_keys(), "reader")
     keys = tuple(map(_build_view, stored))
     write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
     return DONE
 
 
 def handle_revoke(arguments: Namespace) -> int:
-    key = Home.from_arguments(arguments).run(
+    key = open_home(arguments).run(
         lambda service: Keyring(service.store).revoke_key(arguments.key, find_operator()), "recorder"
     )
     build_terminal(arguments).say(f"Key {key.key_id} of {escape_text(key.principal)} is revoked.")

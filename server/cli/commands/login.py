@@ -22,8 +22,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
+from planwarden.server.api.home import Home
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
@@ -51,7 +52,7 @@ def add_login(parser: CommandParser) -> None:
 
 
 def handle_login(arguments: Namespace) -> int:
-    home, terminal, name = Home.from_arguments(arguments), build_terminal(arguments), arguments.server
+    home, terminal, name = open_home(arguments), build_terminal(arguments), arguments.server
     if arguments.forget:
         is_deleted = forget(home, name)
         terminal.say("The login is deleted here." if is_deleted else "There was no login.")

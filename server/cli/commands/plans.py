@@ -11,10 +11,10 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.server.cli.arguments import add_plan_arguments
+from planwarden.server.api.home import Home
+from planwarden.server.cli.arguments import add_plan_arguments, open_home
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.check import handle_check, handle_graph
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json, write_result
 from planwarden.server.cli.plan_source import find_saved_plan
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
@@ -55,7 +55,7 @@ def add_plans(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     found = home.library.look_now()
     document: dict[str, JsonValue] = {
         "plans": [_to_json(plan) for plan in found.plans],
@@ -67,7 +67,7 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def handle_show(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     plan = find_saved_plan(home, arguments.name)
     document: dict[str, JsonValue] = {**_to_json(plan), "file": str(plan.path), "plan": plan.document}
     write_result(arguments, document, lambda terminal: draw_plan(terminal, home, plan))
@@ -75,7 +75,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 def handle_keep(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     terminal = build_terminal(arguments)
     name: str = arguments.name
     check_new_name(home.library.look_now(), name)

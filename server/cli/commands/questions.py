@@ -8,11 +8,12 @@ from planwarden.agent.core.execution.suspension_kinds import KINDS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import find_execution
+from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.suspension_reader import list_open_suspensions
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.executions import draw_line, list_executions, read_lines, wants_executions
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -54,7 +55,7 @@ def _read_state(word: str) -> str:
 
 
 def handle_list(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     terminal = None if arguments.json else build_terminal(arguments)
     page = (
         list_executions(home, terminal, arguments)

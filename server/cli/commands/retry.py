@@ -8,11 +8,11 @@ from planwarden.agent.common.errors import ThreadBusy, UsageError
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import add_inputs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.run import report_known_key
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.plan_source import choose_plan, read_inputs_file, read_typed_inputs
 from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line

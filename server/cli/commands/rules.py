@@ -12,6 +12,7 @@ from planwarden.agent.approval.rules import UNCOUNTED, RuleBook
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.ports.store import Lookups
+from planwarden.server.api.home import Home
 from planwarden.server.api.rule_replay import ReplayedCall, RuleReplay, replay_rules
 from planwarden.server.api.rules import (
     ConditionVerdict,
@@ -21,10 +22,9 @@ from planwarden.server.api.rules import (
     list_open_ends,
     list_rule_notes,
 )
-from planwarden.server.cli.arguments import read_count
+from planwarden.server.cli.arguments import open_home, read_count
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, write_result
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -94,7 +94,7 @@ def add_rules(parser: CommandParser) -> None:
 
 
 def handle_list(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     book = find_book(home)
     notes = list_notes(home, book)
     document: dict[str, JsonValue] = {
@@ -116,14 +116,14 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def handle_check(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     checked = anyio.run(check_call, home, arguments)
     write_result(arguments, to_json(checked), lambda terminal: draw_check(terminal, checked))
     return DONE
 
 
 def handle_replay(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
 
     tools = {definition.name: definition for definition in home.tools.definitions()}
 

@@ -11,11 +11,11 @@ from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine

@@ -10,10 +10,10 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.arguments import open_home, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, WAITING, exit_code, print_json, write_result
 from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
@@ -96,7 +96,7 @@ def handle_add(arguments: Namespace) -> int:
 
 
 def handle_list(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
 
     async def work(service: Service) -> tuple[tuple[ScheduleView, ...], bool]:
         book = build_book(service)
@@ -126,7 +126,7 @@ def handle_resume(arguments: Namespace) -> int:
 
 
 def handle_remove(arguments: Namespace) -> int:
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
 
     async def work(service: Service) -> str:
         book = build_book(service)
@@ -232,7 +232,7 @@ def _build_tick_line(tick: TickView) -> TerminalLine:
 
 def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBook], Awaitable[PlanSchedule]]) -> int:
     """Changes a schedule and shows it, and says whether a process will start it."""
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
 
     async def work(service: Service) -> tuple[ScheduleView, bool]:
         book = build_book(service)

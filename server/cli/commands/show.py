@@ -14,10 +14,11 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.server.api import result_shapes
+from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.waiting import describe_waiting
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import (
@@ -141,10 +142,10 @@ def handle_show(arguments: Namespace) -> int:
         others = (arguments.observations, arguments.at, arguments.step, arguments.items_from)
         if arguments.json or any(found is not None for found in others):
             raise UsageError("--artifact writes the artifact as it is; it goes with no other option of show")
-        home, is_terminal = Home.from_arguments(arguments), sys.stdout.isatty()
+        home, is_terminal = open_home(arguments), sys.stdout.isatty()
         sys.stdout.buffer.write(read_artifact(home, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     if arguments.graph is not None:
         if arguments.json or arguments.observations is not None or arguments.step is not None:
             raise UsageError("--graph writes the graph alone; leave --json, --observations and --step out")

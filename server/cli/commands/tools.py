@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from planwarden.server.api.home import Home
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.api.tool_search import search_tools
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -37,7 +38,7 @@ def add_tools(parser: CommandParser) -> None:
 
 def handle_tools(arguments: Namespace) -> int:
     query = " ".join(arguments.query) or None
-    home = Home.from_arguments(arguments)
+    home = open_home(arguments)
     home.check()
     servers = list_servers(home)
     page = search_tools(home.tools, query, limit=arguments.limit or MAX_PAGE, cursor=arguments.cursor)

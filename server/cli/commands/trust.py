@@ -15,8 +15,9 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.api.home import Home
+from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -59,7 +60,7 @@ def add_trust(parser: CommandParser) -> None:
 
 
 def handle_trust(arguments: Namespace) -> int:
-    home, terminal = Home.from_arguments(arguments), build_terminal(arguments)
+    home, terminal = open_home(arguments), build_terminal(arguments)
     config = home.downstream.find_config(arguments.server)
     definitions = anyio.run(list_tools, home, config)
     proposal = choose_tools(home.settings, config, definitions, arguments.tools)

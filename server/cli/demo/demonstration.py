@@ -17,9 +17,9 @@ from pathlib import Path
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.demo.home import fill_home
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.session import CliSession, watch_execution
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal

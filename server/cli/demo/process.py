@@ -8,8 +8,8 @@ import anyio
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.home import Home
 
 
 def run_plan_until_killed(home: Path) -> None:

@@ -7,6 +7,7 @@ what they have not seen.
 """
 
 import os
+import select
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -195,7 +196,6 @@ class Terminal:
 
 def _flush(descriptor: int) -> bool:
     """Discard what was typed at the terminal; return whether anything was."""
-    import select
     import termios
 
     before = termios.tcgetattr(descriptor)

@@ -16,9 +16,8 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
-from planwarden.server.signatures.browser_options import RelyingParty
 from planwarden.server.signatures.keyring import Keyring, SignedStatement
-from planwarden.server.signatures.signature import EXTRA, SignatureRefused, can_use_keys_of, is_available
+from planwarden.server.signatures.signature import EXTRA, RelyingParty, SignatureRefused, can_use_keys_of, is_available
 from planwarden.storage.sql.records import HasRecords
 
 

@@ -17,8 +17,8 @@ from rich.text import Text
 import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.server.api.home import Home
 from planwarden.server.cli.commands.run import run_plan
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.output import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession

@@ -20,8 +20,8 @@ from mcp.client.stdio import StdioServerParameters
 
 import planwarden
 from planwarden.agent.common.errors import UsageError
+from planwarden.server.api.home import Home
 from planwarden.server.cli.commands.login import find_login, forget, log_in_with_browser
-from planwarden.server.cli.home import Home
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.site import InboxSite

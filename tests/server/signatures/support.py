@@ -21,8 +21,7 @@ from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.signatures.browser_options import RelyingParty
-from planwarden.server.signatures.signature import from_base64url, to_base64url
+from planwarden.server.signatures.signature import RelyingParty, from_base64url, to_base64url
 from tests.server.inbox.support import Browser, Form, Inbox, Page
 from tests.support.wardens import Ledger, tool_step, warden
 

@@ -14,9 +14,16 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Store
-from planwarden.server.signatures.browser_options import NONCE_S, BrowserOptions, RelyingParty
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
-from planwarden.server.signatures.signature import SignatureRefused, build_challenge, from_base64url, to_base64url
+from planwarden.server.signatures.signature import (
+    NONCE_S,
+    BrowserOptions,
+    RelyingParty,
+    SignatureRefused,
+    build_challenge,
+    from_base64url,
+    to_base64url,
+)
 from planwarden.storage.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce
 from planwarden.storage.sessions import InboxSession
 from tests.kit import ManualClock, MemoryStore

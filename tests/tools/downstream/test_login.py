@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 from planwarden.agent.common.errors import ToolError, UsageError
+from planwarden.server.api.home import Home
 from planwarden.server.cli.commands import login as commands_login
 from planwarden.server.cli.commands.login import OpenUrl, find_login, log_in_with_browser
-from planwarden.server.cli.home import Home
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.secret_files import SecretFiles
 from planwarden.storage.sqlite.store import SqliteStore

@@ -1,80 +1,140 @@
-"""The home that a command works with, and the two ways to its store.
+"""What one home holds, and the two ways to its store.
 
 `read` starts no engine: it takes no lease, lets no deadline pass and creates no file. `run` opens a runtime: its engine
-runs the executions that the command starts or decides on, and leaves all others to the processes that own them. What is
-slow to import is imported when it is first needed, because a command that only reads needs none of it.
+runs the executions that the command starts or decides on, and leaves all others to the processes that own them. The
+runtime is imported when it is first opened, because a command that only reads needs none of it.
 """
 
+import asyncio
 import shlex
-from argparse import Namespace
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension, UnknownThread, UsageError
 from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
-from planwarden.server.api.home_parts import HomeParts
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.store import Header, Lookups, Store, SuspensionRow
+from planwarden.agent.ports.watchers import Observer
+from planwarden.server.api.observer import build_observer, close_at_end
+from planwarden.server.plans.library import PlanLibrary, build_library
+from planwarden.server.settings.catalogue import build_downstream, build_registry
+from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
+from planwarden.server.settings.models import build_model
+from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.facts import escape_text, shorten_id
-from planwarden.server.views.suspension import name_program
-from planwarden.storage.opening import open_at_once, open_store
+from planwarden.server.views.suspension import Program, name_program
+from planwarden.storage.opening import CompleteStore, open_at_once, open_store
+from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.tools.builtin.human import ASKING_TOOLS
+from planwarden.tools.registry import Registry
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from planwarden.server.api import observer as observers
-    from planwarden.server.api import runtime
-    from planwarden.server.api.runtime import Role
     from planwarden.server.api.service import Service
-    from planwarden.storage.opening import CompleteStore
-    from planwarden.storage.sqlite import memory
-    from planwarden.tools.builtin import human
-else:
-    human = LazyModule("planwarden.tools.builtin.human")
-    observers = LazyModule("planwarden.server.api.observer")
-    asyncio = LazyModule("asyncio")
-    memory = LazyModule("planwarden.storage.sqlite.memory")
-    runtime = LazyModule("planwarden.server.api.runtime")
+    from planwarden.tools.downstream.servers import DownstreamServers
+
+runtime = LazyModule("planwarden.server.api.runtime")
 
 Result = TypeVar("Result")
+Role = ProcessRole | Literal["command", "recorder", "checker", "reader"]
+
+
+class Duties(NamedTuple):
+    """What a process does with the executions of its store."""
+
+    serves: ProcessRole | None = None
+    """As what other processes see it: it stays, sends notifications and starts what is scheduled."""
+    adopts: bool = False
+    """It continues what other processes left."""
+    follows: bool = False
+    """It continues what it was asked about."""
+    has_engine: bool = True
+    has_servers: bool = True
+
+
+DUTIES: dict[Role, Duties] = {
+    "both": Duties("both", adopts=True, follows=True),
+    "worker": Duties("worker", adopts=True, follows=True),
+    "front": Duties("front"),
+    "command": Duties(follows=True),
+    "recorder": Duties(),
+    "checker": Duties(has_engine=False),
+    "reader": Duties(has_engine=False, has_servers=False),
+}
 
 CANDIDATES = 5
 """Ids that are named where several begin as the user wrote."""
 
 
-class Home(HomeParts):
-    """Everything of one home, and what its store says."""
+class Home:
+    """The settings, tools, downstream servers, saved plans and model of one home, and what its store says.
 
-    def __init__(self, settings: Settings, **given: Any) -> None:
-        super().__init__(settings, **given)
+    What is made raises `UsageError` when it is not usable.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: Sequence[object] = (),
+        model: Model | None = None,
+        program: Program = name_program,
+    ) -> None:
+        """`tools` join those of the settings, `model` replaces theirs, and `program` begins a person's command."""
+        self.settings = settings
+        self.program = program
+        self._given_tools = tools
+        self._given_model = model
         self._held: _HeldOpen | None = None
 
     @classmethod
-    def from_arguments(cls, arguments: Namespace) -> "Home":
-        """Return the home that a command line names. Raises `UsageError` when the settings are not usable."""
-        settings = read_settings(arguments)
-        words = [] if arguments.home is None else ["--home", str(settings.home)]
-        # Not the password of the URL: what is printed may be copied anywhere.
-        words += [] if arguments.store is None else ["--store", settings.store.safe_url]
-        words += [] if arguments.mcp_config is None else ["--mcp-config", str(arguments.mcp_config)]
-        return cls(settings, program=lambda: shlex.join([name_program(), *words]))
-
-    @classmethod
     def load(cls, folder: Path, model: str | None = None, environment: Mapping[str, str] | None = None) -> "Home":
-        """Return the home in a folder. Raises as `from_arguments`."""
+        """Return the home in a folder. Raises `UsageError` when the settings are not usable."""
         settings = load_settings(home=folder, model=model, environment=environment)
         return cls(settings, program=lambda: shlex.join([name_program(), "--home", str(settings.home)]))
+
+    @cached_property
+    def tools(self) -> Registry:
+        """All tools that are known without starting a server, which includes those that servers listed before."""
+        tools = self._registry
+        if self.settings.servers.configs:
+            _ = self.downstream
+        return tools
+
+    @cached_property
+    def downstream(self) -> "DownstreamServers":
+        return build_downstream(self.settings, self._registry)
+
+    @cached_property
+    def _registry(self) -> Registry:
+        return build_registry(self.settings, self._given_tools)
+
+    @cached_property
+    def library(self) -> PlanLibrary:
+        """The saved plans."""
+        return build_library(self.settings.home / PLAN_FOLDER, self.settings.plan_folders)
+
+    @cached_property
+    def model(self) -> Model:
+        return self._given_model or build_model(self.settings.model, self.settings.environment)
 
     @property
     def definitions(self) -> "DefinitionsOnDemand":
         """What the tools say of themselves. Looking one up raises as `tools` does."""
         return DefinitionsOnDemand(self)
+
+    async def open_servers(
+        self, store: object, enter: "Callable[[DownstreamServers], Awaitable[DownstreamServers]]"
+    ) -> None:
+        """Open the downstream servers, with the secrets of the store, unless they are open."""
+        if not self.downstream.is_open:
+            self.downstream.secrets = find_secrets(self.settings, store)
+            await enter(self.downstream)
 
     def check(self) -> None:
         """Raise `UsageError` when a tool or the model is not usable."""
@@ -91,7 +151,7 @@ class Home(HomeParts):
         """Return what `work` finds in the store. Where nothing has to be waited for, no event loop is made."""
         if self._held is not None:
             return self._held.runner.run(self._read(self._held, work))
-        lookups = open_at_once(self.settings.store) if self.settings.store.is_made else memory.MemoryStore()
+        lookups = open_at_once(self.settings.store) if self.settings.store.is_made else MemoryStore()
         if lookups is None:
             with self.stay_open():
                 return self.read(work)
@@ -100,7 +160,7 @@ class Home(HomeParts):
         finally:
             _finish(lookups.close())
 
-    def run(self, work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: "Role" = "command") -> Result:
+    def run(self, work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: Role = "command") -> Result:
         """Return what `work` returns, which has a service while it runs.
 
         Raises:
@@ -129,25 +189,36 @@ class Home(HomeParts):
                 self._held = None
                 runner.run(held.close())
 
+    def open(
+        self,
+        role: Role,
+        *,
+        store: Store | None = None,
+        observer: Observer | None = None,
+        concurrency: int | None = None,
+    ) -> "AbstractAsyncContextManager[Service]":
+        """Open the runtime of a process with this role, as `open_runtime` does, which is imported now."""
+        return runtime.open_runtime(self, role, store=store, observer=observer, concurrency=concurrency)
+
     async def _run(
-        self, held: "_HeldOpen", work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: "Role"
+        self, held: "_HeldOpen", work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: Role
     ) -> Result:
-        duties, observer = runtime.DUTIES[role], None
+        duties, observer = DUTIES[role], None
         store = await self._find_store(held, creates=duties.has_engine)
         if duties.has_servers:
             await self.open_servers(store, held.enter)
         if duties.has_engine:
-            observer = observers.build_observer(self.settings.observation, self.settings.model)
-        async with runtime.open_runtime(self, role, store=store, observer=observer) as service:
+            observer = build_observer(self.settings.observation, self.settings.model)
+        async with close_at_end(observer), self.open(role, store=store, observer=observer) as service:
             return await work(service)
 
     async def _read(self, held: "_HeldOpen", work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
         return await work(await self._find_store(held, creates=False))
 
-    async def _find_store(self, held: "_HeldOpen", *, creates: bool) -> "CompleteStore":
+    async def _find_store(self, held: "_HeldOpen", *, creates: bool) -> CompleteStore:
         if held.store is None:
             if not (creates or self.settings.store.is_made):
-                return memory.MemoryStore()
+                return MemoryStore()
             held.store = await held.enter(open_store(self.settings.store))
         return held.store
 
@@ -209,15 +280,15 @@ class DefinitionsOnDemand(msgspec.Struct, frozen=True):
 
     def get(self, name: str) -> ToolDefinition | None:
         # Most questions come from these, and no other tool may have their names.
-        if name in human.ASKING_TOOLS and name not in self.home.settings.tools:
-            return human.ASKING_TOOLS[name].definition
+        if name in ASKING_TOOLS and name not in self.home.settings.tools:
+            return ASKING_TOOLS[name].definition
         return self.home.tools.get(name)
 
 
 class _HeldOpen:
     """The event loop of a command, and what stays open on it: in one task, because task groups require that."""
 
-    def __init__(self, runner: "asyncio.Runner") -> None:
+    def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
         self.store: CompleteStore | None = None
         self._wishes: asyncio.Queue[tuple[AbstractAsyncContextManager[Any], asyncio.Future[Any]] | None]

@@ -1,0 +1,15 @@
+"""The border to the MCP SDK, which loads slowly: a module of it is imported when something of it is first used."""
+
+from typing import TYPE_CHECKING
+
+from planwarden.agent.common.imports import LazyModule
+
+if TYPE_CHECKING:
+    import mcp
+    from mcp import client
+    from mcp.client import subscriptions
+else:
+    mcp, client = LazyModule("mcp"), LazyModule("mcp.client")
+    subscriptions = LazyModule("mcp.client.subscriptions")
+
+__all__ = ["client", "mcp", "subscriptions"]
