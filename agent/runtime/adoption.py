@@ -26,11 +26,9 @@ MAX_SKIPPED = 1_000
 """So many of them are remembered; while there are more, what nobody owns is only looked at page by page."""
 
 
-def find_missing_tools(execution: ExecutionState, tools: Toolbox) -> list[str]:
-    """Return the tools that the remaining steps name and that this process does not have, by name."""
-    return sorted(
-        name for name in find_needed_tools(execution) if tools.get(name) is None and not tools.is_awaited(name)
-    )
+def has_needed_tools(execution: ExecutionState, tools: Toolbox) -> bool:
+    """Return whether this process has the tools that the remaining steps name, or waits for their server."""
+    return all(tools.get(name) is not None or tools.is_awaited(name) for name in find_needed_tools(execution))
 
 
 def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
@@ -92,9 +90,7 @@ class Adoption:
 
         Another process may have them, and nobody says so there. At a later look it is continued, and its calls fail.
         """
-        if self._peers is not None or not find_missing_tools(execution, self._tools):
-            return False
-        if execution.execution_id in self._left:
+        if self._peers is not None or execution.execution_id in self._left or has_needed_tools(execution, self._tools):
             return False
         if len(self._left) >= MAX_SKIPPED:
             self._left.clear()
@@ -111,7 +107,7 @@ class Adoption:
         inputs = self._runnable.get(execution.execution_id, (None, None, None))
         if all(one is other for one, other in zip(inputs, state, strict=True)):
             return True
-        is_runnable = not find_missing_tools(execution, self._tools) and all(
+        is_runnable = has_needed_tools(execution, self._tools) and all(
             definition is None or self._peers.is_current(definition)
             for definition in map(self._tools.get, find_needed_tools(execution))
         )

@@ -28,9 +28,9 @@ from planwarden.server.views.forecast import (
     Impossible,
     Unforeseen,
 )
+from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.loop_items import LoopItem, LoopItems
 from planwarden.server.views.observations import Observation
-from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
 from planwarden.server.views.tools import (
     Error,

@@ -19,8 +19,7 @@ from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension, U
 from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import Model
-from planwarden.agent.ports.store import Header, Lookups, Store, SuspensionRow
-from planwarden.agent.ports.watchers import Observer
+from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
 from planwarden.server.api.observer import build_observer, close_at_end
 from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -189,17 +188,6 @@ class Home:
                 self._held = None
                 runner.run(held.close())
 
-    def open(
-        self,
-        role: Role,
-        *,
-        store: Store | None = None,
-        observer: Observer | None = None,
-        concurrency: int | None = None,
-    ) -> "AbstractAsyncContextManager[Service]":
-        """Open the runtime of a process with this role, as `open_runtime` does, which is imported now."""
-        return runtime.open_runtime(self, role, store=store, observer=observer, concurrency=concurrency)
-
     async def _run(
         self, held: "_HeldOpen", work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: Role
     ) -> Result:
@@ -209,7 +197,8 @@ class Home:
             await self.open_servers(store, held.enter)
         if duties.has_engine:
             observer = build_observer(self.settings.observation, self.settings.model)
-        async with close_at_end(observer), self.open(role, store=store, observer=observer) as service:
+        opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(self, role, store=store, observer=observer)
+        async with close_at_end(observer), opening as service:
             return await work(service)
 
     async def _read(self, held: "_HeldOpen", work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:

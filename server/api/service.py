@@ -12,7 +12,12 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanChanged, UnknownSuspension
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    LimitExceeded,
+    PlanChanged,
+    UnknownSuspension,
+)
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.decide import find_exhausted_budget
 from planwarden.agent.core.execution import events as ev
@@ -26,7 +31,6 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, StartOptions
-from planwarden.server.api.asking import build_question_plan
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.business_keys import OnceService
 from planwarden.server.api.grants import GrantService
@@ -39,11 +43,18 @@ from planwarden.server.api.limits import (
     check_text,
 )
 from planwarden.server.api.plan_checker import PlanChecker
-from planwarden.server.api.result_shapes import find_seen_shape, read_artifact
 from planwarden.server.api.retries import RetryStarter
-from planwarden.server.api.starts import Create, add_plan, build_plan_request, build_request, start_once
+from planwarden.server.api.starts import (
+    Create,
+    add_plan,
+    build_plan_request,
+    build_question_plan,
+    build_request,
+    start_once,
+)
 from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.threads import Threads
+from planwarden.server.api.tools import find_seen_shape, read_artifact
 from planwarden.server.auth.proof import assess_authority
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary, SavedPlans
@@ -51,9 +62,9 @@ from planwarden.server.settings.options import check_is_run, combine_options, co
 from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.forecast import Forecast, build_forecast
+from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
-from planwarden.server.views.saved_plans import SavedPlanLine
 from planwarden.server.views.suspension import (
     Program,
     Suspension,

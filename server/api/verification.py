@@ -7,6 +7,7 @@ audit knows and the store does not must have been deleted by `planwarden prune`,
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 import msgspec
 
@@ -14,7 +15,7 @@ from planwarden.agent.approval.evidence import Evidence, gather_evidence
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
+from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, LogKind, hash_row
 from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Header, Store
@@ -28,26 +29,7 @@ MAX_PROBLEMS = 100
 MAX_GRANTS = 1_000_000
 ATTEMPTS = 10
 """How often an execution is read while others continue it."""
-
-_FROM_LOGS = frozenset(
-    {
-        "plan_run",
-        "asked",
-        "revised",
-        "endorsed",
-        "decided",
-        "timed_out",
-        "withdrawn",
-        "reminded",
-        "escalated",
-        "granted",
-        "covered",
-        "allowed",
-        "denied",
-        "once_taken",
-        "once_refused",
-    }
-)
+LOG_KINDS: frozenset[str] = frozenset(get_args(LogKind))
 
 
 class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +109,7 @@ class Verification:
             for name in self._pruned:
                 self._said.pop(name, None)
             self._pruned.clear()
-        if entry.kind in _FROM_LOGS and entry.execution_id is not None:
+        if entry.kind in LOG_KINDS and entry.execution_id is not None:
             self._said[entry.execution_id] = _add_to(self._said.get(entry.execution_id, b""), entry)
 
     async def _compare_stored(self) -> None:
@@ -222,7 +204,7 @@ class Verification:
         said, after = b"", 0
         while page := await self._store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
             for row in page:
-                if row.entry.kind in _FROM_LOGS:
+                if row.entry.kind in LOG_KINDS:
                     said = _add_to(said, row.entry)
             after = page[-1].sequence
         return said

@@ -5,7 +5,7 @@ The program is the operator: its decisions carry the assurance `embedder` and th
 
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -28,12 +28,12 @@ from planwarden.server.api.limits import check_wait
 from planwarden.server.api.observer import build_observer, close_at_end
 from planwarden.server.api.service import Service
 from planwarden.server.api.stalls import watch_stalls
-from planwarden.server.api.tool_search import search_tools
+from planwarden.server.api.tools import search_tools
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import ProcessRole, Settings, load_settings
 from planwarden.server.settings.models import build_model
 from planwarden.server.views.execution import Execution, ask_for_person
-from planwarden.server.views.saved_plans import SavedPlanLine
+from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.suspension import SuspensionPage, name_program
 from planwarden.server.views.tools import ToolPage, ToolSchemas
 
@@ -127,8 +127,10 @@ class Warden:
         observer = self._observer or self._build_observer()
         await self._stack.enter_async_context(close_at_end(observer))
         # On another thread, so that a server can answer while it opens.
-        await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
-        opening = self._home.open(self._role, store=self._given, observer=observer, concurrency=self._concurrency)
+        runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
+        opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
+            self._home, self._role, store=self._given, observer=observer, concurrency=self._concurrency
+        )
         self._service = await self._stack.enter_async_context(opening)
         if self._whole_process:
             await self._stack.enter_async_context(watch_stalls(self.settings.home))

@@ -20,10 +20,10 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
-from planwarden.agent.runtime.adoption import find_missing_tools
+from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.server.api.home import Home
+from planwarden.server.api.peers import describe_waiting
 from planwarden.server.api.service import Service
-from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.output import build_terminal, exit_code, print_json
 from planwarden.server.cli.terminal import question as terminal_question
@@ -228,7 +228,8 @@ def check_tools(home: Home, execution: ExecutionState) -> None:
     """
     if home.settings.store.path is None:
         return
-    missing = [name for name in find_missing_tools(execution, home.tools) if not home.downstream.owns(name)]
+    needed, tools = sorted(find_needed_tools(execution)), home.tools
+    missing = [name for name in needed if tools.get(name) is None and not home.downstream.owns(name)]
     if missing:
         raise UsageError(
             f"this execution needs the tool(s) {', '.join(map(repr, missing))}, which are not known here; name "

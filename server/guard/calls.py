@@ -1,12 +1,16 @@
-"""A call that a host is about to make, as its hook describes it. Everything in it is hostile: a model chose it."""
+"""A call that a host is about to make, as its hook describes it, and the answer that the host gets.
+
+Everything in the call is hostile: a model chose it.
+"""
 
 import json
 import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import cast
+from typing import Literal, cast
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_json
@@ -21,6 +25,9 @@ MAX_FOLDER_CHARS = 4_096
 FOLDER = "cwd"
 """The argument that has the host's folder, for people and rules."""
 INPUT = "input"
+BLOCKED = 2
+"""How the command ends that denies."""
+MAX_REASON_CHARS = 4_000
 _TOOL = re.compile(r"[A-Za-z0-9_.:-]{1,160}")
 
 
@@ -140,3 +147,58 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the host."""
+
+    then: Literal["allow", "no opinion", "deny"]
+    """`allow` lets the call run; with `no opinion` the host's own rules decide, as without planwarden."""
+    reason: str = ""
+    """Why, for the model and the person who reads along."""
+    suspension_id: str | None = None
+    """The question that is open about the call."""
+    facts: dict[str, JsonValue] | None = None
+    """What the audit records of a decision by rule; None for what it need not record."""
+
+
+def deny(reason: str, *, facts: dict[str, JsonValue] | None = None) -> Verdict:
+    return Verdict(then="deny", reason=reason, facts=facts)
+
+
+class CommandAnswer(msgspec.Struct, frozen=True):
+    """What the command prints, and how it ends."""
+
+    out: str
+    error: str
+    code: int
+
+
+def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
+    """Return the answer of `planwarden guard hook HOST`, also for a host that is not known."""
+    reason = f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}"
+    if verdict.then == "deny":
+        document: JsonValue = {"permission": "deny", "user_message": reason, "agent_message": reason}
+        return CommandAnswer(json.dumps(document) if host == "cursor" else "", reason, BLOCKED)
+    if host == "cursor":
+        # Cursor's own rules go on; its hooks can only be trusted to deny.
+        return CommandAnswer("{}", "", 0)
+    if host == "claude-code":
+        return CommandAnswer(json.dumps(build_claude_document(verdict)), "", 0)
+    if host == "opencode":
+        return CommandAnswer(json.dumps({"planwarden": verdict.then}), "", 0)
+    return CommandAnswer("{}", "", 0)
+
+
+def build_claude_document(verdict: Verdict) -> JsonValue:
+    """Return the JSON that a `PreToolUse` hook of Claude Code answers with."""
+    if verdict.then == "no opinion":
+        return {}
+    decision = "allow" if verdict.then == "allow" else "deny"
+    return {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": decision,
+            "permissionDecisionReason": f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}",
+        }
+    }

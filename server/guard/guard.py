@@ -19,10 +19,9 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import StartRequest, Store
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
-from planwarden.server.guard.calls import GuardedCall
+from planwarden.server.guard.calls import GuardedCall, Verdict, deny
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.passes import RELEASING, find_made_call, is_about, is_released, take_pass
-from planwarden.server.guard.verdict import Verdict, deny
 from planwarden.tools.guarded.hosts import PASS_S
 
 STEP = "call"

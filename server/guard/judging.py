@@ -9,9 +9,8 @@ from pydantic import JsonValue
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
 from planwarden.agent.runtime.real_paths import follow_links
-from planwarden.server.guard.calls import GuardedCall
+from planwarden.server.guard.calls import GuardedCall, Verdict, deny
 from planwarden.server.guard.protected_paths import OwnThings
-from planwarden.server.guard.verdict import Verdict, deny
 from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, find_host_tool
 
 

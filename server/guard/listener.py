@@ -17,10 +17,9 @@ from anyio.abc import SocketStream
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
-from planwarden.server.guard.calls import read_event
+from planwarden.server.guard.calls import build_command_answer, deny, read_event
 from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.quick import DECLINED, FOLDER, MAX_EVENT_BYTES, digest_settings
-from planwarden.server.guard.verdict import build_command_answer, deny
 from planwarden.server.settings.configuration import Settings
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.decision import CHANNEL, WAIT_S, find_missing_tools, record_decision
+from planwarden.server.inbox.decision import CHANNEL, WAIT_S, list_unavailable_tools, record_decision
 from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
@@ -47,7 +47,7 @@ async def find_allowable(request: InboxRequest) -> QuestionRecord:
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
     if worth is None or not (record.card.can_be_granted or find_step_tool(record) is not None):
         raise BadForm(NOT_IN_ADVANCE)
-    if record.card.is_open and find_missing_tools(request.service, record.execution):
+    if record.card.is_open and list_unavailable_tools(request.service, record.execution):
         raise BadForm("this process does not have the tools of this run, so nothing can be allowed here")
     return record
 

@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expi
 from planwarden.agent.core.execution import events as ev
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
-from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
+from planwarden.server.inbox.decision import WAIT_S, list_unavailable_tools, record_decision
 from planwarden.server.inbox.forms import FilledForm, build_argument_fields, build_form_fields
 from planwarden.server.inbox.keys.signing import (
     can_sign,
@@ -60,7 +60,7 @@ async def render_question(
         can_approve=find_counting_assurance(request, record) == "human",
         can_sign=may_sign,
         obstacle=await find_signing_obstacle(request, record) if may_sign else None,
-        missing=tuple(map(escape_text, find_missing_tools(request.service, record.execution))) if is_open else (),
+        missing=tuple(map(escape_text, list_unavailable_tools(request.service, record.execution))) if is_open else (),
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
         rows=_build_rows(request, record, choice) if record.question.rows else None,

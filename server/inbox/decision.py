@@ -41,7 +41,7 @@ async def record_decision(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )
     place = (record.row.thread_id, record.row.suspension_id)
-    if not find_missing_tools(service, record.execution):
+    if not list_unavailable_tools(service, record.execution):
         execution, _ = await service.answer(*place, decision, authority, principal=None, then=then)
         return await service.wait(execution, wait_s) if wait_s else execution
     recorder = Engine(
@@ -53,7 +53,7 @@ async def record_decision(
         return execution
 
 
-def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
+def list_unavailable_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
     """Return the names of tools that unfinished steps use and that this process does not have."""
     tools = service.tools
     names = dict.fromkeys(_list_pending_tools(execution))

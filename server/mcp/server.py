@@ -55,15 +55,13 @@ from planwarden.agent.common.errors import (
     UnknownTool,
 )
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.server.api.ids import IDS, describe_id
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.guard.guard import HostGuard
 from planwarden.server.guard.opening import build_guard
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.app.nonces import Nonces
-from planwarden.server.mcp.app.view import URI, build_suspension_app, client_shows_apps, record_app_support
+from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
 from planwarden.server.mcp.frames import StandardInput
 from planwarden.server.mcp.icon import ICONS
@@ -83,7 +81,7 @@ from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatc
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools.guard import run_guard
 from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
-from planwarden.server.mcp.tools.request import ToolRequest
+from planwarden.server.mcp.tools.request import ToolRequest, describe_ids
 from planwarden.server.mcp.tools.tool import McpTool
 from planwarden.server.mcp.turns import Turns
 from planwarden.server.plans.library import PlanLibrary
@@ -354,7 +352,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             async with self._turns.take(caller.principal):
                 return await tool.handler(request)
         except (UnknownThread, UnknownSuspension) as error:
-            hint = await _describe_ids(request)
+            hint = await describe_ids(request)
             raise type(error)(f"{error.message}: {hint}" if hint else error.message, details=error.details) from None
 
     async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
@@ -391,32 +389,6 @@ class PlanwardenServer(MCPServer[LazyService]):
         return UnknownTool(
             f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"
         )
-
-
-async def _describe_ids(request: ToolRequest) -> str | None:
-    """Return what is wrong with the ids of a call, if they are ids of something else."""
-    store = request.service.store
-    for kind, key in IDS.items():
-        value = request.arguments.get(key)
-        hint = None if value is None else await describe_id(store, kind, value, request.principal)
-        if hint is not None:
-            return hint
-    return await _describe_step_id(request)
-
-
-async def _describe_step_id(request: ToolRequest) -> str | None:
-    """Say that the id of a question is that of a step, and which questions the thread has open."""
-    suspension_id, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
-    if suspension_id is None or thread_id is None:
-        return None
-    try:
-        view = await request.service.get_execution(thread_id, principal=request.principal)
-    except UnknownThread:
-        return None
-    if all(step.id != suspension_id for step in view.steps):
-        return None
-    still = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
-    return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
 
 
 async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> HandlerResult:

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from planwarden.server.plans.folders import HOME, PlanCatalogue, PlanFolder, PlanReader
 from planwarden.server.plans.plan_file import SavedPlan
-from planwarden.server.views.saved_plans import SavedPlanLine
+from planwarden.server.views.listing import SavedPlanLine
 
 FRESH_S = 2.0
 """How long a list of plans may be old. What runs is always looked at again."""

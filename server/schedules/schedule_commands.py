@@ -22,8 +22,7 @@ from planwarden.server.schedules import ticks
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.ticker import ScheduleTicker, find_running_thread
 from planwarden.server.schedules.ticks import PlanRunner
-from planwarden.server.views.saved_plans import SavedPlanLine
-from planwarden.server.views.schedule import ScheduleView, TickView
+from planwarden.server.views.listing import SavedPlanLine, ScheduleView, TickView
 from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, ScheduleStore, TickRecord
 
 MAX_NAME_CHARS = 200

@@ -22,10 +22,10 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotificationChannel, build_channels
 from planwarden.server.settings.file import read_file
+from planwarden.server.settings.hooks import Hook, build_hooks
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.tables import RETENTION_DAYS, SettingsTables, ToolSettings
 from planwarden.server.telemetry.settings import TelemetrySettings, build_telemetry_settings
-from planwarden.server.webhooks.settings import Hook, build_hooks
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.tools.downstream.config import ServerList
 from planwarden.tools.downstream.config_file import read_servers

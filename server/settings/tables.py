@@ -12,11 +12,11 @@ from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotifySettings
+from planwarden.server.settings.hooks import HookName, HookSettings
 from planwarden.server.settings.options import LoopOptions
 from planwarden.server.settings.reminders import REMINDERS, ReminderSettings
 from planwarden.server.settings.rules import MAX_RULES, RuleSettings
 from planwarden.server.telemetry.settings import Protocol
-from planwarden.server.webhooks.settings import HookName, HookSettings
 from planwarden.tools.downstream.config import ServerSettings
 
 ONCE_DAYS = 90.0

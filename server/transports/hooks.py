@@ -23,7 +23,7 @@ from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.ports.store import SystemKey
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.webhooks.settings import Hook, is_signed, is_timely
+from planwarden.server.settings.hooks import Hook, is_signed, is_timely
 
 logger = logging.getLogger(__name__)
 

@@ -56,8 +56,7 @@ from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
-from planwarden.server.transports.middleware import BoundedFramesMiddleware, CutOffMiddleware
-from planwarden.server.transports.session_cap import SessionCapMiddleware
+from planwarden.server.transports.middleware import BoundedFramesMiddleware, CutOffMiddleware, SessionCapMiddleware
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.tokens import TokenStore
 

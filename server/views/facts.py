@@ -37,6 +37,23 @@ _PICTURES = (
 """Characters with the property Emoji, without digits, which are seen no other way with U+FE0F unless a keycap follows.
 """
 PICTURE, KEYCAP = "\ufe0f", "\u20e3"
+GOAL_CHARS = 300
+VALUE_CHARS = 400
+"""Longest argument; longer ones are cut."""
+_MARKS_IN_A_ROW = 3
+_UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
+"""Runs of characters that are looked at one by one; in all others there is nothing to escape."""
+_LAYOUT = frozenset("\n\r\t")
+_RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
+_WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
+"""Right-to-left words, with `M` for a mark on the letter before it, as `_isolate` describes characters."""
+_ISOLATE, _END = "\u2067", "\u2069"
+"""RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+SHORT_CHARS = 8
+"""Of an id; commands take the beginning of one."""
+ID = re.compile("[0-9a-f]{32}")
+"""An id that planwarden made."""
 
 
 def _compile(ranges: str) -> re.Pattern[str]:
@@ -56,21 +73,6 @@ def is_invisible(character: str, before: str) -> bool:
     if character == PICTURE and before:
         return not (_PICTURED.fullmatch(before) or before in "#*0123456789")
     return _INVISIBLE.fullmatch(character) is not None
-
-
-GOAL_CHARS = 300
-VALUE_CHARS = 400
-"""Longest argument; longer ones are cut."""
-_MARKS_IN_A_ROW = 3
-_UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
-"""Runs of characters that are looked at one by one; in all others there is nothing to escape."""
-_LAYOUT = frozenset("\n\r\t")
-_RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
-_WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
-"""Right-to-left words, with `M` for a mark on the letter before it, as `_isolate` describes characters."""
-_ISOLATE, _END = "\u2067", "\u2069"
-"""RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def hash_text(text: str) -> str:
@@ -219,12 +221,6 @@ def format_once(values: Mapping[str, JsonValue]) -> str:
     """Return the business key of a call in words, such as `once per payment_id = "p-7"`."""
     listed = (f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}" for pointer, value in values.items())
     return f"once per {', '.join(listed)}"
-
-
-SHORT_CHARS = 8
-"""Of an id; commands take the beginning of one."""
-ID = re.compile("[0-9a-f]{32}")
-"""An id that planwarden made."""
 
 
 def shorten_id(text: str) -> str:

@@ -1,12 +1,15 @@
-"""An execution as one line of a list: what it is, what state it is in, how far it is, and whom it waits for."""
+"""Lines of lists: executions with their state and progress, saved plans, and schedules with their ticks."""
 
 from datetime import datetime
 
 import msgspec
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.ports.listing import ListedExecution
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_words import STATUSES, WAITS, WORDS, Words
+
+NOT_ATTENDED = "no server or worker runs on this store now, so nothing starts until one does"
 
 
 class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,3 +88,60 @@ def build_line(row: ListedExecution) -> ExecutionLine:
         created_at=to_utc(row.created_at),
         changed_at=to_utc(row.active_at),
     )
+
+
+class SavedPlanLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved plan, without its steps."""
+
+    name: str
+    """What `run_plan` takes."""
+    title: str | None
+    """For people, or null."""
+    description: str | None
+    """What it does and when to use it, or null."""
+    inputs: dict[str, JsonValue] | None
+    """JSON Schema of what a run is given; null for a plan that takes nothing."""
+    version: str
+    """Digest of its content."""
+    source: str
+    """`home`, or the folder as `[plans] folders` names it."""
+
+
+class TickView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one tick."""
+
+    tick_at: datetime
+    outcome: str
+    """`started`, `skipped`, `missed` or `failed`."""
+    reason: str | None
+    """Why nothing was started."""
+    thread_id: str | None
+    execution_id: str | None
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule."""
+
+    schedule_id: str
+    plan: str
+    """Name of the saved plan that it starts."""
+    cron: str
+    timezone: str
+    inputs: dict[str, JsonValue]
+    overlap: str
+    """What a tick does while the last run is unfinished: `skip` or `queue`."""
+    missed: str
+    """What starts after a time without a server: the `latest` missed tick, or `none`."""
+    owner: str
+    """To whom the runs belong."""
+    created_by: str
+    created_at: datetime
+    paused_at: datetime | None
+    next_ticks: tuple[datetime, ...]
+    """The next ones; empty while it is paused."""
+    queued_ticks: tuple[datetime, ...]
+    """Those that wait until the last run has ended."""
+    last_thread_id: str | None
+    """Thread of the run that was started last."""
+    recent: tuple[TickView, ...]
+    """The last ticks, newest first."""

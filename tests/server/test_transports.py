@@ -10,8 +10,7 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from planwarden.server.transports.middleware import CutOffMiddleware
-from planwarden.server.transports.session_cap import MAX_SESSIONS
+from planwarden.server.transports.middleware import MAX_SESSIONS, CutOffMiddleware
 from tests.kit import Settings, requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, serving, token_for
 

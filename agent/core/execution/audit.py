@@ -19,7 +19,7 @@ from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
 
-Kind = Literal[
+LogKind = Literal[
     "asked",
     "revised",
     "endorsed",
@@ -32,6 +32,13 @@ Kind = Literal[
     "covered",
     "allowed",
     "denied",
+    "once_taken",
+    "once_refused",
+    "plan_run",
+]
+"""Kinds of rows that say what a log says."""
+Kind = Literal[
+    LogKind,
     "pruned",
     "refused",
     "form_closed",
@@ -40,8 +47,6 @@ Kind = Literal[
     "policy",
     "grant_made",
     "grant_revoked",
-    "once_taken",
-    "once_refused",
     "once_forgotten",
     "code_made",
     "code_refused",
@@ -53,7 +58,6 @@ Kind = Literal[
     "token_added",
     "token_revoked",
     "notice_failed",
-    "plan_run",
     "guarded",
     "schedule_added",
     "schedule_paused",

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.server.api.waiting import describe_missing
+from planwarden.server.api.peers import describe_missing
 from planwarden.server.cli.checks.report import HealthCheck, run_check
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.facts import shorten_id

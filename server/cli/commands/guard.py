@@ -4,30 +4,47 @@ The commands that change a host's files show the change, ask, and write it.
 """
 
 import difflib
+import logging
 import os
 import stat
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
+import anyio
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError, UsageError
 from planwarden.agent.common.paths import expand_home
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.guard_hook import answer_hook
 from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.guard.calls import (
+    MAX_EVENT_BYTES,
+    CommandAnswer,
+    GuardedCall,
+    Verdict,
+    build_command_answer,
+    deny,
+    read_event,
+)
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
+from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.quick import set_deadline
+from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.settings.additions import read_text, replace_text
-from planwarden.server.settings.configuration import find_home
+from planwarden.server.settings.configuration import Settings, find_home, load_settings
 from planwarden.server.views.encoding import to_json
+from planwarden.storage.opening import open_store
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 AFTERWARDS: dict[HostName, str] = {
@@ -37,6 +54,8 @@ AFTERWARDS: dict[HostName, str] = {
     "opencode": "Start opencode again.",
     "cursor": "Start Cursor again. It was never run with planwarden: see that a call is really blocked.",
 }
+
+logger = logging.getLogger(__name__)
 
 
 class FileChange(msgspec.Struct, frozen=True):
@@ -213,3 +232,42 @@ def _write(change: FileChange) -> None:
         replace_text(path, change.before, change.after)
     except OSError as error:
         raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+
+def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
+    """Return the answer to the event on the stream; never raises."""
+    host = str(arguments.host)
+    try:
+        call = read_event(host, stream.read(MAX_EVENT_BYTES + 1))
+        verdict = _decide(load_settings(home=arguments.home, store=arguments.store, has_servers=False), call)
+    except PlanwardenError as error:
+        verdict = deny(f"Refused, because it could not be judged: {error.message}")
+    # Whatever goes wrong blocks the call.
+    except Exception as error:
+        logger.exception("the hook failed")
+        verdict = deny(f"Refused, because the guard failed: {type(error).__name__}")
+    return build_command_answer(host, verdict)
+
+
+def _decide(settings: Settings, call: GuardedCall) -> Verdict:
+    verdict = Judge(settings.policy, OwnThings(settings.home, settings.environment)).judge(call)
+    if verdict is None:
+        return anyio.run(_ask, settings, call)
+    if verdict.facts is not None:
+        anyio.run(_record, settings, verdict)
+    return verdict
+
+
+async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
+    # Most calls are judged without an engine.
+    from planwarden.server.guard.opening import open_guard
+
+    record = InboxPlace(settings).read()
+    async with open_guard(settings, None if record is None else record.url) as guard:
+        return await guard.decide(call, LOCAL)
+
+
+async def _record(settings: Settings, verdict: Verdict) -> None:
+    assert verdict.facts is not None
+    async with open_store(settings.store) as store:
+        await store.audit((AuditEntry(kind="guarded", facts=verdict.facts),))

@@ -13,10 +13,10 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
-from planwarden.server.api import result_shapes
+from planwarden.server.api import tools as result_shapes
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
-from planwarden.server.api.waiting import describe_waiting
+from planwarden.server.api.peers import describe_waiting
 from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, build_terminal, print_json

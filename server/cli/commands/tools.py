@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
-from planwarden.server.api.tool_search import search_tools
+from planwarden.server.api.tools import search_tools
 from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, build_terminal, print_json

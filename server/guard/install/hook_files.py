@@ -25,6 +25,24 @@ from planwarden.server.guard.install.json_text import add_item, read_json_text, 
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
+HOST_LIMIT_S = 60
+"""How long a host that blocks after it waits for its hook."""
+ENDLESS_S = 86_400
+"""For Codex and Gemini CLI, which run the call when their own limit is over; the hook has ended long before."""
+SHELL_LIMIT_S = 30
+"""After this the shell's `timeout` ends planwarden, which ends itself before that."""
+SERVER = "planwarden"
+PLUGIN_FILE = "planwarden-guard.js"
+FLOOR = ("bash", "edit", "webfetch")
+"""Permissions of opencode that ask where nothing else is said: what is left when the plugin cannot be loaded."""
+_BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
+_KEYS: Mapping[HostName, tuple[str, ...]] = {
+    "claude-code": ("hooks", "PreToolUse"),
+    "codex": ("hooks", "PreToolUse"),
+    "gemini": ("hooks", "BeforeTool"),
+    "opencode": ("permission",),
+    "cursor": ("hooks", "preToolUse"),
+}
 
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
@@ -42,19 +60,6 @@ def read_added(text: str) -> tuple[str, ...]:
     except PlanwardenError:
         return ()
     return tuple(str(name) for name in names) if isinstance(names, list) else ()
-
-
-HOST_LIMIT_S = 60
-"""How long a host that blocks after it waits for its hook."""
-ENDLESS_S = 86_400
-"""For Codex and Gemini CLI, which run the call when their own limit is over; the hook has ended long before."""
-SHELL_LIMIT_S = 30
-"""After this the shell's `timeout` ends planwarden, which ends itself before that."""
-SERVER = "planwarden"
-PLUGIN_FILE = "planwarden-guard.js"
-FLOOR = ("bash", "edit", "webfetch")
-"""Permissions of opencode that ask where nothing else is said: what is left when the plugin cannot be loaded."""
-_BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
 
 
 class HookFile(msgspec.Struct, frozen=True):
@@ -130,15 +135,6 @@ class HookFile(msgspec.Struct, frozen=True):
         for key in _KEYS[self.host]:
             node = node.get(key) if isinstance(node, dict) else None
         return node if isinstance(node, list) else []
-
-
-_KEYS: Mapping[HostName, tuple[str, ...]] = {
-    "claude-code": ("hooks", "PreToolUse"),
-    "codex": ("hooks", "PreToolUse"),
-    "gemini": ("hooks", "BeforeTool"),
-    "opencode": ("permission",),
-    "cursor": ("hooks", "preToolUse"),
-}
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:

@@ -17,6 +17,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.guard.calls import BLOCKED
 from planwarden.server.guard.install.hook_files import (
     SERVER,
     SHELL_LIMIT_S,
@@ -25,7 +26,6 @@ from planwarden.server.guard.install.hook_files import (
     find_hook_files,
 )
 from planwarden.server.guard.install.json_text import read_json_text
-from planwarden.server.guard.verdict import BLOCKED
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 PATIENCE_S = 60

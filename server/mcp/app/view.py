@@ -13,6 +13,8 @@ press its buttons
 
 import base64
 import hashlib
+import hmac
+import json
 import re
 from contextvars import ContextVar
 from functools import cache
@@ -22,7 +24,6 @@ from mcp.server.apps import Apps, ResourceCsp, client_supports_apps
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
 
-from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.graph.svg import read_rules
@@ -39,6 +40,9 @@ QUESTION_CHARS = 4_000
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
 """True when the client that sent the current message draws apps; `record_app_support` sets it."""
 
+NONCE_TTL_S = 3_600.0
+_LABEL = b"planwarden app nonce/v1"
+
 
 async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
     """Middleware that sets `client_shows_apps`, because the SDK calls `list_tools` without a context."""
@@ -47,6 +51,37 @@ async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> 
         return await call_next(ctx)
     finally:
         client_shows_apps.reset(reset)
+
+
+class Nonces:
+    """The nonces with which views decide: one for each revision of a question and each principal, for an hour.
+
+    Each is sealed with the secret key of its home, so that every process of a home takes what another one issued, also
+    after a restart. Nothing is kept: the store takes one decision about a question, and a nonce is worth nothing after.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = hmac.digest(key, _LABEL, "sha256")
+
+    def issue(self, principal: str, suspension: Suspension, now: float) -> str:
+        """Return the nonce for this revision of the question."""
+        parts = f"{int(now + NONCE_TTL_S)}.{suspension.digest}"
+        return f"{parts}.{self._seal(principal, suspension.suspension_id, parts)}"
+
+    def read(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
+        """Return the digest of the revision that the nonce was issued for; None if it is expired or for something
+        else."""
+        parts, _, seal = nonce.rpartition(".")
+        expected = self._seal(principal, suspension_id, parts)
+        if not hmac.compare_digest(seal.encode("utf-8", "surrogatepass"), expected.encode()):
+            return None
+        expires_at, _, digest = parts.partition(".")
+        return digest if int(expires_at) > now else None
+
+    def _seal(self, principal: str, suspension_id: str, parts: str) -> str:
+        # JSON keeps the three apart, whatever they hold.
+        sealed = json.dumps([principal, suspension_id, parts]).encode()
+        return hmac.new(self._key, sealed, hashlib.sha256).hexdigest()
 
 
 def build_suspension_app() -> Apps:

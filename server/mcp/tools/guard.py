@@ -11,9 +11,8 @@ from typing import Any
 from mcp.types import CallToolResult, TextContent
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.guard.calls import build_call
+from planwarden.server.guard.calls import Verdict, build_call, build_claude_document, deny
 from planwarden.server.guard.guard import HostGuard
-from planwarden.server.guard.verdict import Verdict, build_claude_document, deny
 
 MODELS_ID = "claudecode/toolUseId"
 """In `_meta` of what Claude Code calls for its model, and never of what a hook calls."""

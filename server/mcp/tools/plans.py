@@ -3,7 +3,7 @@
 from mcp.types import CallToolResult
 from msgspec.structs import replace
 
-from planwarden.server.api import tool_search
+from planwarden.server.api import tools as tool_search
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.app.plan import name_version
 from planwarden.server.mcp.results import build_result, build_view_result

@@ -1,22 +1,22 @@
-"""One call of an MCP tool, and the execution as its result."""
+"""One call of an MCP tool, the execution as its result, and what is wrong with the ids that it names."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from mcp.types import CallToolResult
 from msgspec.structs import replace
 from pydantic import Field, TypeAdapter, ValidationError
 
-from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownThread
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.ports.store import FoundId, Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
-from planwarden.server.mcp.app.nonces import Nonces
 from planwarden.server.mcp.app.plan import PLAN_KEY, build_plan
-from planwarden.server.mcp.app.view import META_KEY, build_questions
+from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
 from planwarden.server.mcp.elicitation.exchange import can_open_links, can_show_forms
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
@@ -32,6 +32,13 @@ _CHAIN = TypeAdapter[list[str]](
 
 
 MAX_HOST_CHARS = 64
+IdKind = Literal["thread", "suspension"]
+
+MAX_CANDIDATES = 3
+MIN_BEGINNING_CHARS = 4
+IDS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId"}
+"""The arguments that name something."""
+_ARGUMENTS = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
 
 
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,3 +171,58 @@ async def add_app_data(request: ToolRequest, view: Execution, result: CallToolRe
     execution = await request.service.find(view.execution_id)
     plan = build_plan(execution, request.arguments.get("suspensionId"))
     return result.model_copy(update={"meta": {META_KEY: questions, PLAN_KEY: plan}})
+
+
+async def describe_ids(request: ToolRequest) -> str | None:
+    """Return what is wrong with the ids of a call, if they are ids of something else."""
+    store = request.service.store
+    for kind, key in IDS.items():
+        value = request.arguments.get(key)
+        hint = None if value is None else await _describe_id(store, kind, value, request.principal)
+        if hint is not None:
+            return hint
+    return await _describe_step_id(request)
+
+
+async def _describe_step_id(request: ToolRequest) -> str | None:
+    """Say that the id of a question is that of a step, and which questions the thread has open."""
+    suspension_id, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
+    if suspension_id is None or thread_id is None:
+        return None
+    try:
+        view = await request.service.get_execution(thread_id, principal=request.principal)
+    except UnknownThread:
+        return None
+    if all(step.id != suspension_id for step in view.steps):
+        return None
+    still = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
+    return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
+
+
+async def _describe_id(store: Store, wanted: IdKind, given: str, principal: str) -> str | None:
+    """Return a sentence about what the text is instead of an id of the kind; None if it is not like any id.
+
+    Only ids of the principal's own threads are named; for all others an id looks as if it did not exist.
+    """
+    text = given.strip()
+    if not text:
+        return f"{_ARGUMENTS[wanted]!r} is empty"
+    if len(text) < MIN_BEGINNING_CHARS:
+        return None
+    found = [entry for entry in await store.find_ids(text, MAX_CANDIDATES) if await _is_own(store, entry, principal)]
+    whole = [entry for entry in found if entry.id == text]
+    same = [entry for entry in whole or found if entry.kind == wanted]
+    if same and given != same[0].id:
+        return f"{given[:64]!r} is not a whole id (did you mean {' or '.join(repr(entry.id) for entry in same)}?)"
+    for entry in [] if same else whole or found:
+        return (
+            f"{given[:64]!r} is the {_ARGUMENTS[entry.kind]} of thread {entry.thread_id!r}, not a {_ARGUMENTS[wanted]}"
+            if entry.kind != "thread"
+            else f"{given[:64]!r} is a threadId, not a {_ARGUMENTS[wanted]}; get_execution shows its open questions"
+        )
+    return None
+
+
+async def _is_own(store: Store, entry: FoundId, principal: str) -> bool:
+    headers = await store.thread(entry.thread_id)
+    return bool(headers) and headers[0].principal == principal

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from planwarden.server.views.graph.plan_graph import PlanGraph
 from planwarden.server.views.status_words import SIGNS
 
+MAX_LABEL_CHARS = 80
+_ODD = re.compile(r"[^A-Za-z0-9 ._,-]")
+
 
 def write_outline(graph: PlanGraph) -> Iterator[str]:
     """Yield the summary, and then one line a step."""
@@ -19,10 +22,6 @@ def write_outline(graph: PlanGraph) -> Iterator[str]:
         yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {line}"
     if graph.left_out:
         yield f"and {graph.left_out} more steps"
-
-
-MAX_LABEL_CHARS = 80
-_ODD = re.compile(r"[^A-Za-z0-9 ._,-]")
 
 
 def write_mermaid(graph: PlanGraph) -> str:

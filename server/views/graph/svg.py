@@ -1,5 +1,9 @@
 """A graph as SVG 1.1 (https://www.w3.org/TR/SVG11/): one row for each step, its state as shape, sign and word.
 
+All steps stand in one column, in the order in which they may start. A link to the next row is a straight line. Every
+other one leaves to the left, runs down in a lane and comes back. Links that leave one step together share a lane, as do
+those that meet at one step, so a hundred steps side by side need one lane, not a hundred.
+
 A page gets it in pieces of a few rows, one below the other: paper breaks between pieces, and through the middle of a
 single tall drawing.
 
@@ -7,24 +11,21 @@ The state is never said by colour alone. Inside a page the page's style sheet gi
 forbids styles of other origins than its own; a drawing in a file of its own brings its own, for light, dark and paper.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from unicodedata import east_asian_width
 
-from planwarden.server.views.graph.layout import Lane, Layout, lay_out
+import msgspec
+
 from planwarden.server.views.graph.mermaid import write_outline
 from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph
 from planwarden.server.views.status_words import SIGNS
 
-
-@cache
-def read_rules() -> str:
-    """Return the style sheet of every graph, without its font and colours."""
-    return files("planwarden.server.views.graph").joinpath("graph.css").read_text(encoding="utf-8")
-
-
+MAX_LANES = 10
+"""Links that find no free lane are not drawn; the row names the steps that it follows."""
 WIDTH = 760
 """Pixels; longer texts are cut."""
 ROW = 52
@@ -35,7 +36,6 @@ PIECE = 5
 RADIUS = 10
 CHARACTER = 7.4
 """Pixels of an average character of 14 pixels' height."""
-
 _ALONE = """
 .graph { font: 14px/1.4 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; color-scheme: light dark;
   --ink: #1c2226; --soft: #56606a; --strong: #8b918f; --surface: #ffffff; --good: #14604f; --calm: #2d4f73;
@@ -46,6 +46,72 @@ _ALONE = """
   --warn: #000; --bad: #000; } }
 .graph .ground { fill: var(--surface); }
 """
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """A line beside the steps, from its first row to its last."""
+
+    column: int
+    """0 is next to the steps."""
+    sources: tuple[int, ...]
+    """Rows at which a link enters the line."""
+    targets: tuple[int, ...]
+    """Rows at which one leaves it."""
+    carries_value: bool
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    straight: tuple[GraphLink, ...]
+    """Links from a row to the next one."""
+    lanes: tuple[Lane, ...]
+    columns: int
+    """How many lanes stand side by side."""
+
+
+def lay_out(graph: PlanGraph) -> Layout:
+    """Return the lines of a graph; the same graph always has the same ones."""
+    straight = tuple(link for link in graph.links if link.target == link.source + 1)
+    others = [link for link in graph.links if link.target > link.source + 1]
+    leaving, arriving = Counter(link.source for link in others), Counter(link.target for link in others)
+    bundles: dict[tuple[str, int, bool], list[GraphLink]] = {}
+    for link in others:
+        is_shared_start = leaving[link.source] >= arriving[link.target]
+        kind, row = ("from", link.source) if is_shared_start else ("to", link.target)
+        bundles.setdefault((kind, row, link.carries_value), []).append(link)
+    lanes = _assign(list(bundles.values()))
+    return Layout(straight=straight, lanes=lanes, columns=max((lane.column + 1 for lane in lanes), default=0))
+
+
+def _assign(bundles: Sequence[Sequence[GraphLink]]) -> tuple[Lane, ...]:
+    """Give each bundle the nearest lane that is free all along, the short ones first."""
+    lanes: list[Lane] = []
+    taken: list[list[tuple[int, int]]] = [[] for _ in range(MAX_LANES)]
+    for bundle in sorted(bundles, key=_measure_bundle):
+        first, last = min(link.source for link in bundle), max(link.target for link in bundle)
+        for column, spans in enumerate(taken):
+            if all(last <= begin or end <= first for begin, end in spans):
+                spans.append((first, last))
+                lanes.append(
+                    Lane(
+                        column=column,
+                        sources=tuple(sorted({link.source for link in bundle})),
+                        targets=tuple(sorted({link.target for link in bundle})),
+                        carries_value=bundle[0].carries_value,
+                    )
+                )
+                break
+    return tuple(lanes)
+
+
+def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
+    first = min(link.source for link in bundle)
+    return max(link.target for link in bundle) - first, first
+
+
+@cache
+def read_rules() -> str:
+    """Return the style sheet of every graph, without its font and colours."""
+    return files("planwarden.server.views.graph").joinpath("graph.css").read_text(encoding="utf-8")
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:

@@ -14,9 +14,8 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
-from planwarden.server.api.peers import StorePeers
+from planwarden.server.api.peers import StorePeers, describe_missing
 from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, Stalls, StallWatch, describe, read_stalls
-from planwarden.server.api.waiting import describe_missing
 from planwarden.storage.ports.processes import ProcessFacts
 from planwarden.tools.base import Tool
 from planwarden.tools.registry import Registry

@@ -17,7 +17,7 @@ from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.home import Home
-from planwarden.server.api.result_shapes import MAX_SHAPE_CHARS, describe_shape
+from planwarden.server.api.tools import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.views.loop_items import list_items
 from planwarden.tools.base import Tool, define

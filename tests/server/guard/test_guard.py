@@ -22,11 +22,10 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.api.service import Service
-from planwarden.server.api.tool_search import search_tools
-from planwarden.server.guard.calls import GuardedCall, read_event
+from planwarden.server.api.tools import search_tools
+from planwarden.server.guard.calls import GuardedCall, Verdict, read_event
 from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard
 from planwarden.server.guard.opening import build_guard
-from planwarden.server.guard.verdict import Verdict
 from planwarden.server.mcp.tools.listing import TOOLS
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension

@@ -26,12 +26,11 @@ from pydantic import JsonValue
 
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.cli.guard_hook import answer_hook
-from planwarden.server.guard.calls import MAX_EVENT_BYTES
+from planwarden.server.cli.commands.guard import answer_hook
+from planwarden.server.guard.calls import MAX_EVENT_BYTES, CommandAnswer
 from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.guard.quick import FOLDER, digest_settings
-from planwarden.server.guard.verdict import CommandAnswer
 from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
 from planwarden.server.mcp.tools.guard import MODELS_ID
 from planwarden.server.settings.configuration import load_settings
@@ -106,7 +105,7 @@ def test_an_unknown_host_broken_settings_a_broken_store_and_a_failure_inside_blo
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr("planwarden.server.cli.guard_hook.load_settings", fail)
+    monkeypatch.setattr("planwarden.server.cli.commands.guard.load_settings", fail)
     answer = ask(tmp_path, "codex", event("update_plan"))
     assert answer.code == 2 and "RuntimeError" in answer.error
 

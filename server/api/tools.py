@@ -1,4 +1,4 @@
-"""Results for those who come later: an artifact, and the shape of a tool's last result where the tool does not say it.
+"""What a caller learns of tools: search results, large results, and the shape of a tool's last result.
 
 A shape has names and kinds of values, and no value: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
 from the newest successful call in an execution of the same principal, and is bounded like everything from outside.
@@ -15,6 +15,19 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups, Store
+from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.server.api.limits import MAX_QUERY_CHARS, check_limit, check_text, parse_offset
+from planwarden.server.views.tools import ToolPage, build_tool_line
+
+MAX_EXECUTIONS = 3
+"""The newest ones that name the tool; none of them may have called it yet."""
+MAX_DEPTH = 5
+MAX_KEYS = 30
+MAX_KEY_CHARS = 40
+MAX_SHAPE_CHARS = 4_000
+"""Of a shape as JSON; what is deeper is left out."""
+MAX_TEXT_CHARS = 100_000
+"""Longer text is not read as JSON."""
 
 
 async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
@@ -30,17 +43,6 @@ async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, pri
     if found is None:
         raise UnknownArtifact(f"there is no artifact {artifact_id[:64]!r} in thread {thread_id[:64]!r}")
     return found
-
-
-MAX_EXECUTIONS = 3
-"""The newest ones that name the tool; none of them may have called it yet."""
-MAX_DEPTH = 5
-MAX_KEYS = 30
-MAX_KEY_CHARS = 40
-MAX_SHAPE_CHARS = 4_000
-"""Of a shape as JSON; what is deeper is left out."""
-MAX_TEXT_CHARS = 100_000
-"""Longer text is not read as JSON."""
 
 
 async def find_seen_shape(
@@ -94,3 +96,23 @@ def _describe_text(text: str, depth: int) -> JsonValue:
         except PlanwardenError:
             pass
     return "text"
+
+
+def search_tools(tools: Toolbox, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
+    """Return lines of the catalogue, best matches first; without a query all lines by name.
+
+    Raises:
+        InvalidArguments: the limit or the cursor is not usable.
+        LimitExceeded: the query is too long.
+    """
+    check_limit(limit)
+    if query is not None:
+        check_text(query, "query", MAX_QUERY_CHARS, may_be_empty=True)
+    matches = tools.search(query or "", len(tools.definitions()))
+    start = parse_offset(cursor, len(matches))
+    following = start + limit
+    return ToolPage(
+        tools=tuple(map(build_tool_line, matches[start:following])),
+        total=len(matches),
+        next_cursor=str(following) if following < len(matches) else None,
+    )

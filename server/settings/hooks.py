@@ -1,4 +1,7 @@
-"""The operator's `[hooks.NAME]` tables: requests from elsewhere that start a saved plan, and their signatures."""
+"""The operator's `[hooks.NAME]` tables: requests from elsewhere that start a saved plan, and their signatures.
+
+Source: https://www.standardwebhooks.com.
+"""
 
 import hmac
 from collections.abc import Mapping
@@ -15,6 +18,8 @@ TOLERANCE_S = 300.0
 """How far a time stamp may be from the time here."""
 MAX_ID_CHARS = 256
 MAX_SIGNATURES = 10
+MAX_HOOKS = 100
+HookName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
 def is_timely(message_id: str, timestamp: str, now: float) -> bool:
@@ -34,11 +39,6 @@ def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatur
     expected = sign_message(key, message_id, timestamp, body).encode()
     values = signatures.split(" ")[:MAX_SIGNATURES]
     return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0
-
-
-MAX_HOOKS = 100
-
-HookName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
 class HookSettings(BaseModel):
