@@ -26,7 +26,7 @@ from planwarden.server.settings.catalogue import build_downstream, build_registr
 from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
 from planwarden.server.settings.models import build_model
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.server.views.facts import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.suspension import Program, name_program
 from planwarden.storage.opening import CompleteStore, open_at_once, open_store
 from planwarden.storage.sqlite.memory import MemoryStore

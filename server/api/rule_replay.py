@@ -19,7 +19,7 @@ from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.rules import find_requirement
-from planwarden.server.views.facts import format_value
+from planwarden.server.views.escaping import format_value
 
 PAGE = 100
 MAX_EXECUTIONS = 10_000

@@ -31,8 +31,8 @@ from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import ScreenUpdate, Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
+from planwarden.server.views.escaping import cut_text, escape_text
 from planwarden.server.views.execution import build_execution_view
-from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.status_words import WORDS

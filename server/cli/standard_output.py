@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.views.facts import escape_rest
+from planwarden.server.views.escaping import escape_rest
 
 
 class StandardOutput:

@@ -24,7 +24,7 @@ from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.card_calls import find_call
 from planwarden.server.views.decisions import describe_proof
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_names
 from planwarden.tools.downstream.tools import says_it_only_reads
 

@@ -28,7 +28,7 @@ from planwarden.server.inbox.request import InboxRequest, Remark, Values, capita
 from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
 from planwarden.server.inbox.row_view import RowsView, build_rows_view
 from planwarden.server.signatures.signature import SignatureRefused
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, format_editable_json
 from planwarden.server.views.status_words import WHOM
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, build_fields
 
 MAX_FIELDS = 200

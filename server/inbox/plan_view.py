@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, find_decided
-from planwarden.server.views.facts import GOAL_CHARS, escape_text, format_once
+from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_once
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state

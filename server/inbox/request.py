@@ -41,7 +41,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.sessions import derive_csrf_token
 from planwarden.server.inbox.site import InboxSite, render
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.storage.sessions import InboxSession
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from planwarden.agent.core.execution.question import CoveredCall
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fill_form, is_changed, refill_form
 from planwarden.server.inbox.request import BadForm, InboxRequest
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, format_editable_json
 from planwarden.server.views.row_ranges import format_ranges, read_number, read_ranges
 

@@ -15,7 +15,7 @@ from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.server.views.facts import escape_rest
+from planwarden.server.views.escaping import escape_rest
 from planwarden.server.views.graph.svg import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}

@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.status_text import describe_next_attempt
 from planwarden.server.views.suspension import Suspension
 

@@ -20,7 +20,7 @@ from planwarden.agent.core.execution.notifications import Notification, Notifica
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.outbox import build_facts
 from planwarden.server.notifications.settings import NotificationChannel
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS
 

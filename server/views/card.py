@@ -38,7 +38,7 @@ from planwarden.server.views.card_calls import (
     note_remote,
 )
 from planwarden.server.views.decisions import describe_editor, describe_proof
-from planwarden.server.views.facts import (
+from planwarden.server.views.escaping import (
     GOAL_CHARS,
     count_hidden_in,
     cut_text,

@@ -15,7 +15,7 @@ from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, Execution
 from planwarden.agent.core.tool import RemoteCall, is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.decisions import describe_editor
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.fields import find_title
 from planwarden.server.views.status_words import WORDS, Tone
 from planwarden.server.views.value_view import ValueView

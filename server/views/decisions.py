@@ -7,7 +7,7 @@ from itertools import chain
 
 from planwarden.agent.core.execution.question import ArgumentEdit, Question
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
-from planwarden.server.views.facts import cut_text, escape_text, measure_text
+from planwarden.server.views.escaping import cut_text, escape_text, measure_text
 from planwarden.server.views.status_words import WORDS
 
 REASON_CHARS = 160

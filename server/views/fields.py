@@ -17,7 +17,7 @@ from jsonpointer import JsonPointer, JsonPointerException
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.views.facts import count_hidden, escape_text, shorten_text
+from planwarden.server.views.escaping import count_hidden, escape_text, shorten_text
 
 Kind = Literal["text", "lines", "number", "boolean", "choice", "json"]
 JsonSchema = Mapping[str, JsonValue]

@@ -7,7 +7,7 @@ import msgspec
 
 from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 
 
 class StepTerms(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import msgspec
 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.server.views.facts import cut_text, escape_text
+from planwarden.server.views.escaping import cut_text, escape_text
 
 VERSION_CHARS = 12
 """Of a plan's version, for people."""

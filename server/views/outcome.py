@@ -11,7 +11,7 @@ import msgspec
 from planwarden.agent.core.execution.question import Question, RecordedDecision
 from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
 from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider
-from planwarden.server.views.facts import cut_text, escape_text, format_value
+from planwarden.server.views.escaping import cut_text, escape_text, format_value
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.row_ranges import name_rows
 from planwarden.server.views.status_text import (

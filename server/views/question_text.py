@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from planwarden.server.views.card import Card, Vote
 from planwarden.server.views.card_calls import Argument, CardCall, PlannedStep
-from planwarden.server.views.facts import VALUE_CHARS, format_argument_name, format_value, hash_text
+from planwarden.server.views.escaping import VALUE_CHARS, format_argument_name, format_value, hash_text
 from planwarden.server.views.instants import format_instant
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from planwarden.agent.core.control.patience import list_outages
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage
 from planwarden.server.views.decisions import describe_rejection
-from planwarden.server.views.facts import GOAL_CHARS, escape_text, format_value
+from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_value
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WAITS, WORDS
 

@@ -9,7 +9,7 @@ import msgspec
 
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.views.facts import count_hidden_in, escape_text, format_value
+from planwarden.server.views.escaping import count_hidden_in, escape_text, format_value
 
 OPEN_CHARS = 1_500
 """The page of a question folds longer values and shows their size and hash."""

@@ -17,7 +17,7 @@ from planwarden.server.plans.library import build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import FILE, PLAN_FOLDER, Settings
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS

@@ -15,7 +15,7 @@ from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.cron import find_zone
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
-from planwarden.server.views.facts import shorten_id
+from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.listing import NOT_ATTENDED
 from planwarden.storage.opening import open_store
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore

@@ -11,7 +11,7 @@ from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.peers import describe_missing
 from planwarden.server.cli.checks.report import HealthCheck, run_check
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.views.facts import shorten_id
+from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of

@@ -14,7 +14,7 @@ from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.cli.checks.report import HealthCheck, run_check
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.views.facts import shorten_id
+from planwarden.server.views.escaping import shorten_id
 from planwarden.storage.opening import open_store
 
 PAGE = 200

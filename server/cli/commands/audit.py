@@ -22,7 +22,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_instant
 from planwarden.storage.opening import open_store
 

@@ -16,7 +16,7 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, format_value, shorten_id
+from planwarden.server.views.escaping import escape_text, format_value, shorten_id
 from planwarden.server.views.instants import format_instant
 
 CHANNEL = "terminal"

@@ -20,7 +20,7 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 
 STEP = "call"
 MAX_LINES = 200

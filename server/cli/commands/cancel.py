@@ -14,7 +14,7 @@ from planwarden.server.cli.output import DONE, FAILED, confirm
 from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import shorten_id
+from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 
 MAX_LISTED = 20

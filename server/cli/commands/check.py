@@ -12,7 +12,7 @@ from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.plan_source import choose_plan, read_given_inputs
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.forecast import Allowed, Forecast, ForecastStep
 
 

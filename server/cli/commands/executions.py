@@ -9,7 +9,7 @@ from planwarden.server.api.limits import check_limit
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.card import format_host
-from planwarden.server.views.facts import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.listing import ExecutionLine, ExecutionLines, build_line
 from planwarden.server.views.status_words import STATUSES

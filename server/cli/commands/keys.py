@@ -14,7 +14,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.instants import format_instant
 from planwarden.storage.keys import SigningKey
 from planwarden.storage.sealing import make_secret_key

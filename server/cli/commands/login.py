@@ -30,7 +30,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.web_server import until_cancelled
 from planwarden.server.settings.secrets import open_secrets
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.tools.downstream.login.authorization import log_in
 from planwarden.tools.downstream.login.issuer import is_private
 from planwarden.tools.downstream.login.tokens import HOST, PATH, ServerLogin, redirect_port

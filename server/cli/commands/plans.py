@@ -31,7 +31,7 @@ from planwarden.server.plans.keeping import (
 )
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, build_fields
 from planwarden.server.views.lineage import VERSION_CHARS
 

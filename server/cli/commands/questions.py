@@ -18,7 +18,7 @@ from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.status_words import FORMER, STATUSES
 from planwarden.server.views.suspension import Suspension, SuspensionPage

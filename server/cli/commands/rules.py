@@ -30,7 +30,7 @@ from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import FILE
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.status_words import WHOM
 
 DAY_S = 86_400.0

@@ -19,7 +19,7 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 
 
 def add_run(parser: CommandParser) -> None:

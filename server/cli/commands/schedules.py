@@ -21,7 +21,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.schedules.schedule_commands import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, format_value, shorten_id
+from planwarden.server.views.escaping import escape_text, format_value, shorten_id
 from planwarden.server.views.fields import read_inputs
 from planwarden.server.views.listing import NOT_ATTENDED, ScheduleView, TickView
 from planwarden.server.views.status_words import WORDS

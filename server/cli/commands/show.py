@@ -33,8 +33,8 @@ from planwarden.server.cli.terminal.lines import (
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.encoding import to_json
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
-from planwarden.server.views.facts import escape_text
 from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.graph.svg import draw_svg

@@ -16,7 +16,7 @@ from planwarden.server.cli.output import DONE, build_terminal, print_json
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.status_words import Mark
 from planwarden.server.views.tools import ToolPage, ToolView, build_tool_view
 from planwarden.tools.downstream.servers import ServerHealth

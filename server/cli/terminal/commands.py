@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from planwarden.server.views.facts import ID, shorten_id
+from planwarden.server.views.escaping import ID, shorten_id
 
 COMMANDS: Mapping[str, str] = {
     "get_tool_schemas": "tools NAME",

@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.escaping import escape_text, format_value
 
 MAX_FAULTS = 3
 

@@ -14,7 +14,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, read_flat_fields
 
 

@@ -9,7 +9,7 @@ from planwarden.server.api.granted_steps import FoundStep, StepCall
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import escape_text, format_value, shorten_id
+from planwarden.server.views.escaping import escape_text, format_value, shorten_id
 from planwarden.server.views.grant_words import describe_names, describe_value_source
 from planwarden.server.views.instants import format_instant
 

@@ -32,8 +32,8 @@ from planwarden.server.views.decisions import (
     describe_shortfall,
     find_decided,
 )
+from planwarden.server.views.escaping import cut_text, escape_rest, escape_text, format_once, shorten_id
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
-from planwarden.server.views.facts import cut_text, escape_rest, escape_text, format_once, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_text import describe_lost_patience, describe_outage
 from planwarden.server.views.status_words import SIGNS, WAITS, WORDS, Mark, Tone

@@ -18,7 +18,7 @@ from planwarden.server.cli.terminal.lines import Style, TerminalLine, indent_fac
 from planwarden.server.cli.terminal.rows import RowTable
 from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
 from planwarden.server.views.card import Card
-from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value, shorten_id
+from planwarden.server.views.escaping import VALUE_CHARS, escape_text, format_value, shorten_id
 from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.status_words import WHOM
 

@@ -30,7 +30,7 @@ from planwarden.server.cli.terminal.lines import (
     streaming_line,
     write_in_set,
 )
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 
 YES, NO = ("y", "yes"), ("n", "no")
 DROPPED = "What was typed before this question could be read was dropped."

@@ -10,7 +10,7 @@ from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.keys.signing import find_obstacle, find_relying_party
 from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.instants import to_utc
 from planwarden.storage.keys import SigningKey
 

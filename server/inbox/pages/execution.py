@@ -14,7 +14,7 @@ from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
 from planwarden.server.views.card import AGENT_CHARS, format_host
 from planwarden.server.views.decisions import describe_proof
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_for_page
 from planwarden.server.views.instants import to_utc

@@ -19,7 +19,7 @@ from planwarden.server.inbox.allowing import (
 )
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import derive_key
 from planwarden.server.views.row_ranges import read_number
 from planwarden.server.views.value_view import ValueView

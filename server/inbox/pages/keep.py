@@ -38,7 +38,7 @@ from planwarden.server.plans.keeping import (
 )
 from planwarden.server.plans.plan_file import MAX_NAME_CHARS, MAX_TITLE_CHARS
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.value_view import ValueView
 
 MAX_PERSON_CHARS = 100

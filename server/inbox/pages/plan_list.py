@@ -16,7 +16,7 @@ from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_view import list_schedules
 from planwarden.server.views.card import format_host
-from planwarden.server.views.facts import escape_text, shorten_text
+from planwarden.server.views.escaping import escape_text, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.status_words import FORMER, STATUSES, Tone

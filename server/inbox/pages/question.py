@@ -31,7 +31,7 @@ from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.pages.rows import decide_rows
 from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.value_view import ArgumentChange, find_changes
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")

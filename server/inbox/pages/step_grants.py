@@ -24,7 +24,7 @@ from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.inbox.row_choice import RowChoice, split_rows
 from planwarden.server.inbox.row_view import build_rows_view
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.grant_words import build_step_terms, describe_value_source, format_last_day
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.row_ranges import read_number

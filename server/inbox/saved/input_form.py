@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.server.inbox.forms import FilledForm, build_form_fields, fill_form
 from planwarden.server.inbox.request import Remark
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, JsonSchema, build_fields
 
 MORE_KEY = "more"

@@ -20,7 +20,7 @@ from planwarden.server.inbox.saved.schedule_view import (
 )
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.storage.schedules import PlanSchedule
 
 PAGE_SIZE = 25

@@ -15,7 +15,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.request import NotFound, capitalize
 from planwarden.server.plans.folders import HOME
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
-from planwarden.server.views.facts import escape_text, shorten_text
+from planwarden.server.views.escaping import escape_text, shorten_text
 from planwarden.server.views.fields import build_fields
 from planwarden.server.views.forecast import Forecast
 

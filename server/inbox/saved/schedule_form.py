@@ -29,7 +29,7 @@ from planwarden.server.inbox.saved.schedule_view import MISSED, OVERLAPS, open_b
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.schedule_commands import ScheduleRequest
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.storage.schedules import MissedTicks, Overlap, ScheduleStore
 
 SHOWN_TIMES = 5

@@ -12,7 +12,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.decision import CHANNEL
 from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.schedules.schedule_commands import ScheduleBook
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.listing import TickView
 from planwarden.server.views.status_words import WORDS, Tone
 from planwarden.server.views.value_view import ValueView, format_name

@@ -32,7 +32,7 @@ from planwarden.server.inbox.saved.plan_view import (
 )
 from planwarden.server.inbox.saved.schedule_view import build_schedule_card, list_schedules, open_book
 from planwarden.server.plans.plan_file import SavedPlan
-from planwarden.server.views.facts import shorten_text
+from planwarden.server.views.escaping import shorten_text
 
 SHOWN_SCHEDULES = 25
 DOUBLE_S = 30.0

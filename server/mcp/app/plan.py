@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.views.card import AGENT_CHARS
-from planwarden.server.views.facts import escape_text, format_value
+from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.loop_items import PAGE_ITEMS

@@ -12,7 +12,7 @@ from itertools import accumulate, takewhile
 
 from planwarden.server.views.card import Card
 from planwarden.server.views.card_calls import CardCall
-from planwarden.server.views.facts import (
+from planwarden.server.views.escaping import (
     continue_isolation,
     cut_text,
     format_argument_name,

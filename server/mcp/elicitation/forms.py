@@ -25,7 +25,7 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_headline,
 )
 from planwarden.server.views.card import Card
-from planwarden.server.views.facts import count_hidden, escape_text, hash_text, is_shown_whole
+from planwarden.server.views.escaping import count_hidden, escape_text, hash_text, is_shown_whole
 from planwarden.server.views.fields import Field, build_field, find_title, read_flat_fields
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension

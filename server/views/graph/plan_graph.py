@@ -12,7 +12,7 @@ import msgspec
 from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.status_text import describe_wait
 from planwarden.server.views.status_words import WORDS, Mark
 

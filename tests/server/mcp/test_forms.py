@@ -26,7 +26,7 @@ from planwarden.server.mcp.elicitation.compact_message import (
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
 from planwarden.server.views.card import AGENT_CHARS, Card
-from planwarden.server.views.facts import count_hidden, escape_text, format_value, is_shown_whole
+from planwarden.server.views.escaping import count_hidden, escape_text, format_value, is_shown_whole
 from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.suspension import Suspension, build_suspension_view
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
