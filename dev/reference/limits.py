@@ -14,7 +14,7 @@ from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.plans import folders, plan_file
 from planwarden.server.settings import options, rules
-from planwarden.server.transports import http, session_cap
+from planwarden.server.transports import http, middleware
 from planwarden.tools.downstream import value_counter
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -69,7 +69,7 @@ def limits() -> str:
         ),
         (
             "open sessions of the older protocol, per caller",
-            f"{session_cap.MAX_SESSIONS}; then its oldest idle one is closed",
+            f"{middleware.MAX_SESSIONS}; then its oldest idle one is closed",
         ),
         (
             "bearer tokens refused, per address",

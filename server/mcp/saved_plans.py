@@ -5,7 +5,7 @@ words are around them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent, Tool
@@ -176,8 +176,3 @@ def _cut(text: str, limit: int) -> str:
     """Return the text on one line, without what cannot be printed, and not longer than that."""
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
-
-
-def fingerprint(plans: Iterable[SavedPlan]) -> tuple[tuple[str, str], ...]:
-    """Return a value that differs when a list of the plans does."""
-    return tuple((plan.name, plan.digest) for plan in plans)

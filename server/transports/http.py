@@ -11,7 +11,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from types import FrameType
 
 import anyio
@@ -49,7 +49,6 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
-from planwarden.server.mcp.lazy_service import ServiceOpener
 from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer
 from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import ProcessRole, Settings
@@ -103,7 +102,8 @@ async def serve_http(
             store = warden.service.store
             key = await find_request_state_key(settings, find_secrets(settings, store))
             server = PlanwardenServer(
-                _build_service_opener(warden),
+                # It is open already.
+                lambda: nullcontext(warden.service),
                 key,
                 plans=PlanSource.of_warden(warden),
                 auth=auth,
@@ -202,16 +202,6 @@ def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use
     needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)
     check_access(host, needs_token=needs, has_issuer=has_issuer, has_tokens=may_use)
     return needs
-
-
-def _build_service_opener(warden: Warden) -> ServiceOpener:
-    """Return a service opener for a warden that is open already; its caller closes it."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncGenerator[Service]:
-        yield warden.service
-
-    return opened
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""One tool of the MCP surface as data, and the check of its arguments. It stands beside its handler.
+"""One tool of the MCP surface as data, and the check of its arguments. Each tool is defined beside its handler.
 
 The server checks the arguments of a call with the `McpTool` of that name, and then calls its handler.
 """

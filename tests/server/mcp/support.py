@@ -1,7 +1,7 @@
 """Shared by tests of MCP: a served warden, clients of both eras, and calls that check text and structured content."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,6 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
-from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanSource, PlanwardenServer
 from planwarden.server.mcp.state_key import find_request_state_key
@@ -63,13 +62,9 @@ async def served(
         store=None if on_disk else store or MemoryStore(),
     )
 
-    @asynccontextmanager
-    async def opening() -> AsyncGenerator[Service]:
-        yield made.service
-
     async with made:
         key = await find_request_state_key(made.settings, SecretFiles(home))
-        yield Served(PlanwardenServer(opening, key, plans=PlanSource.of_warden(made)), made)
+        yield Served(PlanwardenServer(lambda: nullcontext(made.service), key, plans=PlanSource.of_warden(made)), made)
 
 
 @dataclass

@@ -37,9 +37,6 @@ class Gate:
     has_begun: anyio.Event = field(default_factory=anyio.Event)
     begun: int = 0
 
-    def server(self) -> PlanwardenServer:
-        return PlanwardenServer(self.opening)
-
     @asynccontextmanager
     async def opening(self) -> AsyncGenerator[Service]:
         self.begun += 1
@@ -73,7 +70,7 @@ async def test_calls_that_come_at_once_wait_for_one_opening_and_share_its_end_wh
         else:
             answers.append((await refused(client, "list_suspensions"))["message"])
 
-    async with Client(gate.server()) as client:
+    async with Client(PlanwardenServer(gate.opening)) as client:
         assert (await client.list_tools()).tools and (await client.list_prompts()).prompts
         await client.list_resources()
         assert gate.begun == 0
