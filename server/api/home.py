@@ -22,20 +22,22 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
 from planwarden.server.api.observer import build_observer, close_at_end
 from planwarden.server.plans.library import PlanLibrary, build_library
-from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
-from planwarden.server.settings.models import build_model
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.suspension import Program, name_program
 from planwarden.storage.opening import CompleteStore, open_at_once, open_store
 from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.builtin.human import ASKING_TOOLS
-from planwarden.tools.registry import Registry
 
 if TYPE_CHECKING:
     from planwarden.server.api.service import Service
+    from planwarden.server.settings import catalogue, models
     from planwarden.tools.downstream.servers import DownstreamServers
+    from planwarden.tools.registry import Registry
+else:
+    catalogue = LazyModule("planwarden.server.settings.catalogue")
+    models = LazyModule("planwarden.server.settings.models")
 
 runtime = LazyModule("planwarden.server.api.runtime")
 
@@ -98,7 +100,7 @@ class Home:
         return cls(settings, program=lambda: shlex.join([name_program(), "--home", str(settings.home)]))
 
     @cached_property
-    def tools(self) -> Registry:
+    def tools(self) -> "Registry":
         """All tools that are known without starting a server, which includes those that servers listed before."""
         tools = self._registry
         if self.settings.servers.configs:
@@ -107,11 +109,11 @@ class Home:
 
     @cached_property
     def downstream(self) -> "DownstreamServers":
-        return build_downstream(self.settings, self._registry)
+        return catalogue.build_downstream(self.settings, self._registry)
 
     @cached_property
-    def _registry(self) -> Registry:
-        return build_registry(self.settings, self._given_tools)
+    def _registry(self) -> "Registry":
+        return catalogue.build_registry(self.settings, self._given_tools)
 
     @cached_property
     def library(self) -> PlanLibrary:
@@ -120,7 +122,7 @@ class Home:
 
     @cached_property
     def model(self) -> Model:
-        return self._given_model or build_model(self.settings.model, self.settings.environment)
+        return self._given_model or models.build_model(self.settings.model, self.settings.environment)
 
     @property
     def definitions(self) -> "DefinitionsOnDemand":
