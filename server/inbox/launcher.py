@@ -1,7 +1,7 @@
 """The inbox of a process without a port of its own: at one place for all of the home's processes.
 
 Before a question first needs a person, no process of the home listens and none imports the pages. From then on the
-first one serves the inbox, see `place.py`, and the others look once a second whether they have to go on with it: a
+first one serves the inbox, see `inbox_port.py`; the others look once a second whether they have to go on with it: a
 page that is open goes on too, because sessions, codes and everything else that it needs are in the store. A look costs
 two calls of the operating system. A decision counts whichever process serves the page.
 """

@@ -13,7 +13,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
-from planwarden.server.api import tools as result_shapes
+from planwarden.server.api import tools
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.peers import describe_waiting
@@ -292,7 +292,7 @@ def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_te
 
     async def work(store: Lookups) -> bytes:
         thread_id = await _find_thread_id(home, store, beginning)
-        return (await result_shapes.read_artifact(store, thread_id, artifact_id, principal=None)).data
+        return (await tools.read_artifact(store, thread_id, artifact_id, principal=None)).data
 
     data = home.read(work)
     if for_terminal and data.translate(None, delete=_PLAIN_BYTES):
