@@ -43,7 +43,7 @@ async def runs() -> list[tuple[Way, Finished]]:
     return found
 
 
-def _row(way: Way, run: Finished) -> str:
+def write_row(way: Way, run: Finished) -> str:
     environment = " ".join(f"`{name}={value}`" for name, value in run.environment.items())
     paths = dict.fromkeys(f"`{asked.path.partition('?')[0]}`" for asked in run.asked)
     return f"| {way.title} | {environment} | {' '.join(paths)} |"
@@ -59,14 +59,18 @@ def _request(number: int, asked: ModelRequest) -> str:
     return f"{number}. {', '.join(filter(None, parts)) or 'no tool'}{streamed}"
 
 
+def list_requests(run: Finished) -> str:
+    return "\n".join(_request(number, asked) for number, asked in enumerate(run.asked, 1))
+
+
 def page(found: list[tuple[Way, Finished]]) -> str:
     [transcript] = {run.transcript for _, run in found}
     head = "| wire format | environment | paths |\n|---|---|---|"
     lines = [INTRODUCTION.format(goal=GOAL, transcript=transcript), head]
-    lines += [_row(way, run) for way, run in found]
+    lines += [write_row(way, run) for way, run in found]
     requests: defaultdict[str, list[str]] = defaultdict(list)
     for way, run in found:
-        requests["\n".join(_request(number, asked) for number, asked in enumerate(run.asked, 1))].append(way.title)
+        requests[list_requests(run)].append(way.title)
     lines += [f"\n**{', '.join(titles)}**\n\n{text}" for text, titles in requests.items()]
     return "\n".join(lines) + "\n"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from benchmarks.providers import PAGE, section
+from benchmarks.providers import PAGE, list_requests, write_row
 
 from tests.agent.models import runs
 from tests.agent.models.runs import obedient
@@ -77,7 +77,8 @@ def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator,
     assert (run.code, run.err, run.ledger) == (0, "", runs.DONE)
     assert "3 of 3 steps completed · 2 tool calls · 5 model replies" in run.out and KEY not in run.out
     page = PAGE.read_text(encoding="utf-8")
-    assert section(runs.WAYS[name], run) in page and run.transcript in page, "run `make providers`"
+    parts = write_row(runs.WAYS[name], run), list_requests(run), run.transcript
+    assert all(part in page for part in parts), "run `make providers`"
 
 
 @requirement("provider:bad-settings")
