@@ -155,7 +155,8 @@ class ModelError(PlanwardenError, code="model_error"):
 class ToolError(PlanwardenError, code="tool_error"):
     """A tool refused or failed; raise it from a tool to give the model a clear sentence.
 
-    With `retryable` the tool says that nothing happened, and that another attempt may go well.
+    With `retryable` the tool says that nothing happened, and that another attempt may go well. `beside` is what a
+    server sent with its refusal, for readers.
     """
 
     def __init__(
@@ -164,9 +165,11 @@ class ToolError(PlanwardenError, code="tool_error"):
         *,
         details: Mapping[str, JsonValue] | None = None,
         retryable: bool = False,
+        beside: JsonValue = None,
     ) -> None:
         super().__init__(message, details=details)
         self.retryable = retryable
+        self.beside = beside
 
 
 class OutcomeUnknown(ToolError, code="outcome_unknown"):

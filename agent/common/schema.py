@@ -63,17 +63,25 @@ _ONE_STATE = re.compile(
 class Schema:
     """A compiled schema."""
 
-    def __init__(self, schema: dict[str, JsonValue], *, is_known: bool = False, checks_dates: bool = False) -> None:
+    def __init__(
+        self,
+        schema: dict[str, JsonValue],
+        *,
+        is_known: bool = False,
+        checks_dates: bool = False,
+        has_defaults: bool = True,
+    ) -> None:
         """Raise `ValueError` if it is not a JSON Schema, refers to anything outside itself, or costs too much.
 
         One that is known to be a JSON Schema is compiled by its first check. With `checks_dates` text has to keep the
         formats `date` and `date-time`; a result that does not is a result all the same. No other format is checked.
+        Without `has_defaults`, `fill_in` adds none.
         """
         self._checks_dates = checks_dates
         self._schema = schema
         self._pattern_bytes: dict[str, int] = {}
         self._cost = SchemaCost(schema, self._measure_pattern)
-        self._defaults = _read_defaults(schema)
+        self._defaults = _read_defaults(schema) if has_defaults else {}
         if not is_known:
             self._validator = _compile(schema, checks_dates=checks_dates)
 

@@ -18,6 +18,12 @@ class Peers(Protocol):
         """The process that started last runs under another policy than this one."""
         ...
 
-    def is_current(self, definition: ToolDefinition) -> bool:
-        """Return False when the process that started last with a tool of this name has another definition of it."""
+    @property
+    def knows_tools(self) -> bool:
+        """A tool that is not here may be in another process, which then continues what needs it."""
+        ...
+
+    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
+        """Return False when another process must make the calls of the tool of this name, because it has another
+        definition than this process, or state that this process has not. `context` is that of the execution."""
         ...

@@ -90,7 +90,8 @@ class Adoption:
 
         Another process may have them, and nobody says so there. At a later look it is continued, and its calls fail.
         """
-        if self._peers is not None or execution.execution_id in self._left or has_needed_tools(execution, self._tools):
+        knows_tools = self._peers is not None and self._peers.knows_tools
+        if knows_tools or execution.execution_id in self._left or has_needed_tools(execution, self._tools):
             return False
         if len(self._left) >= MAX_SKIPPED:
             self._left.clear()
@@ -107,9 +108,10 @@ class Adoption:
         inputs = self._runnable.get(execution.execution_id, (None, None, None))
         if all(one is other for one, other in zip(inputs, state, strict=True)):
             return True
-        is_runnable = has_needed_tools(execution, self._tools) and all(
-            definition is None or self._peers.is_current(definition)
-            for definition in map(self._tools.get, find_needed_tools(execution))
+        is_complete = not self._peers.knows_tools or has_needed_tools(execution, self._tools)
+        is_runnable = is_complete and all(
+            self._peers.is_current(name, self._tools.get(name), execution.context)
+            for name in find_needed_tools(execution)
         )
         if is_runnable:
             if len(self._runnable) >= MAX_SKIPPED:

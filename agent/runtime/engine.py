@@ -255,7 +255,7 @@ class Engine:
         if new.parsed is None:
             return await self._create(state, created, start=start)
         plan, warnings = new.parsed.plan, new.parsed.warnings
-        pins = build_pins(plan, self.tool_facts())
+        pins = build_pins(plan, self.tool_facts()) if new.pins is None else new.pins
         accepted = ev.PlanAccepted(
             plan=plan, warnings=warnings, pins=pins, earlier=new.parsed.earlier, inputs=new.inputs or {}
         )

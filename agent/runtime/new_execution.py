@@ -75,6 +75,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     goal: str | None = None
     parsed: ParsedPlan | None = None
     """The plan; None if a model has to make it."""
+    pins: tuple[str, ...] | None = None
+    """Pins of the definitions that somebody relied on before; without them, those of the tools as they are now."""
     inputs: dict[str, JsonValue] | None = None
     """What the plan is given, as `fill_inputs` returns it."""
     plan_only: bool = False

@@ -179,7 +179,7 @@ class Performer:
         attempts = execution.call(job.call.call_id).attempts
         is_harmless = job.call.effect != "effect" or error.retryable
         if retry is None or not is_harmless or attempts >= retry.attempts or job.kind == "resume":
-            return _fail(job.call, error.code, error.message, nothing_happened=error.retryable)
+            return _fail(job.call, error.code, error.message, nothing_happened=error.retryable, beside=error.beside)
         failed = ev.CallAttemptFailed(
             call_id=job.call.call_id, code=error.code, message=error.message, nothing_happened=error.retryable
         )
@@ -253,9 +253,14 @@ class Performer:
                 await self._lookups.read(needed, execution, lookups)
 
 
-def _fail(call: Call, code: str, message: str, *, nothing_happened: bool = False) -> CallOutcome:
-    failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=nothing_happened)
-    return CallOutcome(failed)
+def _fail(
+    call: Call, code: str, message: str, *, nothing_happened: bool = False, beside: JsonValue = None
+) -> CallOutcome:
+    return CallOutcome(
+        ev.ToolFailed(
+            call_id=call.call_id, code=code, message=message, nothing_happened=nothing_happened, beside=beside
+        )
+    )
 
 
 def _was_approved(execution: ExecutionState, job: CallJob) -> bool:

@@ -7,7 +7,7 @@ runtime is imported when it is first opened, because a command that only reads n
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from planwarden.server.views.suspension import Program, name_program
 from planwarden.storage.opening import CompleteStore, open_at_once, open_store
 from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.builtin.human import ASKING_TOOLS
+from planwarden.tools.downstream.gated_servers import read_gated_servers
 
 if TYPE_CHECKING:
     from planwarden.server.api.service import Service
@@ -123,6 +124,14 @@ class Home:
     @cached_property
     def model(self) -> Model:
         return self._given_model or models.build_model(self.settings.model, self.settings.environment)
+
+    async def read_gated_tools(self, slugs: Collection[str]) -> None:
+        """Read again what the home knows of these servers, which gates wrap and may have listed since."""
+        settings = self.settings
+        own = [config.slug for config in settings.servers.configs if not config.is_gated or config.is_disabled]
+        for config in read_gated_servers(settings.home, settings.environment, settings.server_settings, own):
+            if config.slug in slugs:
+                await self.downstream.take_listing(config)
 
     @property
     def definitions(self) -> "DefinitionsOnDemand":

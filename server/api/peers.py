@@ -39,9 +39,10 @@ class StorePeers:
         """Digests of definitions, by the names of the tools that living processes have."""
         self.generation = 0
         self.is_outdated = False
+        self.knows_tools = True
 
-    def is_current(self, definition: ToolDefinition) -> bool:
-        return self._current.get(definition.name, definition.digest) == definition.digest
+    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
+        return definition is None or self._current.get(name, definition.digest) == definition.digest
 
     async def refresh(self, owner: str | None = None) -> None:
         """Read what the living processes say. `owner` is this process, if it said something itself.

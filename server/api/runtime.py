@@ -10,7 +10,8 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
-from planwarden.server.api.home import DUTIES, Home, Role
+from planwarden.server.api.gate_peers import GatePeers
+from planwarden.server.api.home import DUTIES, Duties, Home, Role
 from planwarden.server.api.peers import StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import build_outbox
@@ -52,10 +53,7 @@ async def open_runtime(
         if duties.adopts and home.downstream.never_listed_servers and await store.orphans(1):
             # An execution that is taken over may need tools of a server that has not listed them yet.
             await home.downstream.wait_until_all_listed()
-        registry = registry_of(store) if duties.has_engine else None
-        peers = None
-        if registry is not None:
-            peers = StorePeers(registry, store.clock, home.tools, settings.policy.policy_digest)
+        peers = _build_peers(home, store, duties)
         engine = Engine(
             store,
             home.tools,
@@ -93,3 +91,11 @@ async def open_runtime(
         if duties.serves is not None and isinstance(store, HasRecords):
             await stack.enter_async_context(ScheduleTicker(store, ScheduleStore(store), service))
         yield service
+
+
+def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:
+    """Return what the process knows of the others: everything on a shared store, and else what gates do."""
+    registry = registry_of(store) if duties.has_engine else None
+    if registry is not None:
+        return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)
+    return GatePeers(store, home.read_gated_tools) if duties.follows and isinstance(store, HasRecords) else None

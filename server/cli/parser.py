@@ -72,6 +72,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ),
     ("token", "tokens:add_token_commands", "Bearer tokens for MCP over HTTP: make, list, revoke."),
     ("guard", "guard:add_guard", "Judge and ask about what a host is about to do itself."),
+    ("gate", "gate:add_gate", "Serve a server that you have, with its own tools, and a person before what matters."),
     ("config", "config:add_config", "Configuration for MCP hosts."),
     ("service", "service:add_service", "Files that keep a server running."),
     (

@@ -24,11 +24,12 @@ from planwarden.server.notifications.settings import NotificationChannel, build_
 from planwarden.server.settings.file import read_file
 from planwarden.server.settings.hooks import Hook, build_hooks
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.settings.tables import RETENTION_DAYS, SettingsTables, ToolSettings
+from planwarden.server.settings.tables import RETENTION_DAYS, GateTable, SettingsTables, ToolSettings
 from planwarden.server.telemetry.settings import TelemetrySettings, build_telemetry_settings
 from planwarden.storage.location import StoreLocation, read_location
-from planwarden.tools.downstream.config import ServerList
+from planwarden.tools.downstream.config import ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import read_servers
+from planwarden.tools.downstream.gated_servers import read_gated_servers
 
 ProcessRole = Literal["front", "worker", "both"]
 """`front` answers callers and people and runs nothing, `worker` runs and answers nobody."""
@@ -86,6 +87,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Downstream MCP servers."""
     servers_file: Path | None = None
     """Where they are configured."""
+    server_settings: Mapping[str, ServerSettings] = {}
+    """What the operator decides about servers, by their names."""
+    gate: GateTable = msgspec.field(default_factory=GateTable)
+    """How long a gate waits for people and keeps results."""
     channels: tuple[NotificationChannel, ...] = ()
     """Where questions to people are announced."""
     hooks: tuple[Hook, ...] = ()
@@ -148,10 +153,12 @@ def load_settings(
         opens_inbox=tables.approvals.open_inbox == "auto",
         inbox_port=tables.inbox.port,
         passphrase_file=None if passphrase_file is None else folder / passphrase_file,
-        servers=read_servers(servers_file, env, tables.servers, must_exist=mcp_config is not None)
+        servers=_read_all_servers(folder, servers_file, env, tables.servers, must_exist=mcp_config is not None)
         if has_servers
         else ServerList(),
         servers_file=servers_file,
+        server_settings=tables.servers,
+        gate=tables.gate,
         channels=build_channels(tables.notify, env),
         hooks=build_hooks(tables.hooks, env),
         observation=build_telemetry_settings(
@@ -164,6 +171,17 @@ def load_settings(
         ),
         environment=dict(env),
     )
+
+
+def _read_all_servers(
+    home: Path, path: Path, env: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
+) -> ServerList:
+    """Return the servers of the file, and those that gates have wrapped."""
+    servers = read_servers(path, env, settings, must_exist=must_exist)
+    gated = tuple(read_gated_servers(home, env, settings, {config.slug for config in servers.configs}))
+    names = tuple(repr(config.name) for config in gated)
+    notes = tuple(note for note in servers.notes if not any(f"server {name} that" in note for name in names))
+    return ServerList((*servers.configs, *gated), notes)
 
 
 def _read_store(named: str | None, environment: Mapping[str, str], tables: SettingsTables) -> StoreLocation | None:

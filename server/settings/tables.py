@@ -160,6 +160,14 @@ class PlansTable(Table):
     """Over MCP each saved plan is a tool too, with its own input schema."""
 
 
+class GateTable(Table):
+    hold_s: Annotated[float, Field(gt=0, le=3_600)] = 25.0
+    """Seconds that `planwarden gate` lets a call wait for a person before it answers that nobody has decided; less
+    than the host's own limit."""
+    keep_s: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
+    """Seconds for which the identical call gets the result of an approved call that no host has got yet."""
+
+
 class RetentionTable(Table):
     days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
     """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
@@ -211,6 +219,7 @@ class SettingsTables(Table):
     inbox: InboxTable = Field(default_factory=InboxTable)
     execution: ExecutionTable = Field(default_factory=ExecutionTable)
     plans: PlansTable = Field(default_factory=PlansTable)
+    gate: GateTable = Field(default_factory=GateTable)
     retention: RetentionTable = Field(default_factory=RetentionTable)
     store: StoreTable = Field(default_factory=StoreTable)
     http: HttpSettings = Field(default_factory=HttpSettings)

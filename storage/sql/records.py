@@ -18,7 +18,7 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
-LOCAL_KINDS = ("inbox", "secret", "secret_lock")
+LOCAL_KINDS = ("gate", "inbox", "secret", "secret_lock")
 """Kinds that `planwarden move` leaves where they are: about running processes, or sealed for one store."""
 
 

@@ -160,6 +160,7 @@ class KnownPeers:
     def __init__(self) -> None:
         self.generation = 0
         self.is_outdated = False
+        self.knows_tools = True
         self.digests: dict[str, str] = {}
 
     def change(self, *, is_outdated: bool = False, **digests: str) -> None:
@@ -167,8 +168,8 @@ class KnownPeers:
         self.is_outdated = is_outdated
         self.digests = digests
 
-    def is_current(self, definition: ToolDefinition) -> bool:
-        return self.digests.get(definition.name, definition.digest) == definition.digest
+    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
+        return definition is None or self.digests.get(name, definition.digest) == definition.digest
 
 
 Member = Callable[..., Engine]

@@ -25,7 +25,7 @@ from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.in_flight_calls import CANCEL, LOST, NOT_SENT, TOO_LARGE, Answer, InFlightCall
-from planwarden.tools.downstream.results import build_result, read_error_text
+from planwarden.tools.downstream.results import build_result, read_error_text, read_whole_result
 from planwarden.tools.downstream.sdk import mcp
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
 
@@ -202,6 +202,8 @@ class DownstreamCall(msgspec.Struct, frozen=True):
 
     def _read_result(self, answer: "mcp.types.CallToolResult") -> JsonValue | ResultWithArtifacts:
         name = self.definition.name
+        if self.connection.config.is_gated:
+            return read_whole_result(name, answer.model_dump(mode="json", by_alias=True, exclude_unset=True))
         content = _BLOCKS.validate_python(
             [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]
         )

@@ -83,6 +83,8 @@ class ServerConfig:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     client_secret: str | None = field(default=None, repr=False)
     """Secret of the OAuth client that a person logs in with."""
+    is_gated: bool = False
+    """A host's own server, which the gate wraps: its tools take what was sent, and return what it answers."""
     is_disabled: bool = False
     problem: str | None = None
     """Why the server cannot start, as far as the configuration tells."""

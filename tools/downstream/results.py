@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.artifact import ResultWithArtifacts
+from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, ResultWithArtifacts
+from planwarden.agent.common.canonical import exceeds
+from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 
 MAX_MEDIA_CHARS = 768 * 1024
 """Base64 characters of all blocks of one result together."""
 MAX_BLOCKS = 1_000
+MAX_ERROR_CHARS = 1_000
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "image": ("mimeType", "data"),
@@ -39,6 +42,23 @@ def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonVal
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return blocks[0]["text"]
     return {"content": list[JsonValue](blocks)}
+
+
+def read_whole_result(name: str, result: dict[str, JsonValue]) -> JsonValue:
+    """Return the result of a gated call as its server sent it.
+
+    Raises `ToolError`: the server says that the call failed, and what it sent is in the error; or it is not a result.
+    """
+    content = result.get("content")
+    if result.get("resultType") == "input_required":
+        raise ToolError(f"{name} was not run: its server asks for input in a way that cannot be passed on here")
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise ToolError(f"{name} ran, but what its server answered is not a tool's result")
+    if result.get("isError") is not True:
+        return result
+    text = read_error_text([block for block in content if isinstance(block, dict)])
+    beside = result if not exceeds(result, INLINE_VALUES, INLINE_BYTES // 4) else None
+    raise ToolError(f"{name} reports an error: {text[:MAX_ERROR_CHARS]}", beside=beside)
 
 
 def read_error_text(content: Sequence[Mapping[str, JsonValue]]) -> str:

@@ -168,6 +168,21 @@ class DownstreamServers:
         """Return the connection to the named server."""
         return self._connections[server]
 
+    async def take_listing(self, config: ServerConfig) -> None:
+        """Take over what another process listed of a server, which may be new here."""
+        connection = self._connections.get(config.name)
+        if connection is not None and connection.config.fingerprint != config.fingerprint:
+            # The name belongs to another server in this process.
+            return
+        if connection is None:
+            connection = self._connections[config.name] = self._build_connection(config)
+            self.configs = (*self.configs, config)
+            if self._tasks is not None:
+                self._tasks.start_soon(connection.run)
+        listing = await anyio.to_thread.run_sync(load_listing, self._folder, config)
+        if listing is not None:
+            self._register_tools(config, *await anyio.to_thread.run_sync(self._build_tools, config, listing))
+
     def handle_commit(self, commit: Commit | None) -> None:
         """End the calls of a finished execution that wait for an answer, which will not come."""
         if commit is not None and commit.execution.is_finished:

@@ -26,6 +26,8 @@ MAX_NAME_CHARS = 64
 MAX_REMOTE_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_DEFINITION_BYTES = 128 * 1024
+GATED_ANSWER_S = 24 * 3600.0
+"""Seconds for the answer to a question about a call of a host's own server."""
 RESERVED = frozenset(
     {
         *(DELEGATE, "search_tools", "get_tool_schemas", "create_plan", "run_goal", "execute_plan", "retry_execution"),
@@ -77,7 +79,7 @@ def build_tools(
     entries: dict[str, tuple[_ListedTool, dict[str, JsonValue]]] = {}
     for raw in listing:
         try:
-            entry, whole = _read_entry(raw)
+            entry, whole = _read_entry(raw, is_gated=config.is_gated)
         except (ValidationError, ValueError, PlanwardenError) as error:
             notes.append(f"a tool was left out: {_describe(error)}")
             continue
@@ -94,7 +96,7 @@ def build_tools(
         name = _build_name(config.slug, remote_name, others, other_tools, is_ambiguous=is_ambiguous)
         try:
             output = None if entry.outputSchema is None else Schema(entry.outputSchema)
-            arguments = Schema(entry.inputSchema, checks_dates=True)
+            arguments = Schema(entry.inputSchema, checks_dates=True, has_defaults=not config.is_gated)
         except ValueError as error:
             notes.append(
                 f"tool {one_line(remote_name, 64)!r} was left out: one of its schemas is not usable: {_describe(error)}"
@@ -116,7 +118,7 @@ def _is_visible(character: str) -> bool:
     return " " <= character <= "~" or unicodedata.category(character)[0] not in "CZM"
 
 
-def _read_entry(raw: JsonValue) -> tuple[_ListedTool, dict[str, JsonValue]]:
+def _read_entry(raw: JsonValue, *, is_gated: bool) -> tuple[_ListedTool, dict[str, JsonValue]]:
     if not isinstance(raw, dict):
         raise InvalidArguments("it is not an object")
     check_depth(raw)
@@ -124,7 +126,9 @@ def _read_entry(raw: JsonValue) -> tuple[_ListedTool, dict[str, JsonValue]]:
     whole = {key: value for key, value in raw.items() if key not in ("_meta", "icons")}
     if len(canonical_json(whole)) > MAX_DEFINITION_BYTES:
         raise ValueError(f"its definition is larger than {MAX_DEFINITION_BYTES} bytes")
-    return _ListedTool.model_validate(raw), whole
+    entry = _ListedTool.model_validate(raw)
+    # A gate reads what the SDK leaves out, and another process that makes the call must come to the same digest.
+    return entry, entry.model_dump(mode="json", exclude_none=True) if is_gated else whole
 
 
 def _build_name(
@@ -178,6 +182,7 @@ def _build_definition(
         effect=effect,
         source=config.name,
         timeout_s=config.settings.timeout_s,
+        answer_within_s=GATED_ANSWER_S if config.is_gated else None,
         annotations=hints.model_dump(exclude_none=True),
         origin=digest({"server": config.fingerprint, "tool": whole}, context="downstream/v1"),
     )

@@ -352,6 +352,8 @@ class ToolFailed(StoredStruct, tag="TF"):
     """By its tool's own word; the store then gives back what the intent took of budgets, and its key."""
     rule: MatchedRule | None = None
     """The operator's rule that denied it."""
+    beside: JsonValue = None
+    """What a server sent with its refusal: text, images."""
 
 
 class CallAttemptFailed(StoredStruct, tag="TA"):

@@ -6,14 +6,7 @@ The child gets the SDK's few safe variables and the configured ones, never ours.
 and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
 
-import asyncio
 import logging
-import math
-import os
-import re
-import signal
-import subprocess
-from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
@@ -34,90 +27,39 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from planwarden.agent.common.errors import PlanwardenError, ToolError
+from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.in_flight_calls import NOT_SENT, TOO_LARGE, SendCheck, send_check
+from planwarden.tools.downstream.transports.child import (
+    EDGE_BYTES,
+    MAX_LINE_BYTES,
+    READ_BYTES,
+    Child,
+    LineReader,
+    OnLost,
+    OversizedLine,
+    spawn,
+)
 from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, ValueCounter
 
 logger = logging.getLogger(__name__)
 
-MAX_LINE_BYTES = 8 * 1024 * 1024
-MAX_LOG_LINE_BYTES = 8 * 1024
 BURST, PAUSE_S = 100, 0.01
 """The reader pauses after this many unsolicited messages, so that the event loop can do other work."""
 MAX_SERVER_REQUESTS = 16
 """Requests of the server that may wait for our answer at the same time."""
-READ_BYTES = 64 * 1024
-EDGE_BYTES = 512
-"""Of each end of an oversized line, which may hold the id of the request that it answers."""
-GRACE_S, WATCH_S = 1.0, 0.25
-END_S = 2.0
-"""The longest time between the end of a child's pipes and its own end, which a busy machine reports late."""
 _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
 _TOOLS_CHANGED = "notifications/tools/list_changed"
-_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
-_RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
 Item = SessionMessage | Exception
 Outgoing = tuple[JSONRPCMessage, SendCheck | None]
-OnLost = Callable[[str], None]
-"""Takes why the connection cannot continue."""
 
 
-class OversizedLine(msgspec.Struct, frozen=True):
-    """The two ends of a line beyond the limit."""
-
-    head: bytes
-    tail: bytes
-
-    @property
-    def request_id(self) -> int | None:
-        """The id of the request that it answers, if one of its ends contains it."""
-        result = _RESULT.search(self.head)
-        match = _ID.search(self.head[: result.start()] if result else b"")
-        if match is None:
-            *_, match = [None, *_ID.finditer(self.tail[self.tail.rfind(b'"jsonrpc"') :])]
-        return int(match[1]) if match is not None else None
-
-
-class LineReader:
-    """Splits a stream of bytes into lines; buffers at most `limit` bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._buffer = bytearray()
-        self._head: bytes | None = None
-        """The head of the current line, if the line is too long already."""
-
-    def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
-        *ends, rest = chunk.split(b"\n")
-        lines: list[bytes | OversizedLine] = []
-        for part in ends:
-            self._append(part)
-            line = bytes(self._buffer)
-            lines.append(line if self._head is None else OversizedLine(self._head, line))
-            self._buffer.clear()
-            self._head = None
-        self._append(rest)
-        return lines
-
-    def _append(self, part: bytes) -> None:
-        self._buffer += part
-        if self._head is None and len(self._buffer) > self._limit:
-            self._head = bytes(self._buffer[:EDGE_BYTES])
-        if self._head is not None:
-            del self._buffer[:-EDGE_BYTES]
-
-
-class _Child(msgspec.Struct):
-    """One running child and its pipes."""
+class _McpChild(Child, kw_only=True):
+    """A child that speaks MCP with the SDK."""
 
     name: str
-    process: Process
-    transport: asyncio.SubprocessTransport
-    log: ServerLog
-    on_lost: OnLost
     on_tools_changed: Callable[[], None]
     inbox: MemoryObjectSendStream[Item]
     outbox: MemoryObjectReceiveStream[Outgoing]
@@ -138,7 +80,7 @@ class _Child(msgspec.Struct):
                     for line in lines.feed(chunk):
                         if not await self._handle_line(line):
                             return
-            await self._report_loss("it closed its output")
+            await self.report_loss("it closed its output")
 
     async def _handle_line(self, line: bytes | OversizedLine) -> bool:
         if isinstance(line, OversizedLine):
@@ -213,13 +155,11 @@ class _Child(msgspec.Struct):
                     self.process.stdin.write(data)
                     await self.process.stdin.drain()
             except OSError:
-                await self._report_loss("it closed its input")
+                await self.report_loss("it closed its input")
                 await self.inbox.aclose()
 
-    async def _report_loss(self, why: str) -> None:
-        """Say why the connection is lost, before the session sees it; that the process has ended explains more."""
-        is_over = await self._ends_within(END_S)
-        self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
+    async def close_inbox(self) -> None:
+        await self.inbox.aclose()
 
     async def _may_send(self, request: JSONRPCRequest, check: SendCheck) -> bool:
         try:
@@ -228,52 +168,6 @@ class _Child(msgspec.Struct):
             await self._fail_request(request.id, NOT_SENT, error.message)
             return False
         return True
-
-    async def keep_log(self) -> None:
-        assert self.process.stderr is not None
-        lines = LineReader(MAX_LOG_LINE_BYTES)
-        with suppress(OSError):
-            while chunk := await self.process.stderr.read(READ_BYTES):
-                for line in lines.feed(chunk):
-                    self.log.write(line if isinstance(line, bytes) else line.head + b"...")
-                # A child that writes nothing but errors must not keep the event loop busy.
-                await anyio.sleep(PAUSE_S)
-
-    async def watch(self) -> None:
-        """Notice the end of the child even when its own child keeps the pipes open."""
-        await self._ends_within(math.inf, WATCH_S)
-        # Its last output is still in the pipe.
-        await anyio.sleep(WATCH_S)
-        self.on_lost(f"its process ended with exit code {self.process.returncode}")
-        await self.inbox.aclose()
-
-    async def stop(self) -> None:
-        """Close its input, wait, and end its process group, in bounded time."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        if not await self._ends_within(GRACE_S):
-            self._signal(signal.SIGTERM)
-            await self._ends_within(GRACE_S)
-        # Also ends children of a server that has ended.
-        self._signal(signal.SIGKILL)
-        await self._ends_within(GRACE_S)
-        # Its own children may hold its pipes open.
-        with suppress(PermissionError):
-            self.transport.close()
-
-    async def _ends_within(self, seconds: float, every_s: float = 0.01) -> bool:
-        """Poll, because `wait()` also waits for the pipes, which a grandchild may hold open."""
-        deadline = anyio.current_time() + seconds
-        while True:
-            if self.process.returncode is not None:
-                return True
-            if anyio.current_time() >= deadline:
-                return False
-            await anyio.sleep(every_s)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
 
 
 async def _has_too_many_values(line: bytes) -> bool:
@@ -312,10 +206,19 @@ async def stdio_transport(
     """Start the server and yield the child's streams. `on_lost` and `on_tools_changed` are called from its tasks."""
     # No cancellation before the task group can stop the child: it would leave the child behind.
     with anyio.CancelScope(shield=True) as scope:
-        process, transport = await _spawn(config)
+        process, transport = await spawn(config, {**get_default_environment(), **config.env})
         inbox, received = anyio.create_memory_object_stream[Item](0)
         sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
-        child = _Child(config.name, process, transport, log, on_lost, on_tools_changed, inbox, outbox)
+        child = _McpChild(
+            process=process,
+            transport=transport,
+            log=log,
+            on_lost=on_lost,
+            name=config.name,
+            on_tools_changed=on_tools_changed,
+            inbox=inbox,
+            outbox=outbox,
+        )
         async with anyio.create_task_group() as tasks:
             for task in (child.read, child.write, child.keep_log, child.watch):
                 tasks.start_soon(task)
@@ -331,28 +234,3 @@ async def stdio_transport(
                 tasks.cancel_scope.cancel()
         for stream in (inbox, received, sent, outbox):
             stream.close()
-
-
-async def _spawn(config: ServerConfig) -> tuple[Process, asyncio.SubprocessTransport]:
-    """Do what `asyncio.create_subprocess_exec` does, and return the transport too, which closes the pipes."""
-    assert config.command is not None
-    loop = asyncio.get_running_loop()
-    environment = {**get_default_environment(), **config.env}
-    try:
-        transport, protocol = await loop.subprocess_exec(
-            lambda: SubprocessStreamProtocol(limit=READ_BYTES, loop=loop),
-            config.command,
-            *config.args,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=config.cwd,
-            env=environment,
-            start_new_session=True,
-        )
-        return Process(transport, protocol, loop), transport
-    except FileNotFoundError as error:
-        what = "working directory" if config.cwd is not None and not config.cwd.is_dir() else "command"
-        raise ToolError(f"its {what} {str(error.filename)!r} was not found") from None
-    except (OSError, ValueError) as error:
-        raise ToolError(f"its command {config.command!r} could not be run: {error}") from None

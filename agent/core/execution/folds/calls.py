@@ -71,6 +71,7 @@ def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> 
         error_code=event.code,
         error_message=event.message,
         rule=event.rule or call.rule,
+        beside=event.beside,
     )
     return {"steps": put_call(execution, failed, event)}
 

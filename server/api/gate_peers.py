@@ -1,0 +1,70 @@
+"""What a process of one machine knows of gates: while one lives, the calls of its server are made by that gate.
+
+The server of a gate may hold state that no other process of it has, such as a browser or a login.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+
+import anyio
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.task_groups import cancel_tasks
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.settings.configuration import ProcessRole
+from planwarden.storage.gates import RunningGate, RunningGates
+
+REFRESH_S = 1.0
+
+
+class GatePeers:
+    """Implements `Peers` for a store of one machine. Until `refresh` it knows of no gate."""
+
+    def __init__(self, store: object, read_tools: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        """`read_tools` reads what the home knows of the tools of such servers."""
+        self._gates = RunningGates(store)
+        self._read_tools = read_tools
+        self._living: tuple[RunningGate, ...] = ()
+        self._owner: str | None = None
+        self.generation = 0
+        self.is_outdated = False
+        self.knows_tools = False
+
+    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
+        gates = {gate.owner for gate in self._living if name.startswith(f"{gate.server}_")}
+        # The gate whose host asked makes the call; when it is gone, any other gate of the server.
+        return not gates or (self._owner in gates and (context == self._owner or context not in gates))
+
+    async def refresh(self, owner: str | None = None) -> None:
+        """Look which gates live; `owner` is this process. Raises `StoreError`."""
+        self._owner = owner
+        living = await self._gates.list_living()
+        if living != self._living:
+            self._living = living
+            await self._read_tools({gate.server for gate in living if gate.owner != owner})
+            self.generation += 1
+
+    @asynccontextmanager
+    async def publish(self, owner: str, role: ProcessRole) -> AsyncGenerator[None]:
+        """Look again and again while the block runs; a gate says itself that it runs."""
+        await self.refresh(owner)
+
+        async def repeat() -> None:
+            while True:
+                await anyio.sleep(REFRESH_S)
+                try:
+                    await self.refresh(owner)
+                except StoreError:
+                    # The scheduler reports it.
+                    continue
+
+        tasks, failure = anyio.create_task_group(), None
+        await tasks.__aenter__()
+        tasks.start_soon(repeat)
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            await cancel_tasks(tasks, failure)

@@ -1,0 +1,52 @@
+"""The command `gate`: a server that a host has already, with a person before what matters."""
+
+import argparse
+import os
+from argparse import Namespace
+from importlib import import_module
+from pathlib import Path
+
+import anyio
+
+from planwarden.agent.common.errors import UsageError
+from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.output import DONE
+from planwarden.server.cli.standard_output import STANDARD_OUTPUT
+from planwarden.tools.downstream.config import ServerSettings
+from planwarden.tools.downstream.gated_servers import MAX_NAME_CHARS, build_gated_config, choose_name
+
+
+def add_gate(parser: CommandParser) -> None:
+    parser.handle(handle_gate, has_json=False, uses_servers=True, needs_home=False)
+    parser.set_defaults(speaks_protocol=True)
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="what rules and pages call the server, whose tools are NAME_TOOL there; default: after its program",
+    )
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- COMMAND",
+        help="the command of the server with its arguments, behind two hyphens",
+    )
+
+
+def handle_gate(arguments: Namespace) -> int:
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not words:
+        raise UsageError("gate needs the command of a server: planwarden gate -- COMMAND ARGUMENT...")
+    name = choose_name(words) if arguments.name is None else arguments.name
+    if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip():
+        raise UsageError(f"--name is {name[:64]!r}; a name has 1 to {MAX_NAME_CHARS} characters")
+    if any(Path(word).name == "planwarden" for word in words[:1]):
+        raise UsageError("planwarden is never wrapped by itself")
+    settings = read_settings(arguments)
+    # Most commands need none of it.
+    serving = import_module("planwarden.server.gate.serving")
+    environment = import_module("planwarden.server.gate.upstream").list_environment(os.environ)
+    server_settings = settings.server_settings.get(name, ServerSettings())
+    config = build_gated_config(name, words, Path.cwd(), server_settings, environment)
+    anyio.run(serving.serve_gate, settings, config, STANDARD_OUTPUT.document)
+    return DONE

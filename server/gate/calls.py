@@ -1,0 +1,368 @@
+"""What becomes of a call of the host: it passes through, or it is an execution of one step.
+
+All executions about the identical call share a thread, and a thread has one unfinished execution. So an identical call,
+from another session or after a restart too, attaches to the question that is open, and waits for the same result.
+"""
+
+import shlex
+from collections.abc import Callable
+from math import inf, isfinite
+
+import anyio
+import anyio.to_thread
+import msgspec
+from anyio.abc import TaskGroup
+
+from planwarden.agent.common.canonical import digest, is_larger, read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StartRefused, ThreadBusy, ToolError
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.requester import LOCAL, Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.pins import PIN_CHARS
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.policy import PathsNeeded, Requirement
+from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.ports.watchers import Commit
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
+from planwarden.agent.runtime.real_paths import follow_links
+from planwarden.server.api.service import Service
+from planwarden.server.gate import frames
+from planwarden.server.gate.answers import (
+    Result,
+    add_first_line,
+    ask_to_wait,
+    build_text,
+    describe_end,
+    find_call,
+    find_rejection,
+    has_run,
+    say_still_running,
+    say_unknown,
+)
+from planwarden.server.gate.frames import Frame
+from planwarden.server.gate.relay import Relay
+from planwarden.server.gate.tools import GatedTools, name_tool_key
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.gates import Deliveries, ReliedDefinition, ReliedDefinitions
+
+STEP = "call"
+PREFIX = "gate-"
+"""Of the threads of gated calls, which no caller can name."""
+MAX_OPEN = 50
+"""Questions about gated calls of one principal that may be open at the same time."""
+SAME_ANSWER_S = 60.0
+"""How long the identical call gets the same answer, because a host may try again."""
+REJECTED_S = 600.0
+"""How long the identical call gets the rejection of a person."""
+HEARTBEAT_S = 3.0
+ATTEMPTS = 20
+"""Looks at a thread that identical calls change at the same time."""
+MAX_HOST_CHARS = 64
+
+
+class HostCall(msgspec.Struct, frozen=True):
+    """One call, as the host sent it."""
+
+    name: str
+    arguments: dict[str, JsonValue]
+    progress_token: JsonValue
+    host: str
+
+
+class GatedCalls:
+    """Decides about the calls of one host."""
+
+    def __init__(self, service: Service, settings: Settings, relay: Relay, tools: GatedTools) -> None:
+        self._service = service
+        self._settings = settings
+        self._relay = relay
+        self._tools = tools
+        self._deliveries = Deliveries(service.store)
+        self._relied = ReliedDefinitions(service.store)
+        self._relied_by_tool: dict[str, ReliedDefinition] = {}
+        """As last read or stored here."""
+
+    async def answer(self, frame: Frame) -> Result | None:
+        """Return the result of a call; None for one that passes through.
+
+        Raises:
+            InvalidArguments: it is not a call, or the server lists no such tool.
+        """
+        call = self._read_call(frame)
+        tool = await self._tools.find(call.name)
+        definition = None if tool is None else self._service.tools.get(tool.definition.name)
+        if definition is None:
+            raise InvalidArguments(f"Unknown tool: {call.name[:200]}")
+        _, faults = self._service.tools.complete(definition.name, call.arguments)
+        if faults:
+            return build_text(f"Not run, because the arguments do not fit the tool's schema: {'; '.join(faults)}")
+        requirement = await self._find_requirement(definition, call.arguments)
+        relied = await self._find_relied(self._rely_on(call.name, definition))
+        has_changed = relied.origin != definition.origin
+        if _only_reads(definition, requirement) and not has_changed:
+            return None
+        try:
+            _check_arguments(call.arguments)
+            return await self._run(call, definition, (relied.digest[:PIN_CHARS],) if has_changed else None)
+        except PlanwardenError as error:
+            return build_text(f"Not run: {error.message}")
+
+    def _read_call(self, frame: Frame) -> HostCall:
+        params = frame.read_params()
+        name, raw = frames.read_value(params.get("name")), params.get("arguments")
+        arguments: JsonValue = {} if raw is None else read_json(bytes(raw))
+        if not isinstance(name, str) or not isinstance(arguments, dict | None):
+            raise InvalidArguments("a call needs a name, and arguments that are an object")
+        meta = frames.read_value(params.get("_meta"))
+        client = self._relay.client
+        host = client.get("title") or client.get("name")
+        return HostCall(
+            name=name,
+            arguments=arguments or {},
+            progress_token=meta.get("progressToken") if isinstance(meta, dict) else None,
+            host=str(host)[:MAX_HOST_CHARS] if host else "an MCP host",
+        )
+
+    async def _find_requirement(self, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> Requirement:
+        paths: dict[str, str | None] = {}
+        while True:
+            try:
+                return self._settings.policy.requirement(definition, arguments, paths)
+            except PathsNeeded as missing:
+                # A disk may not answer.
+                paths |= await anyio.to_thread.run_sync(follow_links, missing.wanted - paths.keys())
+
+    async def _find_relied(self, current: ReliedDefinition) -> ReliedDefinition:
+        relied = self._relied_by_tool.get(current.tool)
+        if relied is None:
+            relied = self._relied_by_tool[current.tool] = await self._relied.find_or_add(current)
+        return relied
+
+    def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
+        key = name_tool_key(self._relay, remote_name)
+        return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
+
+    async def _run(self, call: HostCall, definition: ToolDefinition, pins: tuple[str, ...] | None) -> Result:
+        config = self._relay.config
+        facts: JsonValue = [LOCAL, config.fingerprint, call.name, normalize_numbers(call.arguments)]
+        thread_id = f"{PREFIX}{digest(facts, context='gate/v1')[:40]}"
+        for _ in range(ATTEMPTS):
+            newest = await self._find_newest(thread_id)
+            note = ""
+            if newest is not None:
+                result, note = await self._follow(newest, call)
+                if result is not None:
+                    return result
+            await self._check_flood()
+            try:
+                started = await self._start(call, definition, thread_id, newest, note, pins)
+            except (ThreadBusy, StartRefused):
+                # The identical call, or another process, was faster.
+                continue
+            result, _ = await self._follow(started, call, has_waited=True)
+            if result is not None:
+                return result
+        return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
+
+    async def _find_newest(self, thread_id: str) -> ExecutionState | None:
+        headers = await self._service.store.thread(thread_id)
+        return await self._service.find(headers[-1].execution_id) if headers else None
+
+    async def _check_flood(self) -> None:
+        """Raise `ToolError` when too many questions are open."""
+        page = await self._service.store.suspensions(principal=LOCAL, addressee="human", limit=200, cursor=None)
+        count = 0
+        while True:
+            count += sum(row.thread_id.startswith(PREFIX) for row in page.rows)
+            if count >= MAX_OPEN:
+                raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
+            if page.next_cursor is None:
+                return
+            page = await self._service.store.suspensions(
+                principal=LOCAL, addressee="human", limit=200, cursor=page.next_cursor
+            )
+
+    async def _start(
+        self,
+        call: HostCall,
+        definition: ToolDefinition,
+        thread_id: str,
+        newest: ExecutionState | None,
+        note: str,
+        pins: tuple[str, ...] | None,
+    ) -> ExecutionState:
+        config = self._relay.config
+        step = PlanStep(
+            step_id=STEP,
+            description=f"{call.host} calls {call.name} of server {config.name!r}.{note}",
+            step_type="tool",
+            required_tools=(definition.name,),
+            tool_calls=(PlannedCall(tool_name=definition.name, arguments=call.arguments),),
+        )
+        command = shlex.join((config.command or "", *config.args))
+        after = (
+            StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
+        )
+        return await self._service.create(
+            NewExecution(
+                # No model reads the context; it says whose server process makes the call.
+                thread=PreparedThread(thread_id, ev.Options(), context=self._service.owner),
+                requester=Requester(LOCAL, host=call.host),
+                goal=f"{call.name} of server {config.name!r}, which is `{command}` in {config.cwd}"[:400],
+                parsed=ParsedPlan(Plan(steps=(step,))),
+                start=after,
+                pins=pins,
+            )
+        )
+
+    async def _follow(
+        self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False
+    ) -> tuple[Result | None, str]:
+        """Return the answer from the execution about the identical call, or None and what to say of it when asking.
+
+        One that `has_waited` gets the answer whenever the call ended.
+        """
+        if not execution.is_finished:
+            # A call that nobody is asked about is not shared: the identical one runs after it.
+            has_waited = has_waited or bool(execution.suspensions)
+            execution = await self._hold(execution, call)
+            if not execution.is_finished:
+                return self._describe_wait(execution, call), ""
+            await self._note_approval(execution)
+        now = self._service.store.clock.now()
+        age_s = now - execution.updated_at
+        if not has_waited and not execution.suspensions:
+            # Nobody was asked about it, so the identical call is a new one.
+            return None, ""
+        if not has_run(execution):
+            is_rejection = find_rejection(execution) is not None
+            if has_waited or (is_rejection and age_s <= REJECTED_S):
+                return await self._describe_end(execution, call), ""
+            return None, ""
+        delivery = await self._deliveries.find(execution.execution_id)
+        if has_waited:
+            return await self._deliver(execution, call), ""
+        if delivery is None and age_s <= self._settings.gate.keep_s:
+            return add_first_line(execution, await self._deliver(execution, call)), ""
+        if delivery is not None and now - delivery.delivered_at <= SAME_ANSWER_S:
+            return add_first_line(execution, await self._describe_end(execution, call)), ""
+        fate = "its result was taken" if delivery is not None else "nobody asked for its result in time"
+        return None, f" The same call ran {describe_age(age_s)} ago, and {fate}."
+
+    async def _deliver(self, execution: ExecutionState, call: HostCall) -> Result:
+        result = await self._describe_end(execution, call)
+        if execution.suspensions:
+            await self._deliveries.note(execution.execution_id)
+        return result
+
+    async def _describe_end(self, execution: ExecutionState, call: HostCall) -> Result:
+        own_call = find_call(execution)
+        whole = None if own_call is None else own_call.value
+        if own_call is not None and own_call.artifact is not None:
+            artifact = await self._service.read_artifact(execution.thread_id, own_call.artifact, principal=LOCAL)
+            whole = read_json(artifact.data)
+        return describe_end(execution, call.name, whole)
+
+    async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
+        """Return the execution when it ended or its outcome is unknown, or after the time that a call is held.
+
+        A call that nobody is asked about is not held: its host waits for it as without a gate.
+        """
+        beats = 0
+        with anyio.CancelScope() as waiting:
+            while not (execution.is_finished or _is_unknown(execution)):
+                if execution.suspensions and waiting.deadline == inf:
+                    waiting.deadline = anyio.current_time() + self._settings.gate.hold_s
+                beats += 1
+                await self._report_progress(execution, call, beats)
+                with anyio.move_on_after(HEARTBEAT_S):
+                    await self._service.wait_for_change(execution)
+                execution = await self._service.find(execution.execution_id)
+        return execution
+
+    async def _report_progress(self, execution: ExecutionState, call: HostCall, beats: int) -> None:
+        if call.progress_token is None:
+            return
+        text = f"waiting for a person: {self._find_address(execution)}" if execution.open_suspensions else "running"
+        params: dict[str, JsonValue] = {"progressToken": call.progress_token, "progress": beats, "message": text}
+        await self._relay.write(frames.build_notification("notifications/progress", params))
+
+    def _describe_wait(self, execution: ExecutionState, call: HostCall) -> Result:
+        if _is_unknown(execution):
+            return say_unknown(call.name, self._find_address(execution))
+        if execution.open_suspensions:
+            return ask_to_wait(call.name, self._find_address(execution))
+        return say_still_running(call.name)
+
+    def _find_address(self, execution: ExecutionState) -> str:
+        """Return where a person decides: the page of the question, or the command."""
+        suspension_id = execution.open_suspensions[0].question.suspension_id
+        inbox = self._service.find_inbox(execution)
+        if inbox is not None:
+            return f"{inbox}/suspensions/{suspension_id}"
+        return f"`{self._service.program()} approve {suspension_id}`"
+
+    def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
+        """Return what looks at commits for definitions that a person approved, which one of the tasks then stores."""
+
+        def look(commit: Commit | None) -> None:
+            if commit is not None and commit.execution.thread_id.startswith(PREFIX) and commit.execution.is_finished:
+                tasks.start_soon(self._note_approval, commit.execution)
+
+        return look
+
+    async def _note_approval(self, execution: ExecutionState) -> None:
+        """Rely on the definition of the call from now on if a person approved it as it is."""
+        own_call = find_call(execution)
+        suspension = None if own_call is None else execution.suspensions.get(own_call.suspension_id or "")
+        if own_call is None or suspension is None or suspension.decision is None or not suspension.decision.approved:
+            return
+        definition = self._service.tools.get(own_call.tool_name)
+        tool = self._tools.find_by_name(own_call.tool_name)
+        if definition is not None and tool is not None and definition.digest == suspension.question.definition_digest:
+            record = self._rely_on(tool.remote_name, definition)
+            if record != self._relied_by_tool.get(record.tool):
+                self._relied_by_tool[record.tool] = record
+                await self._relied.approve(record)
+
+
+def normalize_numbers(value: JsonValue) -> JsonValue:
+    """Return the value with 1.0 as 1, wherever it is: for a server the two are the same."""
+    if isinstance(value, float) and isfinite(value) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [normalize_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {name: normalize_numbers(item) for name, item in value.items()}
+    return value
+
+
+def describe_age(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    if minutes < 1:
+        return "less than a minute"
+    if minutes < 120:
+        return f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{minutes // 60} hours"
+
+
+def _only_reads(definition: ToolDefinition, requirement: Requirement) -> bool:
+    is_read = definition.risk == "read" and definition.effect == "read" and not definition.is_blocking
+    return is_read and requirement.needs is None and requirement.denied is None and not requirement.shares
+
+
+def _is_unknown(execution: ExecutionState) -> bool:
+    return any(suspension.question.kind == "reconcile" for suspension in execution.open_suspensions)
+
+
+def _check_arguments(arguments: dict[str, JsonValue]) -> None:
+    bound: list[Path] = []
+    leave_out_bindings(arguments, bound)
+    if bound:
+        raise InvalidArguments("the arguments have a '$from' or '$text' key, which planwarden would take for its own")
+    if is_larger(arguments, MAX_ARGUMENT_BYTES):
+        raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")

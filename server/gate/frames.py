@@ -1,0 +1,97 @@
+"""Messages of MCP as they pass through the gate: only the envelope is read, and the rest keeps its bytes.
+
+A message of the host is written again from what was read of it, so that the wrapped server cannot read another one out
+of the same bytes. A message of the server is passed on as it came.
+"""
+
+from typing import cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
+
+RequestId = int | float | str
+PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
+UNREACHABLE = -32001
+"""Our code for a request that the wrapped server did not answer."""
+FIRST_OWN_ID = 900_000_000_000_000
+"""The ids of the gate's own requests begin here; the ids of hosts are below."""
+
+
+class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One message: a request, a notification, or an answer."""
+
+    jsonrpc: str
+    id: RequestId | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+    @property
+    def request_id(self) -> RequestId | None:
+        return None if isinstance(self.id, UnsetType) else self.id
+
+    @property
+    def is_request(self) -> bool:
+        return isinstance(self.method, str) and not isinstance(self.id, UnsetType)
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+    def read_params(self) -> dict[str, Raw]:
+        """Return the parameters, each with its bytes. Raises `InvalidArguments`: they are not an object."""
+        return {} if isinstance(self.params, UnsetType) else read_object(self.params)
+
+
+_FRAME = msgspec.json.Decoder(Frame)
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+
+
+def read_frame(line: bytes) -> Frame:
+    """Return the message. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
+    try:
+        frame = _FRAME.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArguments(f"the line is not one message of JSON-RPC: {error}") from None
+    if frame.jsonrpc != "2.0":
+        raise InvalidArguments("the line is not a message of JSON-RPC 2.0")
+    return frame
+
+
+def read_object(raw: Raw) -> dict[str, Raw]:
+    """Return the members of an object. Raises `InvalidArguments`: it is not one."""
+    try:
+        return _OBJECT.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise InvalidArguments("a value is not a JSON object") from None
+
+
+def read_value(raw: Raw | None) -> JsonValue:
+    """Return the value of a small part, such as an id or a name; None where it is missing or not JSON."""
+    try:
+        return None if raw is None else cast("JsonValue", msgspec.json.decode(raw))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def build_request(request_id: RequestId, method: str, params: dict[str, JsonValue]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+
+def build_notification(method: str, params: dict[str, JsonValue]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def build_result(request_id: RequestId | None, result: dict[str, JsonValue]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def build_error(request_id: RequestId | None, code: int, message: str) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+
+
+def _encode(message: dict[str, JsonValue]) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

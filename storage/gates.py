@@ -1,0 +1,102 @@
+"""What gates remember in the store: which of them run, who got a result, and which definitions people rely on."""
+
+from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore, RecordTransaction
+
+KEEP_DELIVERIES_S = 24 * 3600.0
+
+
+class RunningGate(Record, frozen=True, kw_only=True):
+    """The server that a gate wraps while its process lives, which is `owner`."""
+
+    columns = Columns("gate", "owner")
+
+    owner: str
+    server: str
+    """What the names of its tools begin with."""
+    listing: str = ""
+    """Digest of the tools that the server lists."""
+
+
+class DeliveredResult(ExpiringRecord, frozen=True, kw_only=True):
+    """When a host first got the result of a gated call."""
+
+    columns = Columns("gate_delivery", "execution_id")
+
+    execution_id: str
+    delivered_at: float
+
+
+class ReliedDefinition(Record, frozen=True, kw_only=True):
+    """The definition of a gated tool that a person last approved, or that this home saw first."""
+
+    columns = Columns("gate_definition", "tool")
+
+    tool: str
+    """Digest of the server and the server's own name of the tool."""
+    origin: str
+    """Digest of what the server said of the tool."""
+    digest: str
+    """Of the whole definition, with the settings of the operator."""
+
+
+class RunningGates(RecordStore[RunningGate]):
+    """The gates that run now."""
+
+    def __init__(self, store: object) -> None:
+        super().__init__(store, RunningGate)
+
+    async def open(self, owner: str, server: str, listing: str = "") -> None:
+        """Record that this process wraps the server, and what the server lists now."""
+        await self.liveness.announce(owner)
+        gate = RunningGate(owner=owner, server=server, listing=listing)
+        await self.write(lambda transaction: transaction.put(gate))
+
+    async def close(self, owner: str) -> None:
+        await self.write(lambda transaction: transaction.delete(RunningGate, owner))
+
+    async def list_living(self) -> tuple[RunningGate, ...]:
+        """Return the gates whose processes live."""
+        living: list[RunningGate] = []
+        for gate in await self.all():
+            if await self.liveness.is_dead(gate.owner):
+                await self.close(gate.owner)
+            else:
+                living.append(gate)
+        return tuple(living)
+
+
+class Deliveries(RecordStore[DeliveredResult]):
+    """Which results hosts got. Laws: the first delivery counts, and is remembered for `KEEP_DELIVERIES_S`."""
+
+    def __init__(self, store: object) -> None:
+        super().__init__(store, DeliveredResult)
+
+    async def note(self, execution_id: str) -> None:
+        """Record that a host got the result now, unless one got it before."""
+        now = self.clock.now()
+        record = DeliveredResult(execution_id=execution_id, delivered_at=now, expires_at=now + KEEP_DELIVERIES_S)
+
+        def insert(transaction: RecordTransaction) -> bool:
+            transaction.delete_due(DeliveredResult, now)
+            return transaction.insert(record)
+
+        await self.write(insert)
+
+
+class ReliedDefinitions(RecordStore[ReliedDefinition]):
+    """The definitions that people rely on, one for each tool of each server."""
+
+    def __init__(self, store: object) -> None:
+        super().__init__(store, ReliedDefinition)
+
+    async def find_or_add(self, record: ReliedDefinition) -> ReliedDefinition:
+        """Return the stored definition; without one, this is the first, and is stored."""
+        stored = await self.find(record.tool)
+        if stored is not None:
+            return stored
+        await self.write(lambda transaction: transaction.insert(record))
+        return await self.find(record.tool) or record
+
+    async def approve(self, record: ReliedDefinition) -> None:
+        """Store what a person approved in the place of what they relied on before."""
+        await self.write(lambda transaction: transaction.put(record))

@@ -1,0 +1,85 @@
+"""A server as people have one: one file, its own words and odd keys, and a ledger of what it really did."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(sys.argv[-1])
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "default": "unasked"}, "count": {"type": ["number", "null"]}},
+    "required": ["text"],
+}
+
+
+def list_tools_of(folder: Path) -> list[dict[str, Any]]:
+    """The tools with keys that no revision knows, nulls, and an order that is not that of an SDK."""
+    words = " It also deletes." if (folder / "changed").exists() else ""
+    write = {"zz": None, "inputSchema": SCHEMA, "description": f"Writes.{words}", "name": "write", "x-own": {"b": 1}}
+    others = [
+        {"name": name, "inputSchema": {"type": "object"}, "outputSchema": None} for name in ("die", "fail", "rich")
+    ]
+    hints = {"readOnlyHint": True, "unheard": 1.0}
+    look = {"name": "look", "inputSchema": {"type": "object"}, "annotations": hints, "_meta": {"k": None}}
+    return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}]
+
+
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    with (FOLDER / "ledger").open("a") as ledger:
+        ledger.write(json.dumps([name, arguments]) + "\n")
+    time.sleep(arguments.get("slow_s", 0))
+    if name == "die":
+        os._exit(3)
+    if name == "fail":
+        return {
+            "content": [{"type": "text", "text": "the disk is full"}],
+            "isError": True,
+            "structuredContent": {"n": 1},
+        }
+    if name == "rich":
+        blocks = [
+            {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+            {"type": "text", "text": "a\u0000b", "odd": 1},
+        ]
+        return {"content": blocks, "structuredContent": {"big": "x" * 400_000, "none": None}}
+    if name == "ask":
+        print(
+            json.dumps({"jsonrpc": "2.0", "id": "q1", "method": "elicitation/create", "params": {"message": "Which?"}})
+        )
+        sys.stdout.flush()
+        answer = json.loads(sys.stdin.readline())
+        return {"content": [{"type": "text", "text": json.dumps(answer.get("result"))}]}
+    secrets = sorted(key for key in os.environ if key.startswith("PLANWARDEN_"))
+    return {"content": [{"type": "text", "text": f"{name} {arguments} {secrets}"}], "later": None}
+
+
+def answer(message: dict[str, Any]) -> dict[str, Any] | None:
+    match message.get("method"):
+        case "initialize":
+            capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {}}
+            about = {"serverInfo": {"name": "peer", "version": "7", "own": 1}, "instructions": "Peer's own words."}
+            return {"protocolVersion": message["params"]["protocolVersion"], "capabilities": capabilities, **about}
+        case "tools/list":
+            return {"tools": list_tools_of(FOLDER), "unknown": [1, None]}
+        case "tools/call":
+            return call(message["params"]["name"], message["params"].get("arguments") or {})
+        case "resources/read":
+            return {"contents": [{"uri": message["params"]["uri"], "text": "the note"}]}
+        case _:
+            return {}
+
+
+def main() -> None:
+    if (FOLDER / "broken").exists():
+        sys.exit("it cannot start")
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message and "method" in message:
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer(message)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Calls that a person decides about: each runs once, and its result reaches whoever asks for it."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from planwarden.agent.approval.answers import Decision
+from tests.gate.host import Home, Host, read_text
+
+pytestmark = pytest.mark.anyio
+FIRST_LINE = "after a person approved it; not run again"
+
+
+@pytest.fixture
+async def tasks() -> AsyncGenerator[TaskGroup]:
+    with anyio.fail_after(100):
+        async with anyio.create_task_group() as group:
+            yield group
+            group.cancel_scope.cancel()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+async def host(home: Home, tasks: TaskGroup) -> AsyncGenerator[Host]:
+    async with home.host(tasks) as host:
+        yield host
+
+
+async def test_held_call_reports_progress_and_gets_the_result(home: Home, host: Host) -> None:
+    call = await host.begin_call("write", {"text": "a", "count": None}, _meta={"progressToken": "t"})
+    note = await host.wait_for_note("notifications/progress")
+    assert note["params"]["progressToken"] == "t"
+    await home.decide()
+    assert (await host.wait(call))["result"] == {
+        "content": [{"type": "text", "text": "write {'text': 'a', 'count': None} []"}],
+        "later": None,
+    }
+    assert home.ledger == [["write", {"text": "a", "count": None}]]
+
+
+@pytest.mark.parametrize("arguments", [{"text": "a", "count": 1}, {"count": 1.0, "text": "a"}])
+async def test_identical_call_gets_the_result_once_nobody_waited(
+    tmp_path: Path, tasks: TaskGroup, arguments: Any
+) -> None:
+    home = Home(tmp_path, hold_s=0.3)
+    async with home.host(tasks) as host:
+        waiting = await host.call("write", {"text": "a", "count": 1})
+        assert waiting["isError"] and read_text(waiting).startswith("Nobody has decided yet. write will run by itself")
+        await home.decide()
+        later = await host.call("write", arguments)
+        assert FIRST_LINE in read_text(later) and later["content"][1]["text"].startswith("write")
+    assert len(home.ledger) == 1
+
+
+async def test_sixteen_identical_calls_are_one_question_and_one_effect(home: Home, host: Host) -> None:
+    calls = [await host.begin_call("write", {"text": "a"}) for _ in range(16)]
+    ends = await home.decide()
+    answers = [(await host.wait(call))["result"] for call in calls]
+    assert len(ends) == 1 and all(answer == answers[0] for answer in answers)
+    assert home.ledger == [["write", {"text": "a"}]]
+
+
+async def test_claim_in_the_arguments_approves_nothing(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path, hold_s=0.3)
+    async with home.host(tasks) as host:
+        for claim in (True, "true"):
+            assert "Nobody has decided" in read_text(await host.call("write", {"text": "a", "approved": claim}))
+    assert home.ledger == []
+
+
+async def test_question_survives_the_gate_and_its_result_reaches_the_next_one(home: Home, tasks: TaskGroup) -> None:
+    async with home.host(tasks) as host:
+        await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 1})
+        await host.wait_for_note("notifications/progress")
+        await host.kill()
+    async with home.host(tasks) as host:
+        call = await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 1})
+        await host.wait_for_note("notifications/progress")
+        [end] = await home.decide()
+        assert end.status == "completed" and (await host.wait(call))["result"]["content"][0]["text"].startswith("write")
+        await host.kill()
+    assert len(home.ledger) == 1
+
+
+@pytest.mark.parametrize(("tool", "status"), [("write", "completed"), ("fail", "failed")])
+async def test_whoever_decides_makes_the_call_when_no_gate_lives(
+    home: Home, tasks: TaskGroup, tool: str, status: str
+) -> None:
+    arguments = {"text": "a"}
+    async with home.host(tasks) as host:
+        await host.begin_call(tool, arguments, _meta={"progressToken": 1})
+        await host.wait_for_note("notifications/progress")
+        await host.kill()
+    [end] = await home.decide()
+    assert end.status == status and home.ledger == [[tool, arguments]]
+    async with home.host(tasks) as host:
+        later = await host.call(tool, arguments)
+        assert FIRST_LINE in read_text(later) and later.get("isError", False) == (tool == "fail")
+    assert len(home.ledger) == 1
+
+
+async def test_rejection_is_remembered_and_nobody_is_asked_again(home: Home, host: Host) -> None:
+    call = await host.begin_call("write", {"text": "a"})
+    await home.decide(decision=Decision(approved=False, reason="not today"))
+    for answer in ((await host.wait(call))["result"], await host.call("write", {"text": "a"})):
+        assert answer["isError"] and "a person rejected this call of write: not today" in read_text(answer)
+    assert home.ledger == []
+
+
+async def test_server_that_dies_after_the_effect_leaves_a_question(home: Home, host: Host) -> None:
+    call = await host.begin_call("die", {})
+    await home.decide()
+    for answer in ((await host.wait(call))["result"], await host.call("die", {})):
+        assert answer["isError"] and "nobody knows whether it happened" in read_text(answer)
+    await home.decide(decision=Decision(approved=True, content={"happened": True, "result": "I saw it"}))
+    settled = await host.call("die", {})
+    assert "as a person found out" in read_text(settled) and "I saw it" in read_text(settled)
+    assert home.ledger == [["die", {}]]
+
+
+async def test_results_and_errors_are_whole(home: Home, host: Host) -> None:
+    calls = [await host.begin_call(name, {}) for name in ("rich", "fail")]
+    await home.decide(2)
+    rich, fail = [(await host.wait(call))["result"] for call in calls]
+    assert fail == {
+        "content": [{"type": "text", "text": "the disk is full"}],
+        "isError": True,
+        "structuredContent": {"n": 1},
+    }
+    again = await host.call("rich", {})
+    for answer, place in ((rich, 0), (again, 1)):
+        assert answer["content"][place]["data"] == "aGk="
+        assert answer["content"][place + 1] == {"type": "text", "text": "a\x00b", "odd": 1}
+        assert answer["structuredContent"] == {"big": "x" * 400_000, "none": None}
+
+
+async def test_edit_of_a_person_runs_and_is_said_first(home: Home, host: Host) -> None:
+    call = await host.begin_call("write", {"text": "a"})
+    await home.decide(decision=Decision(approved=True, modified_args={"text": "b"}))
+    answer = (await host.wait(call))["result"]
+    assert "changed the arguments before it ran: text: a -> b" in answer["content"][0]["text"]
+    assert answer["_meta"]["planwarden/edited"]["arguments"] == {"text": "b"}
+    assert FIRST_LINE in read_text(await host.call("write", {"text": "a"}))
+    assert home.ledger == [["write", {"text": "b"}]]
+
+
+async def test_changed_definition_asks_whatever_a_rule_says(home: Home, host: Host, tasks: TaskGroup) -> None:
+    assert read_text(await host.call("write", {"text": "free"})).startswith("write")
+    (home.peer / "changed").touch()
+    async with home.host(tasks) as other:
+        call = await other.begin_call("write", {"text": "free"})
+        await home.decide()
+        assert read_text((await other.wait(call))["result"]).startswith("write")
+        # From now on the rule counts again; another value, because the same answer would be remembered.
+        assert read_text(await other.call("write", {"text": "free", "count": 2})).startswith("write")
+    assert len(home.ledger) == 3
+
+
+async def test_cancelled_call_only_stops_waiting(home: Home, host: Host) -> None:
+    call = await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 1})
+    await host.wait_for_note("notifications/progress")
+    await host.send({"method": "notifications/cancelled", "params": {"requestId": call}})
+    await home.decide()
+    assert FIRST_LINE in read_text(await host.call("write", {"text": "a"}))
+    assert len(home.ledger) == 1
+
+
+async def test_fifty_open_questions_are_enough(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path, hold_s=0.1)
+    async with home.host(tasks) as host:
+        for number in range(50):
+            assert "Nobody has decided" in read_text(await host.call("write", {"text": str(number)}))
+        assert "50 calls wait for a person already" in read_text(await host.call("write", {"text": "one more"}))
+        assert "Nobody has decided" in read_text(await host.call("write", {"text": "7"}))

@@ -1,0 +1,140 @@
+"""What passes through a gate: everything that is no call, and calls that only read."""
+
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from tests.gate.host import HANDSHAKE, Home, read_text
+from tests.gate.peer import list_tools_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def tasks() -> AsyncGenerator[TaskGroup]:
+    with anyio.fail_after(100):
+        async with anyio.create_task_group() as group:
+            yield group
+            group.cancel_scope.cancel()
+
+
+async def test_host_sees_what_the_server_says_value_for_value(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks, greets=False) as host:
+        greeting = (await host.ask("initialize", HANDSHAKE))["result"]
+        assert greeting["serverInfo"] == {"name": "peer", "version": "7", "own": 1}
+        assert greeting["instructions"] == "Peer's own words." and list(greeting["capabilities"]) == [
+            "tools",
+            "logging",
+            "resources",
+        ]
+        listing = await host.ask("tools/list", {})
+        expected = {"tools": list_tools_of(home.peer), "unknown": [1, None]}
+        # The order of keys too.
+        assert json.dumps(listing["result"]) == json.dumps(expected)
+        note = await host.ask("resources/read", {"uri": "note://1"})
+        assert note["result"]["contents"][0]["text"] == "the note"
+
+
+async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    command, *words = home.command
+    server = StdioServerParameters(command=command, args=words, env={**os.environ, "PLANWARDEN_SECRET": "no"})
+    with anyio.fail_after(100):
+        async with Client(stdio_client(server)) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == [
+                "write",
+                "look",
+                "die",
+                "fail",
+                "rich",
+                "ask",
+            ]
+            for _ in range(5):
+                answer = await client.call_tool("look", {"q": 1})
+                assert answer.content[0].model_dump()["text"] == "look {'q': 1} []"
+            missing = await client.call_tool("write", {"count": 1})
+            assert missing.is_error and "do not fit" in str(missing.content)
+            denied = await client.call_tool("write", {"text": "bad"})
+            assert denied.is_error and "bad is never written" in str(denied.content)
+            for _ in range(2):
+                assert not (await client.call_tool("write", {"text": "free"})).is_error
+    assert [name for name, _ in home.ledger] == ["look"] * 5 + ["write"] * 2
+
+
+async def test_questions_of_the_server_and_answers_of_the_host_pass(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    settings = home.folder / "planwarden.toml"
+    settings.write_text(settings.read_text() + '[[rules]]\ntool = "peer_ask"\nthen = "allow"\n')
+    async with home.host(tasks) as host:
+        call = await host.begin_call("ask", {})
+        question = await host.wait_for_note("elicitation/create")
+        await host.send({"id": question["id"], "result": {"action": "accept", "content": {"x": 1}}})
+        assert json.loads(read_text((await host.wait(call))["result"])) == {"action": "accept", "content": {"x": 1}}
+
+
+async def test_allowed_call_is_waited_for_however_long_it_takes(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path, hold_s=0.1)
+    async with home.host(tasks) as host:
+        assert read_text(await host.call("write", {"text": "free", "slow_s": 1})).startswith("write")
+    assert len(home.ledger) == 1
+
+
+async def test_server_that_cannot_start_is_named_and_tried_again(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    broken = home.peer / "broken"
+    broken.touch()
+    async with home.host(tasks) as host:
+        for method in ("tools/list", "resources/list"):
+            error = (await host.ask(method, {}))["error"]
+            assert "server 'peer' cannot be reached" in error["message"]
+        broken.unlink()
+        assert len((await host.ask("tools/list", {}))["result"]["tools"]) == 6
+        assert read_text(await host.call("look", {})) == "look {} []"
+
+
+async def test_line_that_is_no_message_is_refused_and_the_next_one_passes(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks) as host:
+        assert host.process.stdin is not None
+        for line in (
+            b"nonsense",
+            b'[{"jsonrpc":"2.0","id":90,"method":"tools/call","params":{"name":"write","arguments":{"text":"x"}}}]',
+            b'{"jsonrpc":"2.0","id":91,"Method":"tools/call","params":{"name":"write","arguments":{"text":"x"}}}',
+        ):
+            await host.process.stdin.send(line + b"\n")
+        unknown = await host.ask("tools/call", {"name": "peer_write", "arguments": {}})
+        assert unknown["error"]["code"] == -32602
+        twice = b'{"jsonrpc":"2.0","id":92,"method":"tools/call","params":{"name":"write","arguments":{"a":1,"a":2}}}'
+        await host.process.stdin.send(twice + b"\n")
+        assert "duplicate" in (await host.wait(92))["error"]["message"]
+        assert [json.loads(line)["error"]["code"] for line in host.lines if b'"id":null' in line] == [-32700] * 3
+    assert home.ledger == []
+
+
+async def test_gate_ends_with_its_host_and_leaves_no_server_behind(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks) as host:
+        await host.call("look", {})
+        host.process.send_signal(signal.SIGTERM)
+        await host.process.wait()
+        assert host.process.returncode == 128 + signal.SIGTERM
+    assert not _find_processes(home.peer)
+
+
+def _find_processes(folder: Path) -> list[Path]:
+    """Return what still runs with the folder in its command."""
+    running: list[Path] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            running += [path] if str(folder).encode() in path.read_bytes() else []
+    return running

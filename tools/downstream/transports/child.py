@@ -1,0 +1,168 @@
+"""A downstream server as a child process: its start, its lines within a limit, its log and its end.
+
+What it says is read elsewhere: `stdio.py` speaks MCP with it by the SDK, and the gate passes its lines on.
+"""
+
+import asyncio
+import math
+import os
+import re
+import signal
+import subprocess
+from asyncio.subprocess import Process, SubprocessStreamProtocol
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import anyio
+import msgspec
+
+from planwarden.agent.common.errors import ToolError
+from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.transports.log import ServerLog
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_LOG_LINE_BYTES = 8 * 1024
+READ_BYTES = 64 * 1024
+EDGE_BYTES = 512
+"""Of each end of an oversized line, which may hold the id of the request that it answers."""
+PAUSE_S = 0.01
+GRACE_S, WATCH_S = 1.0, 0.25
+END_S = 2.0
+"""The longest time between the end of a child's pipes and its own end, which a busy machine reports late."""
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
+_RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
+
+OnLost = Callable[[str], None]
+"""Takes why the connection cannot continue."""
+
+
+class OversizedLine(msgspec.Struct, frozen=True):
+    """The two ends of a line beyond the limit."""
+
+    head: bytes
+    tail: bytes
+
+    @property
+    def request_id(self) -> int | None:
+        """The id of the request that it answers, if one of its ends contains it."""
+        result = _RESULT.search(self.head)
+        match = _ID.search(self.head[: result.start()] if result else b"")
+        if match is None:
+            *_, match = [None, *_ID.finditer(self.tail[self.tail.rfind(b'"jsonrpc"') :])]
+        return int(match[1]) if match is not None else None
+
+
+class LineReader:
+    """Splits a stream of bytes into lines; buffers at most `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+        self._head: bytes | None = None
+        """The head of the current line, if the line is too long already."""
+
+    def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
+        *ends, rest = chunk.split(b"\n")
+        lines: list[bytes | OversizedLine] = []
+        for part in ends:
+            self._append(part)
+            line = bytes(self._buffer)
+            lines.append(line if self._head is None else OversizedLine(self._head, line))
+            self._buffer.clear()
+            self._head = None
+        self._append(rest)
+        return lines
+
+    def _append(self, part: bytes) -> None:
+        self._buffer += part
+        if self._head is None and len(self._buffer) > self._limit:
+            self._head = bytes(self._buffer[:EDGE_BYTES])
+        if self._head is not None:
+            del self._buffer[:-EDGE_BYTES]
+
+
+class Child(msgspec.Struct, kw_only=True):
+    """One running child and its pipes."""
+
+    process: Process
+    transport: asyncio.SubprocessTransport
+    log: ServerLog
+    on_lost: OnLost
+
+    async def report_loss(self, why: str) -> None:
+        """Say why the connection is lost, before the session sees it; that the process has ended explains more."""
+        is_over = await self._ends_within(END_S)
+        self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
+
+    async def keep_log(self) -> None:
+        assert self.process.stderr is not None
+        lines = LineReader(MAX_LOG_LINE_BYTES)
+        with suppress(OSError):
+            while chunk := await self.process.stderr.read(READ_BYTES):
+                for line in lines.feed(chunk):
+                    self.log.write(line if isinstance(line, bytes) else line.head + b"...")
+                # A child that writes nothing but errors must not keep the event loop busy.
+                await anyio.sleep(PAUSE_S)
+
+    async def watch(self) -> None:
+        """Notice the end of the child even when its own child keeps the pipes open."""
+        await self._ends_within(math.inf, WATCH_S)
+        # Its last output is still in the pipe.
+        await anyio.sleep(WATCH_S)
+        self.on_lost(f"its process ended with exit code {self.process.returncode}")
+        await self.close_inbox()
+
+    async def close_inbox(self) -> None:
+        """Close what receives its messages: there are no more."""
+
+    async def stop(self) -> None:
+        """Close its input, wait, and end its process group, in bounded time."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        if not await self._ends_within(GRACE_S):
+            self._signal(signal.SIGTERM)
+            await self._ends_within(GRACE_S)
+        # Also ends children of a server that has ended.
+        self._signal(signal.SIGKILL)
+        await self._ends_within(GRACE_S)
+        # Its own children may hold its pipes open.
+        with suppress(PermissionError):
+            self.transport.close()
+
+    async def _ends_within(self, seconds: float, every_s: float = 0.01) -> bool:
+        """Poll, because `wait()` also waits for the pipes, which a grandchild may hold open."""
+        deadline = anyio.current_time() + seconds
+        while True:
+            if self.process.returncode is not None:
+                return True
+            if anyio.current_time() >= deadline:
+                return False
+            await anyio.sleep(every_s)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+async def spawn(config: ServerConfig, environment: Mapping[str, str]) -> tuple[Process, asyncio.SubprocessTransport]:
+    """Do what `asyncio.create_subprocess_exec` does, and return the transport too, which closes the pipes."""
+    assert config.command is not None
+    loop = asyncio.get_running_loop()
+    try:
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(limit=READ_BYTES, loop=loop),
+            config.command,
+            *config.args,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=config.cwd,
+            env=environment,
+            start_new_session=True,
+        )
+        return Process(transport, protocol, loop), transport
+    except FileNotFoundError as error:
+        what = "working directory" if config.cwd is not None and not config.cwd.is_dir() else "command"
+        raise ToolError(f"its {what} {str(error.filename)!r} was not found") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"its command {config.command!r} could not be run: {error}") from None
