@@ -58,7 +58,7 @@ class Holdings(msgspec.Struct, frozen=True):
     @property
     def locks(self) -> list[int]:
         """The locks that make others wait who want of the same, in the order in which everybody takes them."""
-        names = [*(wanted.budget for wanted in self.requests), *(key.row.key for key in self.keys)]
+        names = [*(shares.budget for shares in self.requests), *(key.row.key for key in self.keys)]
         return sorted({crc32(name.encode()) % LOCKS for name in names})
 
 
@@ -92,10 +92,10 @@ def project_holdings(append: Append) -> Holdings | None:
                 freed.append(holder)
             continue
         for share in event.shares:
-            taken = TakenShare(holder, share.budget, share.amount, recorded.at + share.window_s)
-            shares[share.budget, holder] = share, taken
+            share_row = TakenShare(holder, share.budget, share.amount, recorded.at + share.window_s)
+            shares[share.budget, holder] = share, share_row
         if event.once is not None:
-            held = HeldKey(
+            held_key = HeldKey(
                 key=event.once.key,
                 tool_name=call.tool_name,
                 values=event.once.values,
@@ -104,13 +104,13 @@ def project_holdings(append: Append) -> Holdings | None:
                 taken_at=recorded.at,
                 ends_at=recorded.at + event.once.keep_s,
             )
-            other = keys.get(held.key)
+            other = keys.get(held_key.key)
             if other is not None and other.row.holder not in (holder, *freed):
                 raise other.row.as_refusal()
-            keys[held.key] = WantedKey(held, (holder, *freed))
+            keys[held_key.key] = WantedKey(held_key, (holder, *freed))
     return Holdings(
         tuple(dict.fromkeys(freed)),
-        tuple(taken for _, taken in shares.values()),
+        tuple(share_row for _, share_row in shares.values()),
         tuple(_add_up([*shares.values()], freed)),
         tuple(keys[name] for name in sorted(keys)),
     )
@@ -127,15 +127,15 @@ def _changes_holdings(append: Append, event: ev.Event) -> bool:
 
 def _add_up(shares: Sequence[tuple[ev.BudgetShare, TakenShare]], freed: Sequence[str]) -> list[WantedShares]:
     by_budget: dict[str, list[tuple[ev.BudgetShare, TakenShare]]] = {}
-    for share, taken in shares:
-        by_budget.setdefault(share.budget, []).append((share, taken))
+    for share, share_row in shares:
+        by_budget.setdefault(share.budget, []).append((share, share_row))
     return [
         WantedShares(
             budget,
-            sum(share.amount for share, _ in found),
-            len(found),
-            min(share.limit for share, _ in found),
-            (*freed, *(taken.holder for _, taken in found)),
+            sum(share.amount for share, _ in group),
+            len(group),
+            min(share.limit for share, _ in group),
+            (*freed, *(share_row.holder for _, share_row in group)),
         )
-        for budget, found in sorted(by_budget.items())
+        for budget, group in sorted(by_budget.items())
     ]

@@ -102,8 +102,8 @@ class KeyStore(RecordStore[SigningKey]):
         """Return the nonce, once."""
 
         def take(transaction: RecordTransaction) -> SigningNonce | None:
-            found = transaction.find(SigningNonce, nonce, now)
-            return found if transaction.delete(SigningNonce, nonce) else None
+            record = transaction.find(SigningNonce, nonce, now)
+            return record if transaction.delete(SigningNonce, nonce) else None
 
         return await self.write(take)
 

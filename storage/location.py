@@ -67,8 +67,8 @@ def read_location(text: str, control: str = "") -> StoreLocation:
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in (*POSTGRES, SQLITE):
         # Only the scheme is repeated, because the rest may hold a password.
-        found = f"{scheme[:32]!r} is not a kind of store" if separator else "the store is not named by a URL"
-        raise InvalidArguments(f"{found}; use {FORMS}")
+        problem = f"{scheme[:32]!r} is not a kind of store" if separator else "the store is not named by a URL"
+        raise InvalidArguments(f"{problem}; use {FORMS}")
     if scheme == SQLITE:
         path = expand_home(Path(rest.removeprefix("/"))) if rest.startswith("/~") else Path(rest)
         if not path.is_absolute() or path.name == "":

@@ -58,15 +58,15 @@ async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
     Raises:
         StoreError, UsageError: as `open_store`.
     """
-    found = open_at_once(location)
-    if found is None:
+    lookups = open_at_once(location)
+    if lookups is None:
         async with open_store(location) as store:
             yield store
         return
     try:
-        yield found
+        yield lookups
     finally:
-        await found.close()
+        await lookups.close()
 
 
 def open_at_once(location: StoreLocation) -> SqlLookups | None:

@@ -143,7 +143,7 @@ def project(append: Append) -> Projection:
         elif kind is ev.ExecutionStarted:
             goes_on = append.expected_version > 0
     is_finished = execution.is_finished
-    if is_finished and any(found.status == "withdrawn" for found in execution.suspensions.values()):
+    if is_finished and any(suspension.status == "withdrawn" for suspension in execution.suspensions.values()):
         changes.append(PendingWithdrawn(execution.updated_at))
     if is_renamed:
         changes.append(SynopsisWritten(build_synopsis(execution)))

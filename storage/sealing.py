@@ -118,14 +118,14 @@ class SealedSecrets:
 
     async def is_in_use(self) -> bool:
         """Return whether the store has a key yet. Writes nothing; raises as `check`."""
-        key, found = self._read_key(), await self._records.find(CHECK)
-        if found is not None:
-            _confirm(key, found.sealed)
-        return found is not None
+        key, check = self._read_key(), await self._records.find(CHECK)
+        if check is not None:
+            _confirm(key, check.sealed)
+        return check is not None
 
     async def read(self, name: str) -> bytes | None:
-        found = await self._records.find(name)
-        return None if found is None else self._open(await self._find_key(), name, found.sealed)
+        record = await self._records.find(name)
+        return None if record is None else self._open(await self._find_key(), name, record.sealed)
 
     async def create(self, name: str, value: bytes) -> bytes:
         key = await self._find_key()
@@ -151,8 +151,8 @@ class SealedSecrets:
 
     async def version(self, name: str) -> str | None:
         # Each value is sealed with a new nonce.
-        found = await self._records.find(name)
-        return None if found is None else hashlib.sha256(found.sealed).hexdigest()
+        record = await self._records.find(name)
+        return None if record is None else hashlib.sha256(record.sealed).hexdigest()
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
         return self._hold(name)

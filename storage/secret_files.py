@@ -45,10 +45,10 @@ class SecretFiles:
     async def create(self, name: str, value: bytes) -> bytes:
         path = self._path(name)
         await anyio.to_thread.run_sync(partial(_write, path, value, is_first=True))
-        found = await self.read(name)
-        if found is None:
+        current = await self.read(name)
+        if current is None:
             raise StoreError(f"{str(path)!r} was deleted while it was made; try again")
-        return found
+        return current
 
     async def replace(self, name: str, value: bytes) -> None:
         path = self._path(name)
@@ -59,20 +59,20 @@ class SecretFiles:
     async def delete(self, name: str) -> bool:
         """Also deletes what processes that died while they wrote the file left beside it."""
         path = self._path(name)
-        found = [*path.parent.glob(f"{escape(_prefix(path))}*.tmp"), *([path] if path.exists() else [])]
+        files = [*path.parent.glob(f"{escape(_prefix(path))}*.tmp"), *([path] if path.exists() else [])]
         try:
-            for leftover in found:
+            for leftover in files:
                 leftover.unlink(missing_ok=True)
         except OSError as error:
             raise _error("delete", path, error) from error
-        return bool(found)
+        return bool(files)
 
     async def version(self, name: str) -> str | None:
         try:
-            found = self._path(name).stat()
+            status = self._path(name).stat()
         except OSError:
             return None
-        return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+        return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
         return _hold(self._path(name))

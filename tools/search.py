@@ -58,10 +58,10 @@ class ToolIndex:
         words = [word for word in _WORD.findall(_split_words(query).lower()) if word not in _COMMON][:_MAX_WORDS]
         if not words:
             return []
-        wanted = " OR ".join(f'"{word}"*' if len(word) > 2 else f'"{word}"' for word in dict.fromkeys(words))
+        expression = " OR ".join(f'"{word}"*' if len(word) > 2 else f'"{word}"' for word in dict.fromkeys(words))
         rows = self._connection.execute(
             f"SELECT name FROM tools WHERE tools MATCH ? ORDER BY bm25(tools, {_WEIGHTS}), name LIMIT ?",
-            (wanted, limit),
+            (expression, limit),
         )
         return [self._definitions[row[0]] for row in rows]
 

@@ -95,11 +95,11 @@ def authorize(
     arguments: dict[str, JsonValue],
     permits: Iterable[Permit] = (),
     *,
-    taken: Mapping[str, int] | None = None,
+    uses: Mapping[str, int] | None = None,
 ) -> Allow | Ask | Deny:
     """Return whether the call may run with exactly these arguments.
 
-    `taken` counts the uses of grants that a forecast has given to other calls.
+    `uses` counts the uses of grants that a forecast has given to other calls.
 
     Raises:
         PathsNeeded: as `Policy.requirement`.
@@ -126,7 +126,7 @@ def authorize(
     if requirement.needs is None or (definition.is_blocking and requirement.risk == "confirm"):
         return Allow(requirement)
     now = context.clock.now()
-    grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now, taken=taken)
+    grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now, uses=uses)
     return Ask(requirement) if grant_id is None else Allow(requirement, grant_id=grant_id)
 
 

@@ -142,20 +142,20 @@ def _describe_rules(rows: list[_Row]) -> Iterator[str]:
 
 def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row | ev.ToolFailed]:
     """Yield the row of each call that needs a person, and the failure of each call that cannot work."""
-    needed: list[PathsNeeded | PartsNeeded] = []
+    missing_lookups: list[PathsNeeded | PartsNeeded] = []
     for call, is_due in _list_proposed(state):
         try:
             row = _judge(context, execution, call, is_due=is_due)
         except (PathsNeeded, PartsNeeded) as error:
             # All of them are looked up at once.
-            needed.append(error)
-            if len(needed) > MAX_ROWS:
+            missing_lookups.append(error)
+            if len(missing_lookups) > MAX_ROWS:
                 break
             continue
-        if row is not None and not needed:
+        if row is not None and not missing_lookups:
             yield row
-    parts = [error.wanted for error in needed if isinstance(error, PartsNeeded)]
-    paths = [error.wanted for error in needed if isinstance(error, PathsNeeded)]
+    parts = [error.wanted for error in missing_lookups if isinstance(error, PartsNeeded)]
+    paths = [error.wanted for error in missing_lookups if isinstance(error, PathsNeeded)]
     if parts:
         raise PartsNeeded(frozenset(chain.from_iterable(parts)))
     if paths:
@@ -178,13 +178,13 @@ def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows
     """
     keys = [find_key(context, row.covered.tool_name, row.covered.arguments) for row in rows]
     look_up(context, keys)
-    seen = set[str]()
+    earlier_keys = set[str]()
     for row, once in zip(rows, keys, strict=True):
         call = execution.call(row.covered.call_id)
-        if once is None or not (once.key in seen or find_duplicate(context, execution, call, once)):
+        if once is None or not (once.key in earlier_keys or find_duplicate(context, execution, call, once)):
             yield row
         if once is not None:
-            seen.add(once.key)
+            earlier_keys.add(once.key)
 
 
 def _judge(
@@ -210,9 +210,9 @@ def _judge(
             context.room.take(verdict.shares)
         return None
     requirement, now = verdict.requirement, context.clock.now()
-    found = verdict.reason or requirement.found
-    found = found or next(context.grants.explain_no_grant(execution, call, definition, now), None)
-    return _Row(name_call(execution, call, definition, arguments), definition, requirement, found)
+    reason = verdict.reason or requirement.found
+    reason = reason or next(context.grants.explain_no_grant(execution, call, definition, now), None)
+    return _Row(name_call(execution, call, definition, arguments), definition, requirement, reason)
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:

@@ -29,9 +29,9 @@ SHOWN_CHARS = 200
 class OnceNeeded(Exception):
     """Not an error: who has these keys must be looked up first."""
 
-    def __init__(self, wanted: frozenset[str]) -> None:
-        super().__init__(f"{len(wanted)} key(s)")
-        self.wanted = wanted
+    def __init__(self, keys: frozenset[str]) -> None:
+        super().__init__(f"{len(keys)} key(s)")
+        self.wanted = keys
 
 
 class MissingKey(Exception):
@@ -49,8 +49,8 @@ def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonV
         MissingKey: an argument is missing or null.
     """
     values = {pointer: _read_value(pointer, arguments) for pointer in rule.pointers}
-    shown = {pointer: _shorten(value) for pointer, value in values.items()}
-    return ev.OnceKey(key=digest_key(tool_name, values), values=shown, keep_s=rule.keep_s)
+    short_values = {pointer: _shorten(value) for pointer, value in values.items()}
+    return ev.OnceKey(key=digest_key(tool_name, values), values=short_values, keep_s=rule.keep_s)
 
 
 def digest_key(tool_name: str, values: Mapping[str, JsonValue]) -> str:

@@ -67,8 +67,8 @@ def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition
     if not pinned or definition.digest.startswith(pinned):
         return False
     return not any(
-        found.decision is not None and found.decision.approved and _has_shown(found, definition)
-        for found in execution.suspensions.values()
+        suspension.decision is not None and suspension.decision.approved and _has_shown(suspension, definition)
+        for suspension in execution.suspensions.values()
     )
 
 
@@ -97,7 +97,7 @@ def describe_change(
 def _has_shown(approved: SuspensionState, definition: ToolDefinition) -> bool:
     """Return True when the question was about the tool as it is now, by itself or among the calls that it covers."""
     question = approved.question
-    shown = [(covered.tool_name, covered.definition_digest) for covered in approved.covered]
+    definitions = [(covered.tool_name, covered.definition_digest) for covered in approved.covered]
     if question.traits.releases == "call":
-        shown.append((question.tool_name or "", question.definition_digest))
-    return (definition.name, definition.digest) in shown
+        definitions.append((question.tool_name or "", question.definition_digest))
+    return (definition.name, definition.digest) in definitions

@@ -72,16 +72,16 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_value(self, arguments: Mapping[str, JsonValue]) -> object:
         """Return the value at the pointer, or `MISSING`."""
-        found: object = arguments
+        value: object = arguments
         for part in self.parts:
-            if isinstance(found, Mapping):
-                found = cast("Mapping[str, object]", found).get(part, MISSING)
-            elif isinstance(found, list) and _INDEX.fullmatch(part):
-                values = cast("list[object]", found)
-                found = values[int(part)] if int(part) < len(values) else MISSING
+            if isinstance(value, Mapping):
+                value = cast("Mapping[str, object]", value).get(part, MISSING)
+            elif isinstance(value, list) and _INDEX.fullmatch(part):
+                values = cast("list[object]", value)
+                value = values[int(part)] if int(part) < len(values) else MISSING
             else:
                 return MISSING
-        return found
+        return value
 
     def judge(
         self, value: JsonValue, limit: int, paths: RealPaths | None, *, loosens: bool | None
@@ -107,7 +107,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
-def compile_condition(pointer: str, written: object) -> RuleCondition:
+def compile_condition(pointer: str, content: object) -> RuleCondition:
     """Return the condition that the operator wrote for the value at `pointer`.
 
     Raises:
@@ -118,11 +118,11 @@ def compile_condition(pointer: str, written: object) -> RuleCondition:
         raise RuleFault("is not a JSON Pointer: '~' is written '~0', and '/' in a name '~1'")
     if pointer in ("", "/"):
         parts = ()
-    if not isinstance(written, dict):
+    if not isinstance(content, dict):
         raise RuleFault(
-            f"must be a table such as {{ max = 100 }}, not {_show(written)}; a value itself is {{ in = [...] }}"
+            f"must be a table such as {{ max = 100 }}, not {_show(content)}; a value itself is {{ in = [...] }}"
         )
-    table = cast("dict[str, object]", written)
+    table = cast("dict[str, object]", content)
     if not table:
         raise RuleFault(f"is empty, so it says nothing; it takes {', '.join(SHORT_FORMS)}, or JSON Schema")
     short = {key: value for key, value in table.items() if key in SHORT_FORMS}
@@ -241,10 +241,10 @@ def _read_texts(key: str, value: object) -> tuple[str, ...]:
     texts: list[object] = list(cast("list[object]", value)) if isinstance(value, list) else [value]
     if not texts or len(texts) > MAX_VALUES:
         raise RuleFault(f"has {len(texts)} texts in {key!r}; use 1 to {MAX_VALUES}")
-    found = [text for text in texts if isinstance(text, str) and 0 < len(text) <= MAX_TEXT_CHARS]
-    if len(found) < len(texts):
+    valid_texts = [text for text in texts if isinstance(text, str) and 0 < len(text) <= MAX_TEXT_CHARS]
+    if len(valid_texts) < len(texts):
         raise RuleFault(f"has {key} = {_show(value)}, which is not a text of 1 to {MAX_TEXT_CHARS} characters")
-    return tuple(found)
+    return tuple(valid_texts)
 
 
 def _read_prefixes(value: object) -> dict[str, JsonValue]:
@@ -275,12 +275,12 @@ def _read_length(value: object) -> dict[str, JsonValue]:
     low, high = (cast("int | None", ends.get(key)) for key in ("min", "max"))
     if low is not None and high is not None and low > high:
         raise RuleFault(f"has a length of at least {low} and at most {high}, so nothing matches")
-    found: dict[str, JsonValue] = {"type": ["string", "array"]}
+    schema: dict[str, JsonValue] = {"type": ["string", "array"]}
     if low is not None:
-        found |= {"minLength": low, "minItems": low}
+        schema |= {"minLength": low, "minItems": low}
     if high is not None:
-        found |= {"maxLength": high, "maxItems": high}
-    return found
+        schema |= {"maxLength": high, "maxItems": high}
+    return schema
 
 
 def _read_names(value: object) -> dict[str, JsonValue]:
@@ -306,7 +306,7 @@ _READERS: Mapping[str, Callable[[object], dict[str, JsonValue]]] = {
 def _read_domains(short: Mapping[str, object]) -> tuple[str, ...]:
     if "domain" not in short:
         return ()
-    found: list[str] = []
+    hosts: list[str] = []
     for text in _read_texts("domain", short["domain"]):
         host = normalise_host(text)
         if host is None:
@@ -314,20 +314,20 @@ def _read_domains(short: Mapping[str, object]) -> tuple[str, ...]:
                 f"has domain = {_show(text)}, which is not a host name in ASCII such as 'example.com'; it covers "
                 "the hosts below it too, without '*.', and takes no scheme, port or path"
             )
-        found.append(host)
-    return tuple(found)
+        hosts.append(host)
+    return tuple(hosts)
 
 
 def _read_folders(short: Mapping[str, object]) -> tuple[str, ...]:
     if "under" not in short:
         return ()
-    found: list[str] = []
+    folders: list[str] = []
     for text in _read_texts("under", short["under"]):
         path = os.path.expanduser(text)
         if not os.path.isabs(path) or "\0" in path:
             raise RuleFault(f"has under = {_show(text)}, which is not an absolute folder such as '/srv/data' or '~/in'")
-        found.append(normalise_path(path))
-    return tuple(found)
+        folders.append(normalise_path(path))
+    return tuple(folders)
 
 
 def _list_texts(value: object) -> Iterator[str]:
@@ -336,8 +336,8 @@ def _list_texts(value: object) -> Iterator[str]:
 
 def _name_values(value: object) -> str:
     values = cast("list[object]", value) if isinstance(value, list) else [value]
-    shown = " or ".join(_list_texts(values[:5]))
-    return f"{shown} or {len(values) - 5} more" if len(values) > 5 else shown
+    text = " or ".join(_list_texts(values[:5]))
+    return f"{text} or {len(values) - 5} more" if len(values) > 5 else text
 
 
 def _name_length(value: object) -> str:

@@ -42,10 +42,10 @@ class BudgetRoom(msgspec.Struct):
         for share in requirement.shares if self.refused and requirement.needs is None else ():
             refusal = self.refused.get(share.budget)
             if refusal is not None and self.amounts.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:
-                needed = policy.for_risk(definition.risk)
+                fallback = policy.for_risk(definition.risk)
                 # It asks, also about what only reads.
-                needed = needed if needed.needs is not None else policy.for_risk("dangerous")
-                return replace(needed, rule=requirement.rule, found=_describe_spent(share, refusal))
+                fallback = fallback if fallback.needs is not None else policy.for_risk("dangerous")
+                return replace(fallback, rule=requirement.rule, found=_describe_spent(share, refusal))
         return requirement
 
 
@@ -100,13 +100,13 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             PathsNeeded: as `Policy.requirement`.
         """
-        found = self.policy.requirement(definition, arguments, self.paths)
-        return found if self.room is None else self.room.apply_to(found, self.policy, definition)
+        requirement = self.policy.requirement(definition, arguments, self.paths)
+        return requirement if self.room is None else self.room.apply_to(requirement, self.policy, definition)
 
     def find_full_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
         """As `find_requirement`, at least what the tool needs without rules: for a definition that changed, and for a
         call whose outcome is unknown. A rule was not written for these."""
-        found = self.find_requirement(definition, arguments)
-        risk = highest_risk("confirm", definition.risk, found.risk)
-        decides = found.needs is not None and risk == found.risk
-        return replace(self.policy.for_risk(risk), rule=found.rule if decides else None, denied=found.denied)
+        base = self.find_requirement(definition, arguments)
+        risk = highest_risk("confirm", definition.risk, base.risk)
+        decides = base.needs is not None and risk == base.risk
+        return replace(self.policy.for_risk(risk), rule=base.rule if decides else None, denied=base.denied)

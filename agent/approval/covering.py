@@ -31,18 +31,18 @@ def list_covered_calls(
     context: ApprovalContext, execution: ExecutionState, call: Call
 ) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
     """Return the later calls that a question about `call` covers, with the risk of each, at most `MAX_COVERED`."""
-    found: list[tuple[ev.CoveredCall, Risk]] = []
+    covered_calls: list[tuple[ev.CoveredCall, Risk]] = []
     size = 0
     for step_id in execution.steps[call.step_id].step.confirms:
         execution = _look_ahead(context, execution, step_id)
         for planned in execution.steps[step_id].calls:
             row = _cover(context, execution, planned)
             size += 0 if row is None else measure_at_least(row[0].arguments, MAX_COVERED_BYTES)
-            if len(found) >= MAX_COVERED or size > MAX_COVERED_BYTES:
-                return tuple(found)
+            if len(covered_calls) >= MAX_COVERED or size > MAX_COVERED_BYTES:
+                return tuple(covered_calls)
             if row is not None:
-                found.append(row)
-    return tuple(found)
+                covered_calls.append(row)
+    return tuple(covered_calls)
 
 
 def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
@@ -124,7 +124,7 @@ def _will_begin(context: ApprovalContext, execution: ExecutionState, state: Step
     """Return whether the conditions of the step hold as far as they can be judged, and they can."""
     if not state.step.when:
         return True
-    if not _are_over(execution, (binding for found in state.step.when for binding in find_bindings(found.value))):
+    if not _are_over(execution, (binding for test in state.step.when for binding in find_bindings(test.value))):
         return False
     events = begin_step(execution, state.step.step_id, context.parts or {})
     return any(isinstance(event, ev.StepStarted) for event in events) and len(events) == 1

@@ -48,14 +48,14 @@ def gather_evidence(
 def _find_faults(execution: ExecutionState, event: ev.Event, policies: Mapping[str, Collection[str]]) -> Iterator[str]:
     match event:
         case ev.Suspended(question=question) | ev.SuspensionRevised(question=question):
-            known = policies.get(question.policy, ())
+            policy_digests = policies.get(question.policy, ())
             if question.addressee == "human" and not any(
-                compute_approval_digest(policy, execution, question) == question.digest for policy in known
+                compute_approval_digest(policy, execution, question) == question.digest for policy in policy_digests
             ):
                 yield f"revision {question.revision} of suspension {question.suspension_id!r} does not fit its digest"
         case ev.SuspensionDecided() | ev.SuspensionEndorsed():
-            asked = execution.suspensions.get(event.suspension_id)
-            if asked is not None and asked.question.digest != event.digest:
+            suspension = execution.suspensions.get(event.suspension_id)
+            if suspension is not None and suspension.question.digest != event.digest:
                 yield f"suspension {event.suspension_id!r} was decided in a revision that it did not have then"
         case ev.ToolCallIntended():
             yield from _find_faults_of_intent(execution, event)
@@ -69,22 +69,22 @@ def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended
         if call.status in ("decided", "outcome_unknown"):
             yield f"call {call.call_id!r} ran without the decision that it waited for"
         return
-    asked = execution.suspensions.get(event.suspension_id)
-    if asked is None or not asked.releases(call):
+    suspension = execution.suspensions.get(event.suspension_id)
+    if suspension is None or not suspension.releases(call):
         yield f"call {call.call_id!r} ran on suspension {event.suspension_id!r}, which did not release it"
-    elif not _was_named(asked, call, event):
+    elif not _was_named(suspension, call, event):
         yield f"call {call.call_id!r} ran with other arguments than suspension {event.suspension_id!r} was about"
 
 
-def _was_named(asked: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
+def _was_named(suspension: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
     """Return True when the question was about this call with these arguments, or covers it."""
-    question = asked.question
+    question = suspension.question
     if event.arguments is None:
         return question.call_id == call.call_id
-    wanted = canonical_json(event.arguments)
+    text = canonical_json(event.arguments)
     if question.call_id == call.call_id:
-        return canonical_json(question.arguments) == wanted
+        return canonical_json(question.arguments) == text
     return any(
-        covered.is_about(call.step_id, call.tool_name, call.call_id) and canonical_json(covered.arguments) == wanted
-        for covered in asked.covered
+        covered.is_about(call.step_id, call.tool_name, call.call_id) and canonical_json(covered.arguments) == text
+        for covered in suspension.covered
     )

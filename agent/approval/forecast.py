@@ -74,18 +74,18 @@ def forecast_calls(
     Raises:
         PathsNeeded: as `Policy.requirement`.
     """
-    found: list[CallForecast] = []
-    wanted = set[str]()
-    left = MAX_BYTES
+    forecasts: list[CallForecast] = []
+    paths = set[str]()
+    bytes_left = MAX_BYTES
     for state in execution.steps.values():
         for call in _list_planned(state) if state.status != "skipped" else ():
             if call.status != "proposed":
                 continue
-            left -= measure_at_least(call.proposed, left + 1)
-            if len(found) >= MAX_CALLS or left < 0:
-                return _finish(found, wanted)
-            found.append(_forecast_call(context, execution, call, found, has_inputs=has_inputs, wanted=wanted))
-    return _finish(found, wanted)
+            bytes_left -= measure_at_least(call.proposed, bytes_left + 1)
+            if len(forecasts) >= MAX_CALLS or bytes_left < 0:
+                return _finish(forecasts, paths)
+            forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs, paths=paths))
+    return _finish(forecasts, paths)
 
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
@@ -125,10 +125,10 @@ def _find_verdict(execution: ExecutionState, step: PlanStep, *, has_inputs: bool
     return verdict
 
 
-def _finish(found: list[CallForecast], wanted: set[str]) -> tuple[CallForecast, ...]:
-    if wanted:
-        raise PathsNeeded(frozenset(wanted))
-    return tuple(found)
+def _finish(forecasts: list[CallForecast], paths: set[str]) -> tuple[CallForecast, ...]:
+    if paths:
+        raise PathsNeeded(frozenset(paths))
+    return tuple(forecasts)
 
 
 def _list_planned(state: StepState) -> Sequence[Call]:
@@ -154,7 +154,7 @@ def _forecast_call(
     before: list[CallForecast],
     *,
     has_inputs: bool,
-    wanted: set[str],
+    paths: set[str],
 ) -> CallForecast:
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
@@ -163,29 +163,29 @@ def _forecast_call(
     forecast = CallForecast(step_id=call.step_id, tool_name=call.tool_name, risk=definition.risk)
     if takes_from := tuple(_find_sources(execution, call, has_inputs=has_inputs)):
         likely = _find_likely_grant(context, execution, call, definition, before)
-        if likely is None and (asked := _find_question_for_rows(context, execution, call, definition)) is not None:
-            return replace(forecast, **asked)
+        if likely is None and (terms := _find_question_for_rows(context, execution, call, definition)) is not None:
+            return replace(forecast, **terms)
         return replace(forecast, takes_from=takes_from, grant_id=likely)
     try:
         arguments = complete_arguments(context, execution, call)
-        found = _judge(context, execution, call, definition, arguments, before)
+        judgement = _judge(context, execution, call, definition, arguments, before)
     except (InvalidArguments, ToolError) as error:
         return replace(forecast, fault=error.message)
     except PartsNeeded:
         return replace(forecast, takes_from=("an earlier result",))
     except PathsNeeded as needed:
         # All of them are looked up at once.
-        wanted |= needed.wanted
+        paths |= needed.wanted
         return forecast
     confirmed = next((other.step_id for other in before if _covers(other, call, definition, arguments)), None)
-    if confirmed is not None and found.get("asks") == "approval":
-        found = {"covered_by": confirmed}
+    if confirmed is not None and judgement.get("asks") == "approval":
+        judgement = {"covered_by": confirmed}
     return replace(
         forecast,
         arguments=arguments,
         definition_digest=definition.digest,
         has_changed=has_changed_since_plan(execution, definition),
-        **found,
+        **judgement,
     )
 
 
@@ -194,11 +194,11 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
     plan, loop = execution.plan, execution.steps[call.step_id].step.loop
     assert plan is not None
     takes_inputs = plan.inputs is not None
-    sources = [taken.step_id for taken in find_references(call.proposed)]
+    sources = [reference.step_id for reference in find_references(call.proposed)]
     if loop is not None:
         # How many calls there will be follows from the items.
         yield ITEM
-        sources += [taken.step_id for taken in find_references(loop.items)]
+        sources += [reference.step_id for reference in find_references(loop.items)]
     for step_id in dict.fromkeys(sources):
         state = execution.steps.get(step_id)
         is_open = state is not None and state.status != "completed"
@@ -219,7 +219,7 @@ def _judge(
     if suspend is not None:
         question = ask_what_tool_asks(context, execution, call, definition, arguments, suspend).question
         return {**_describe_ask(question), "asks": question.kind, "covers": question.covers}
-    verdict = authorize(context, execution, call, definition, arguments, taken=_count_uses(before))
+    verdict = authorize(context, execution, call, definition, arguments, uses=_count_uses(before))
     requirement = verdict.requirement
     if isinstance(verdict, Deny):
         return {"fault": describe_denial(requirement), "rule": requirement.rule}
@@ -255,8 +255,8 @@ def _find_question_for_rows(
     return {**_describe_ask(requirement), "asks": "batch", "has_changed": has_changed}
 
 
-def _describe_ask(asked: Requirement | ev.Question) -> dict[str, object]:
-    return {"asks": "approval", "needs": asked.needs, "quorum": asked.quorum, "risk": asked.risk}
+def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:
+    return {"asks": "approval", "needs": ask.needs, "quorum": ask.quorum, "risk": ask.risk}
 
 
 def _find_likely_grant(
@@ -273,8 +273,8 @@ def _find_likely_grant(
         return None
     # What takes a value has its name already, and no grant for one value.
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
-    now, taken = context.clock.now(), _count_uses(before)
-    return context.grants.find_covering(execution, call, definition, completed, requirement, now, taken=taken)
+    now, uses = context.clock.now(), _count_uses(before)
+    return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)
 
 
 def _covers(other: CallForecast, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> bool:

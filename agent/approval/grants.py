@@ -59,8 +59,8 @@ class GrantCache(msgspec.Struct):
 
         One that counts by days is chosen again after `REFUSED_S`: another day may have begun by then.
         """
-        found = next((grant for grant in self._open if grant.grant_id == grant_id), None)
-        if found is not None and found.step is not None:
+        open_grant = next((grant for grant in self._open if grant.grant_id == grant_id), None)
+        if open_grant is not None and open_grant.step is not None:
             self._refused[grant_id] = now + REFUSED_S
         else:
             self._open = tuple(grant for grant in self._open if grant.grant_id != grant_id)
@@ -74,26 +74,26 @@ class GrantCache(msgspec.Struct):
         requirement: Requirement,
         now: float,
         *,
-        taken: Mapping[str, int] | None = None,
+        uses: Mapping[str, int] | None = None,
     ) -> str | None:
         """Return the id of a grant that lets this call through, the one that ends first; None when there is none.
 
-        `taken` counts the uses that a forecast has given to other calls already.
+        `uses` counts the uses that a forecast has given to other calls already.
         """
         if not self._open or requirement.quorum > 1 or definition.is_blocking or requirement.has_no_key:
             return None
         owner = execution.principal
-        found = [
+        matches = [
             grant
             for grant in self._open
             if has_terms_for(grant, definition, arguments, owner)
             and is_open(grant, now)
-            and count_uses_left(grant, now) > (taken or {}).get(grant.grant_id, 0)
+            and count_uses_left(grant, now) > (uses or {}).get(grant.grant_id, 0)
             and self._refused.get(grant.grant_id, now) <= now
             and (grant.step is None or (requirement.risk != "critical" and is_from_step(grant.step, execution, call)))
             and can_decide(self.policy, execution, requirement.needs, grant.created_by, grant.assurance) is not None
         ]
-        return min(found, key=lambda grant: grant.expires_at).grant_id if found else None
+        return min(matches, key=lambda grant: grant.expires_at).grant_id if matches else None
 
     def explain_no_grant(
         self, execution: ExecutionState, call: Call, definition: ToolDefinition, now: float

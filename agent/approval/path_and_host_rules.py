@@ -25,8 +25,8 @@ def find_host(text: str) -> str | None:
     """Return the host of an absolute URL or an e-mail address, in lower case; None for any other text."""
     if len(text) > MAX_CHARS:
         return None
-    found = _URL.fullmatch(text) or _EMAIL.fullmatch(text)
-    return None if found is None else normalise_host(found["host"])
+    match = _URL.fullmatch(text) or _EMAIL.fullmatch(text)
+    return None if match is None else normalise_host(match["host"])
 
 
 def normalise_host(host: str) -> str | None:
@@ -65,17 +65,17 @@ def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, 
     """
     if paths is None or "\0" in path or len(path) > MAX_CHARS or not os.path.isabs(path):
         return None
-    wanted = frozenset((path, *folders))
-    if missing := wanted - paths.keys():
+    needed_paths = frozenset((path, *folders))
+    if missing := needed_paths - paths.keys():
         raise PathsNeeded(missing)
     real, real_folders = paths[path], [paths[folder] for folder in folders]
     if real is None or None in real_folders:
         return None
-    found = [folder for folder in real_folders if folder is not None]
-    written = normalise_path(path)
-    is_surely_inside = _is_below(written, (*folders, *found)) and _is_below(real, found)
-    every = [_fold(folder) for folder in (*folders, *found)]
-    may_be_inside = any(spelled in every or _is_below(spelled, every) for spelled in (_fold(written), _fold(real)))
+    existing_folders = [folder for folder in real_folders if folder is not None]
+    plain_path = normalise_path(path)
+    is_surely_inside = _is_below(plain_path, (*folders, *existing_folders)) and _is_below(real, existing_folders)
+    every = [_fold(folder) for folder in (*folders, *existing_folders)]
+    may_be_inside = any(spelled in every or _is_below(spelled, every) for spelled in (_fold(plain_path), _fold(real)))
     if loosens is None:
         return is_surely_inside if is_surely_inside == may_be_inside else None
     return is_surely_inside if loosens else may_be_inside

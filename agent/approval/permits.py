@@ -86,14 +86,14 @@ def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, ar
     state = execution.steps[call.step_id]
     if state.step.loop is not None:
         return question.suspension_id in call.consumed
-    wanted = canonical_json(arguments)
+    text = canonical_json(arguments)
     used = sum(
-        question.suspension_id in other.consumed and canonical_json(other.arguments) == wanted for other in state.calls
+        question.suspension_id in other.consumed and canonical_json(other.arguments) == text for other in state.calls
     )
-    named = sum(
-        covered.step_id == call.step_id and canonical_json(covered.arguments) == wanted for covered in question.covers
+    limit = sum(
+        covered.step_id == call.step_id and canonical_json(covered.arguments) == text for covered in question.covers
     )
-    return used >= named
+    return used >= limit
 
 
 def find_row(

@@ -79,8 +79,8 @@ def ask_what_tool_asks(
     if kind == "wait":
         return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
-    asked = context.find_requirement(definition, arguments).risk
-    risk = highest_risk("confirm", asked, *list_risks(covers), suspend.risk or "read")
+    required_risk = context.find_requirement(definition, arguments).risk
+    risk = highest_risk("confirm", required_risk, *list_risks(covers), suspend.risk or "read")
     required = context.policy.for_risk(risk)
     wait_s, on_timeout = _limit_wait(definition, suspend, risk)
     question = replace(
@@ -144,9 +144,9 @@ def ask_approval(
     definition: ToolDefinition,
     arguments: dict[str, JsonValue],
     requirement: Requirement,
-    found: tuple[str, ...] = (),
+    findings: tuple[str, ...] = (),
 ) -> ev.Suspended:
-    """Return the question whether the call may run with exactly these arguments; `found` is why it is asked now."""
+    """Return the question whether the call may run with exactly these arguments; `findings` is why it is asked now."""
     message = execution.steps[call.step_id].step.description[:MESSAGE_CHARS]
     question = replace(
         _begin_question(context, call, definition, arguments, "approval", message),
@@ -157,7 +157,7 @@ def ask_approval(
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
             *describe_placeholders([call]),
-            *found,
+            *findings,
             *((requirement.found,) if requirement.found else ()),
             *describe_attempts(execution, call.step_id),
             *_find_circumstances(context, execution, call, definition),
@@ -179,8 +179,8 @@ def ask_approval_of_change(
     """Return the question that a person must answer before a tool runs that changed; `since` as in
     `describe_change`."""
     requirement = context.find_full_requirement(definition, arguments)
-    found = (describe_change(context, execution, definition, since),)
-    return ask_approval(context, execution, call, definition, arguments, requirement, found)
+    findings = (describe_change(context, execution, definition, since),)
+    return ask_approval(context, execution, call, definition, arguments, requirement, findings)
 
 
 def ask_what_happened(
@@ -188,9 +188,9 @@ def ask_what_happened(
     execution: ExecutionState,
     call: Call,
     definition: ToolDefinition,
-    found: tuple[str, ...] = (),
+    findings: tuple[str, ...] = (),
 ) -> ev.Suspended:
-    """Return the question whether a call took effect whose outcome is unknown; `found` is why it is asked again."""
+    """Return the question whether a call took effect whose outcome is unknown; `findings` is why it is asked again."""
     required = context.find_full_requirement(definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
     if call.origin:
@@ -203,7 +203,7 @@ def ask_what_happened(
         quorum=required.quorum,
         form=RECONCILE_FORM,
         # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
-        found=(*found, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
+        found=(*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
         rule=required.rule,
     )
     return open_question(context, execution, question)
@@ -255,11 +255,11 @@ def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
 
 
 def drop_edited_placeholders(
-    found: tuple[str, ...], calls: Iterable[tuple[str, dict[str, JsonValue]]]
+    findings: tuple[str, ...], calls: Iterable[tuple[str, dict[str, JsonValue]]]
 ) -> tuple[str, ...]:
     """Return what was found without the placeholders that edited `calls` do not hold any more."""
     remaining = set(_find_placeholders(calls))
-    return tuple(sentence for sentence in found if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
+    return tuple(sentence for sentence in findings if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
 
 
 def _find_placeholders(calls: Iterable[tuple[str, dict[str, JsonValue]]]) -> Iterator[str]:
@@ -272,7 +272,7 @@ def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.Co
     steps = (execution.steps[name].step for name in dict.fromkeys(covered.step_id for covered, _ in covers))
     conditional = [step for step in steps if step.when]
     for step in conditional[:MAX_CONDITIONAL]:
-        conditions = (f"{_cut_json(found.value)} fits {_cut_json(found.matches)}" for found in step.when)
+        conditions = (f"{_cut_json(condition.value)} fits {_cut_json(condition.matches)}" for condition in step.when)
         yield f"Step {step.step_id!r} runs only if {' and '.join(conditions)}; else its calls are not made."
     if len(conditional) > MAX_CONDITIONAL:
         yield f"{len(conditional) - MAX_CONDITIONAL} more of the steps run only under conditions, too."
@@ -343,7 +343,7 @@ def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) 
         assurance=editor.assurance,
         arguments=edited,
     )
-    return (*(found for found in earlier if found.arguments), edit)
+    return (*(other for other in earlier if other.arguments), edit)
 
 
 def is_of_policy(question: ev.Question, policy: Policy) -> bool:
@@ -354,9 +354,9 @@ def is_of_policy(question: ev.Question, policy: Policy) -> bool:
 def compute_approval_digest(policy: str, execution: ExecutionState, question: ev.Question) -> str:
     """Return the digest over all of the question, and of the plan under review, under the policy with the digest
     `policy`."""
-    asked = msgspec.to_builtins(replace(question, digest="", policy=policy), enc_hook=plain_value)
+    question_fields = msgspec.to_builtins(replace(question, digest="", policy=policy), enc_hook=plain_value)
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
-    return digest([execution.principal, execution.execution_id, asked, plan], context="approval/v1")
+    return digest([execution.principal, execution.execution_id, question_fields, plan], context="approval/v1")
 
 
 def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
@@ -364,14 +364,14 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
     fields."""
     if question.addressee == "clock":
         return {"waited": True}
-    found: dict[str, JsonValue] = {"approved": decision.approved}
+    document: dict[str, JsonValue] = {"approved": decision.approved}
     if decision.reason is not None:
-        found["reason"] = decision.reason
+        document["reason"] = decision.reason
     if decision.modified_args is not None:
-        found["modifiedArgs"] = decision.modified_args
+        document["modifiedArgs"] = decision.modified_args
     if decision.content is not None:
-        found["content"] = decision.content
-    return found
+        document["content"] = decision.content
+    return document
 
 
 def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
@@ -397,6 +397,6 @@ def _limit_wait(definition: ToolDefinition, suspend: Suspend, risk: Risk) -> tup
     return limit_s, limit_on_timeout(risk, "reject" if suspend.on_timeout == "reject" else definition.on_timeout)
 
 
-def limit_on_timeout(risk: Risk, wanted: OnTimeout) -> OnTimeout:
+def limit_on_timeout(risk: Risk, on_timeout: OnTimeout) -> OnTimeout:
     """Nothing above `confirm` is ever approved by waiting."""
-    return wanted if risk == "confirm" else "reject"
+    return on_timeout if risk == "confirm" else "reject"

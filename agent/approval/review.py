@@ -70,19 +70,19 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
         and call.quorum == 1
     )
     begun = [step_id for step_id, state in execution.steps.items() if state.status != "pending"]
-    found = tuple(_describe(execution, forecast, covers))
+    findings = tuple(_describe(execution, forecast, covers))
     if begun:
-        found = (f"A model revised the plan after {_name(begun)} began.", *found)
-    return replace(question, covers=covers, found=found)
+        findings = (f"A model revised the plan after {_name(begun)} began.", *findings)
+    return replace(question, covers=covers, found=findings)
 
 
 def _quote_agent(execution: ExecutionState) -> str:
     """Return the goal and the descriptions in the plan, which are the words of its author."""
-    said = [execution.goal] if execution.goal else []
+    lines = [execution.goal] if execution.goal else []
     for state in execution.steps.values():
         outcome = f" ({state.step.expected_outcome})" if state.step.expected_outcome else ""
-        said.append(f"{state.step.step_id}: {state.step.description}{outcome}")
-    return "\n".join(said)[:MAX_MESSAGE_CHARS]
+        lines.append(f"{state.step.step_id}: {state.step.description}{outcome}")
+    return "\n".join(lines)[:MAX_MESSAGE_CHARS]
 
 
 def _describe(
@@ -93,14 +93,14 @@ def _describe(
     if rows := [call.step_id for call in asking if call.asks == "batch"]:
         yield f"There will be one question for all rows of {_name(rows)}."
     for risk in ("dangerous", "critical"):
-        if named := [call.tool_name for call in forecast if call.risk == risk]:
-            yield f"Calls of {_name(named)} are {risk}."
+        if tool_names := [call.tool_name for call in forecast if call.risk == risk]:
+            yield f"Calls of {_name(tool_names)} are {risk}."
     if covers:
         yield f"The answer can cover {len(covers)} of them now: their arguments are known, and none is critical."
     if bound := [call.step_id for call in forecast if call.takes_from]:
         yield f"Only the run will know the arguments of {_name(bound)}; they are asked about then, if they need it."
-    if written := [step_id for step_id, state in execution.steps.items() if needs_model(state.step)]:
-        yield f"A model writes the calls or the text of {_name(written)}."
+    if model_steps := [step_id for step_id, state in execution.steps.items() if needs_model(state.step)]:
+        yield f"A model writes the calls or the text of {_name(model_steps)}."
     if failing := [call.step_id for call in forecast if call.fault is not None]:
         yield f"Would fail now: {_name(failing)}."
     if (unseen := sum(len(state.step.tool_calls) for state in execution.steps.values()) - len(forecast)) > 0:
@@ -168,12 +168,12 @@ def edit_plan(
         return question, ()
     edited = apply(execution, edit, context.clock.now())
     names = tuple(dict.fromkeys((*edit.added, *edit.changed, *edit.removed, *edit.moved)))
-    shown = replace(
+    preview = replace(
         _look_again(context, edited, question),
         message=_quote_agent(edited),
         edits=add_edit(question, names, editor),
     )
-    final = bind_revision(context, edited, shown)
+    final = bind_revision(context, edited, preview)
     reason = f"plan edited by {editor.principal} through {editor.channel}"
     return final, (edit, ev.SuspensionRevised(question=final, reason=reason))
 
@@ -187,8 +187,8 @@ def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans:
     before = execution.plan
     assert before is not None
     # What the person left out stays as it is.
-    kept = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
-    plan, _ = plans.read({**document, **kept}, author="caller")
+    rest = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
+    plan, _ = plans.read({**document, **rest}, author="caller")
     if not is_same_json(plan.inputs, before.inputs):
         raise InvalidPlan("the plan was given its inputs before, so 'inputs' cannot be edited; leave it as it is")
     after = {step.step_id: step for step in plan.steps}

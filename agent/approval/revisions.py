@@ -50,15 +50,15 @@ def revise_stale_question(
         return None
     risks, denial, start = list_risks(covers), "", f"{reason[:1].upper()}{reason[1:]}"
     if definition is not None:
-        asked = context.find_requirement(definition, question.arguments or {})
-        risks.append(asked.risk)
+        requirement = context.find_requirement(definition, question.arguments or {})
+        risks.append(requirement.risk)
         if definition.digest != question.definition_digest:
             # No rule was written for a definition that changed. The sentence begins with the name of the tool.
             risks.append(definition.risk)
             start = reason
-        if asked.denied is not None:
-            denial = f" It does not run even if you approve it: {describe_denial(asked)}."
-        changed = replace(changed, definition_digest=definition.digest, rule=asked.rule)
+        if requirement.denied is not None:
+            denial = f" It does not run even if you approve it: {describe_denial(requirement)}."
+        changed = replace(changed, definition_digest=definition.digest, rule=requirement.rule)
     if question.traits.releases != "call":
         risks.append("confirm")
     changed = replace(changed, found=add_finding(question, f"{start}.{denial}"))

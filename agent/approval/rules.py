@@ -87,13 +87,13 @@ class RuleBook:
 
     def list_rules_for(self, tool_name: str) -> tuple[ArgumentRule, ...]:
         """Return the rules whose glob fits the name."""
-        known = self._by_tool.get(tool_name)
-        if known is None:
-            known = tuple(rule for rule, glob in zip(self.rules, self._globs, strict=True) if glob.fullmatch(tool_name))
+        rules = self._by_tool.get(tool_name)
+        if rules is None:
+            rules = tuple(rule for rule, glob in zip(self.rules, self._globs, strict=True) if glob.fullmatch(tool_name))
             if len(self._by_tool) >= MAX_CACHED:
                 self._by_tool.clear()
-            self._by_tool[tool_name] = known
-        return known
+            self._by_tool[tool_name] = rules
+        return rules
 
     def judge(
         self, tool_name: str, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
@@ -105,9 +105,9 @@ class RuleBook:
         Raises:
             PathsNeeded: `paths` lacks some that the rules need.
         """
-        left = MAX_WORK
+        work_left = MAX_WORK
         for rule in self.list_rules_for(tool_name):
-            verdict, matched, left = _match(rule, arguments, left, paths)
+            verdict, matched, work_left = _match(rule, arguments, work_left, paths)
             if verdict == "no":
                 continue
             if verdict == "unknown":
@@ -115,13 +115,13 @@ class RuleBook:
             shares = _take_shares(rule, arguments)
             if shares is None:
                 return _ask_instead(rule, UNCOUNTED, matched.values())
-            found = MatchedRule(number=rule.number, words=rule.words, matched=tuple(matched.values()))
-            return Judgement(then=rule.then, risk=rule.risk, rule=found, because=rule.because, shares=shares)
+            matched_rule = MatchedRule(number=rule.number, words=rule.words, matched=tuple(matched.values()))
+            return Judgement(then=rule.then, risk=rule.risk, rule=matched_rule, because=rule.because, shares=shares)
         return None
 
 
 def _match(
-    rule: ArgumentRule, arguments: Mapping[str, JsonValue], left: int, paths: RealPaths | None
+    rule: ArgumentRule, arguments: Mapping[str, JsonValue], work_left: int, paths: RealPaths | None
 ) -> tuple[Literal["yes", "no", "unknown"], dict[str, str], int]:
     """Return whether the rule matches, the values that it looked at by their conditions, and the units of work left.
 
@@ -133,17 +133,17 @@ def _match(
     for condition in sorted(rule.conditions, key=lambda condition: bool(condition.folders)):
         value = condition.find_value(arguments)
         if value is MISSING:
-            return "no", {}, left
-        found = cast("JsonValue", value)
-        said, work = condition.judge(found, left, paths, loosens=rule.loosens)
-        left = max(0, left - work)
-        if said == "no":
-            return "no", {}, left
-        shown = matched if said == "yes" else doubts
-        shown[condition.pointer] = f"{condition.pointer} = {show_value(found)}"
-        if said == "unknown":
+            return "no", {}, work_left
+        json_value = cast("JsonValue", value)
+        answer, work = condition.judge(json_value, work_left, paths, loosens=rule.loosens)
+        work_left = max(0, work_left - work)
+        if answer == "no":
+            return "no", {}, work_left
+        facts = matched if answer == "yes" else doubts
+        facts[condition.pointer] = f"{condition.pointer} = {show_value(json_value)}"
+        if answer == "unknown":
             verdict = "unknown"
-    return verdict, matched if verdict == "yes" else doubts, left
+    return verdict, matched if verdict == "yes" else doubts, work_left
 
 
 def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tuple[BudgetShare, ...] | None:
@@ -165,8 +165,8 @@ def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tupl
 
 
 def _ask_instead(rule: ArgumentRule, why: str, doubts: Iterable[str]) -> Judgement:
-    found = MatchedRule(number=rule.number, words=rule.words, matched=(why, *doubts))
-    return Judgement(then="ask", rule=found, because=why, is_certain=False)
+    matched_rule = MatchedRule(number=rule.number, words=rule.words, matched=(why, *doubts))
+    return Judgement(then="ask", rule=matched_rule, because=why, is_certain=False)
 
 
 def _compile_glob(glob: str) -> re.Pattern[str]:

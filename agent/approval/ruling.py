@@ -280,13 +280,13 @@ def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionSt
 
 def _build_already_answered(execution: ExecutionState, suspension_id: str) -> AlreadyAnswered:
     """Return the error for another answer to a closed question, which names the open ones."""
-    questions = [found.question for found in execution.open_suspensions if found.question.addressee == "caller"]
+    questions = [item.question for item in execution.open_suspensions if item.question.addressee == "caller"]
     open_ids = [question.suspension_id for question in questions[:MAX_NAMED_QUESTIONS]]
-    named = ", ".join(
+    names = ", ".join(
         f"{question.suspension_id}" + (f" (step {question.step_id})" if question.step_id else "")
         for question in questions[:MAX_NAMED_QUESTIONS]
     )
-    advice = f"answer the open question {named}" if named else "no question to you is open; call get_execution"
+    advice = f"answer the open question {names}" if names else "no question to you is open; call get_execution"
     return AlreadyAnswered(
         f"question {suspension_id!r} was answered before, so this answer changed nothing; {advice}",
         details={"open": list[JsonValue](open_ids)},

@@ -128,9 +128,9 @@ def _read_text(text: str, opening: str) -> JsonValue:
 def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterator[str]:
     """Yield a sentence for each fault; `where` is the path of the value."""
     key = where.rpartition(".")[2].partition("[")[0]
-    wanted = schema.get("type")
-    if isinstance(wanted, str) and not _has_kind(value, wanted):
-        yield f"{where} must be {_KINDS[wanted][0]}, not {describe(value)}{_suggest(key, where)}"
+    kind = schema.get("type")
+    if isinstance(kind, str) and not _has_kind(value, kind):
+        yield f"{where} must be {_KINDS[kind][0]}, not {describe(value)}{_suggest(key, where)}"
     elif "enum" in schema and value not in schema["enum"]:
         yield f"{where} must be {' or '.join(repr(choice) for choice in schema['enum'])}, not {describe(value)}"
     elif isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
@@ -171,12 +171,12 @@ _KINDS_OF_PYDANTIC: Mapping[str, str] = {
 }
 
 
-def list_pydantic_faults(error: "ValidationError", where: str, known: KnownKeys | None = None) -> list[str]:
-    """Return a sentence for each fault. `where` begins each path; `known` has the keys of each object by its path."""
-    return [_describe_pydantic_fault(fault, where, known) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
+def list_pydantic_faults(error: "ValidationError", where: str, keys: KnownKeys | None = None) -> list[str]:
+    """Return a sentence for each fault. `where` begins each path; `keys` has the keys of each object by its path."""
+    return [_describe_pydantic_fault(fault, where, keys) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
 
 
-def _describe_pydantic_fault(fault: "ErrorDetails", root: str, known: KnownKeys | None) -> str:
+def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys | None) -> str:
     *parents, last = fault["loc"] or ("",)
     parent = _write_path(root, parents)
     where = _write_path(parent, [last]) if last != "" else parent
@@ -186,7 +186,7 @@ def _describe_pydantic_fault(fault: "ErrorDetails", root: str, known: KnownKeys 
         case "missing":
             return f"{parent} has no {str(last)!r}{_suggest(str(last), where)}"
         case "extra_forbidden":
-            return describe_unknown_keys(parent, [str(last)], (known or {}).get(parent, ()))
+            return describe_unknown_keys(parent, [str(last)], (keys or {}).get(parent, ()))
         case "literal_error":
             return f"{where} must be {limits['expected']}, not {describe(value)}"
         case kind if kind in _KINDS_OF_PYDANTIC:
@@ -225,12 +225,12 @@ def describe(value: JsonValue) -> str:
     return json.dumps(value)
 
 
-def _has_kind(value: JsonValue, wanted: str) -> bool:
+def _has_kind(value: JsonValue, kind: str) -> bool:
     if isinstance(value, bool):
-        return wanted == "boolean"
-    if wanted == "integer" and isinstance(value, float):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, _KINDS[wanted][1])
+    return isinstance(value, _KINDS[kind][1])
 
 
 def _suggest(key: str, where: str) -> str:

@@ -174,11 +174,11 @@ class Schema:
         """Return what is wrong with the value's own keys."""
         faults: list[str] = []
         if isinstance(value, dict):
-            required, named = self._schema.get("required"), self._schema.get("properties")
+            required, properties = self._schema.get("required"), self._schema.get("properties")
             missing = [name for name in required if name not in value] if isinstance(required, list) else []
             faults += [f"{str(name)[:100]!r} is a required property" for name in missing]
-            if self._schema.get("additionalProperties") is False and isinstance(named, dict):
-                faults += [f"{name[:100]!r} was unexpected" for name in value if name not in named]
+            if self._schema.get("additionalProperties") is False and isinstance(properties, dict):
+                faults += [f"{name[:100]!r} was unexpected" for name in value if name not in properties]
         return tuple(faults[:MAX_FAULTS])
 
     def _measure_pattern(self, pattern: str) -> float:
@@ -248,8 +248,8 @@ _FORMATS: dict[str, Callable[[str], bool]] = {
 
 
 def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    named = schema.get("properties")
-    parts = named.items() if isinstance(named, dict) else ()
+    properties = schema.get("properties")
+    parts = properties.items() if isinstance(properties, dict) else ()
     return {name: part["default"] for name, part in parts if isinstance(part, dict) and "default" in part}
 
 

@@ -136,9 +136,9 @@ class SchemaCost:
         depth = 1 + max((size.depth for size in sizes.values()), default=0)
         if self.find_load(depth).values == _MOST:
             return _MOST
-        here, anywhere, named = self._spread(id(self._root), depth, {})
+        here, anywhere, by_name = self._spread(id(self._root), depth, {})
         keys = ValueSize(len(sizes) + 1, 0, sum(map(len, sizes)), 1)
-        parts = (_multiply(_add(anywhere, named.get(name, Load())), size) for name, size in sizes.items())
+        parts = (_multiply(_add(anywhere, by_name.get(name, Load())), size) for name, size in sizes.items())
         return _multiply(_add(here, anywhere), keys) + sum(parts)
 
     def _read(self, schema: Subschema) -> _Part:
@@ -208,14 +208,14 @@ class SchemaCost:
 
     def _find_load(self, key: int, depth: int, memo: dict[tuple[int, int], Load]) -> Load:
         if (key, depth) not in memo:
-            here, anywhere, named = self._spread(key, depth, memo)
-            memo[key, depth] = _take_most((here, _add(anywhere, _take_most(named.values()))))
+            here, anywhere, by_name = self._spread(key, depth, memo)
+            memo[key, depth] = _take_most((here, _add(anywhere, _take_most(by_name.values()))))
         return memo[key, depth]
 
     def _spread(self, key: int, depth: int, memo: dict[tuple[int, int], Load]) -> tuple[Load, Load, dict[Name, Load]]:
         """Return the load on the value itself, the one on each of its parts, and what comes to that by name."""
         here, anywhere = Load(), Load()
-        named: dict[Name, Load] = {}
+        by_name: dict[Name, Load] = {}
         for other, times in self._closures[key].items():
             part = self._parts[other]
             self._step(1 + len(part.below))
@@ -225,8 +225,8 @@ class SchemaCost:
                 if name is None:
                     anywhere = _add(anywhere, load, times)
                 else:
-                    named[name] = _add(named.get(name, Load()), load, times)
-        return here, anywhere, named
+                    by_name[name] = _add(by_name.get(name, Load()), load, times)
+        return here, anywhere, by_name
 
     def _step(self, steps: int) -> None:
         self._steps += steps
@@ -248,8 +248,8 @@ def _check_parts(root: JsonValue) -> None:
         if isinstance(node, int) and node.bit_length() > MAX_INTEGER_BITS:
             raise ValueError(f"it has an integer of more than {MAX_INTEGER_BITS} bits")
         if isinstance(node, dict):
-            named = node.get("patternProperties")
-            patterns += named if isinstance(named, dict) else ()
+            pattern_properties = node.get("patternProperties")
+            patterns += pattern_properties if isinstance(pattern_properties, dict) else ()
             patterns += [pattern] if isinstance(pattern := node.get("pattern"), str) else []
     if len(patterns) > MAX_PATTERNS:
         raise ValueError(f"it has more than {MAX_PATTERNS} patterns")

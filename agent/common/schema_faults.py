@@ -68,12 +68,12 @@ def describe_faults(
 
 
 def _describe(error: jsonschema_rs.ValidationError, unknown: UnknownParts, schema: JsonValue) -> Iterator[str]:
-    certain = [[found for found in branch if unknown.is_certain(found)] for branch in _list_branches(error)]
+    certain = [[inner for inner in branch if unknown.is_certain(inner)] for branch in _list_branches(error)]
     # A branch for another type of value is not what the writer meant.
     meant = [branch for branch in certain if not _is_of_other_type(branch, error.instance_path)]
     if len(meant) == 1 and meant[0]:
-        for found in meant[0]:
-            yield from _describe(found, unknown, schema)
+        for inner in meant[0]:
+            yield from _describe(inner, unknown, schema)
         return
     where = "".join(f"/{part}" for part in error.instance_path)
     message = error.message
@@ -106,8 +106,8 @@ def _name_properties(error: jsonschema_rs.ValidationError, schema: JsonValue) ->
             node = node.get(str(part))
         elif isinstance(node, list) and isinstance(part, int) and part < len(node):
             node = node[part]
-    named = node.get("properties") if isinstance(node, dict) else None
-    if not isinstance(named, dict):
+    properties = node.get("properties") if isinstance(node, dict) else None
+    if not isinstance(properties, dict):
         return ""
-    names = ", ".join(repr(name[:64]) for name in list(named)[:_MAX_NAMES])
+    names = ", ".join(repr(name[:64]) for name in list(properties)[:_MAX_NAMES])
     return f"; it takes {names}" if names else "; it takes none"

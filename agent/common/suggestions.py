@@ -16,7 +16,7 @@ CUTOFF = 0.7
 """How much alike two words are, from 0 to 1."""
 
 
-def closest_word(word: str, known: Iterable[str]) -> str | None:
+def closest_word(word: str, words: Iterable[str]) -> str | None:
     """Return the known word that was probably meant; None when none is like it.
 
     It is written otherwise, has a prefix too many or too few, as hosts put before names of tools, or is mistyped.
@@ -24,19 +24,19 @@ def closest_word(word: str, known: Iterable[str]) -> str | None:
     plain = _plain(word[:MAX_CHARS])
     if not plain or len(word) > MAX_CHARS:
         return None
-    by_plain = {_plain(name): name for name in islice(known, MAX_KNOWN)}
+    by_plain = {_plain(name): name for name in islice(words, MAX_KNOWN)}
     if plain in by_plain:
         return by_plain[plain]
     parts = [name for name in by_plain if min(len(name), len(plain)) >= MIN_PART_CHARS and _is_end(name, plain)]
     if parts:
         return by_plain[max(parts, key=len)]
-    [found] = get_close_matches(plain, by_plain, n=1, cutoff=CUTOFF) or [None]
-    return None if found is None else by_plain[found]
+    [match] = get_close_matches(plain, by_plain, n=1, cutoff=CUTOFF) or [None]
+    return None if match is None else by_plain[match]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return ` (did you mean 'NAME'?)` for a message, or nothing."""
-    closest = closest_word(word, known)
+    closest = closest_word(word, words)
     return "" if closest is None else f" (did you mean {closest!r}?)"
 
 

@@ -99,9 +99,9 @@ def _join(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name[:MAX_NAME_CHARS].lower())
 
 
-def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
+def find_right_key(wrong: str, valid_keys: Iterable[str]) -> str | None:
     """Return the known key that was meant, or None."""
-    keys, plain = list(known), _join(wrong)
+    keys, plain = list(valid_keys), _join(wrong)
     for key in keys:
         if plain and _join(key) == plain:
             return key
@@ -112,20 +112,20 @@ def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
 
 
-def describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[str]) -> str:
+def describe_unknown_keys(where: str, unknown: Iterable[str], valid_keys: Collection[str]) -> str:
     """Return a sentence that names the keys, what was meant by them, and all keys that `where` takes."""
     parts: list[str] = []
     for wrong in sorted(unknown)[:MAX_NAMES]:
-        right = _find_place(wrong, known) or find_right_key(wrong, known)
+        right = _find_place(wrong, valid_keys) or find_right_key(wrong, valid_keys)
         parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
-    return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(known)}" if known else "")
+    return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(valid_keys)}" if valid_keys else "")
 
 
-def describe_foreign_call(where: str, written: Mapping[str, JsonValue]) -> str | None:
+def describe_foreign_call(where: str, document: Mapping[str, JsonValue]) -> str | None:
     """Return how the call of a tool is written here that has the form of another API; None if it has no such form."""
-    inner = next((part for part in map(written.get, _CALLS) if isinstance(part, dict)), written)
+    inner = next((part for part in map(document.get, _CALLS) if isinstance(part, dict)), document)
     name = next((part for part in map(inner.get, _NAMES) if isinstance(part, str) and part), "")
-    if not name or "toolName" in written or (inner is written and not _CALL_MARKS & written.keys()):
+    if not name or "toolName" in document or (inner is document and not _CALL_MARKS & document.keys()):
         return None
     key = next((key for key in _ARGUMENTS if key in inner), "")
     arguments = inner.get(key, {})
@@ -143,8 +143,8 @@ def describe_foreign_call(where: str, written: Mapping[str, JsonValue]) -> str |
     return f"{where} is a call in the form of another API; write {example}"
 
 
-def _find_place(wrong: str, known: Collection[str]) -> str | None:
+def _find_place(wrong: str, valid_keys: Collection[str]) -> str | None:
     """Return `outer.inner` of a key that belongs inside another one."""
     plain = _join(wrong)
-    inner = ((outer, key) for outer, keys in INNER_KEYS.items() if outer in known for key in keys)
+    inner = ((outer, key) for outer, keys in INNER_KEYS.items() if outer in valid_keys for key in keys)
     return next((f"{outer}.{key}" for outer, key in inner if _join(key) == plain), None)

@@ -49,9 +49,9 @@ RealPaths = Mapping[str, str | None]
 class PathsNeeded(Exception):
     """Not an error: the caller has to find out where these paths lead before a rule can be evaluated."""
 
-    def __init__(self, wanted: frozenset[str]) -> None:
-        super().__init__(f"{len(wanted)} path(s)")
-        self.wanted = wanted
+    def __init__(self, paths: frozenset[str]) -> None:
+        super().__init__(f"{len(paths)} path(s)")
+        self.wanted = paths
 
 
 class OnceRule(msgspec.Struct, frozen=True):

@@ -40,15 +40,15 @@ _LIMITER = anyio.CapacityLimiter(2)
 
 
 async def read_wanted(
-    store: Store, thread_id: str, wanted: frozenset[PartAddress], new: Mapping[str, Artifact]
+    store: Store, thread_id: str, needed_parts: frozenset[PartAddress], new: Mapping[str, Artifact]
 ) -> dict[PartAddress, ArtifactPart]:
     """Each part that is wanted, every artifact read once. `new` are those that are not committed yet.
 
     What cannot be read is a fault of the call that needs it, not of everything else in the transaction.
     """
     parts: dict[PartAddress, ArtifactPart] = {}
-    for artifact_id in sorted({part.artifact_id for part in wanted}):
-        addresses = [part for part in wanted if part.artifact_id == artifact_id]
+    for artifact_id in sorted({part.artifact_id for part in needed_parts}):
+        addresses = [part for part in needed_parts if part.artifact_id == artifact_id]
         try:
             artifact = new.get(artifact_id) or await store.artifact(thread_id, artifact_id)
             if artifact is not None:

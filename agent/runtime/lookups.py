@@ -59,30 +59,30 @@ class LookupReader:
         self._parsers = anyio.CapacityLimiter(1)
 
     async def read(
-        self, needed: Needed, execution: ExecutionState, lookups: LookedUp, artifacts: Sequence[Artifact] = ()
+        self, need: Needed, execution: ExecutionState, lookups: LookedUp, artifacts: Sequence[Artifact] = ()
     ) -> None:
         """Read what is needed into `lookups`. `artifacts` are those that the store does not have yet."""
         approval = lookups.approval
-        match needed:
-            case PartsNeeded(wanted=wanted):
+        match need:
+            case PartsNeeded(wanted=missing):
                 new = {artifact.artifact_id: artifact for artifact in artifacts}
-                parts = await read_wanted(self._store, execution.thread_id, wanted, new)
+                parts = await read_wanted(self._store, execution.thread_id, missing, new)
                 lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
-            case OnceNeeded(wanted=wanted):
-                refusals = {key.key: key.as_refusal() for key in await self._store.find_once(wanted)}
-                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(wanted), **refusals})
-            case PathsNeeded(wanted=wanted):
-                paths = await find_real_paths(wanted)
+            case OnceNeeded(wanted=missing):
+                refusals = {key.key: key.as_refusal() for key in await self._store.find_once(missing)}
+                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(missing), **refusals})
+            case PathsNeeded(wanted=missing):
+                paths = await find_real_paths(missing)
                 lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
             case ParsingNeeded():
-                await self.parse_large(needed)
-            case EarlierNeeded(wanted=wanted):
-                lookups.earlier = {**lookups.earlier, **await self.find_thread_results(execution, wanted)}
+                await self.parse_large(need)
+            case EarlierNeeded(wanted=missing):
+                lookups.earlier = {**lookups.earlier, **await self.find_thread_results(execution, missing)}
 
     async def find_thread_results(self, execution: ExecutionState, references: frozenset[Reference]) -> Earlier:
         """Return what the other executions of its owner's thread have for references of the execution's plan."""
         return await find_thread_results(self._store, self._load, execution, references)
 
-    async def parse_large(self, needed: ParsingNeeded) -> None:
+    async def parse_large(self, need: ParsingNeeded) -> None:
         """Parse a large plan in a thread, one at a time, so that other requests are answered."""
-        await anyio.to_thread.run_sync(needed.parse, limiter=self._parsers)
+        await anyio.to_thread.run_sync(need.parse, limiter=self._parsers)

@@ -89,7 +89,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     """What it goes on from."""
 
 
-async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTakenOver) -> Retry:
+async def prepare_retry(store: Store, source: ExecutionState, reuse: ev.StepsTakenOver) -> Retry:
     """Return what goes on from `source`.
 
     Raises:
@@ -99,7 +99,7 @@ async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTak
     """
     artifacts: list[Artifact] = []
     size = 0
-    for artifact_id in list_artifacts(taken):
+    for artifact_id in list_artifacts(reuse):
         artifact = await store.artifact(source.thread_id, artifact_id)
         if artifact is None:
             raise NotRetryable(
@@ -111,4 +111,4 @@ async def prepare_retry(store: Store, source: ExecutionState, taken: ev.StepsTak
         if size > MAX_ARTIFACT_BYTES:
             raise LimitExceeded(f"the artifacts to take over have more than {MAX_ARTIFACT_BYTES // 1024 // 1024} MiB")
         artifacts.append(artifact)
-    return Retry(execution_id=source.execution_id, reuse=taken, artifacts=tuple(artifacts))
+    return Retry(execution_id=source.execution_id, reuse=reuse, artifacts=tuple(artifacts))

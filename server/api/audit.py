@@ -57,12 +57,12 @@ class AuditReader:
         ids = [execution_id]
         if thread_id is not None:
             ids = [header.execution_id for header in await self._store.thread(thread_id)]
-        found = [
+        rows = [
             row for name in ids for row in await self._store.audit_rows(after=after, execution_id=name, limit=limit + 1)
         ]
-        found.sort(key=lambda row: row.sequence)
-        following = str(found[limit - 1].sequence) if len(found) > limit else None
-        return AuditPage(rows=tuple(map(build_audit_line, found[:limit])), next_cursor=following)
+        rows.sort(key=lambda row: row.sequence)
+        following = str(rows[limit - 1].sequence) if len(rows) > limit else None
+        return AuditPage(rows=tuple(map(build_audit_line, rows[:limit])), next_cursor=following)
 
     async def read_rows(self) -> AsyncGenerator[AuditRow]:
         """Yield every row, oldest first."""
@@ -74,8 +74,8 @@ class AuditReader:
 
     async def verify(self, head: str | None = None) -> AuditVerdict:
         """Verify the audit; `head` is the head that an earlier verification or export printed."""
-        kept = _parse_head(head)
-        return await Verification(self._store, kept).run()
+        old_head = _parse_head(head)
+        return await Verification(self._store, old_head).run()
 
 
 def _parse_head(text: str | None) -> tuple[int, str] | None:

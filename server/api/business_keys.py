@@ -49,7 +49,7 @@ class OnceService:
 
     async def list(self, tool_name: str | None = None) -> tuple[OnceKeyView, ...]:
         """Return at most 200 keys that calls have, newest first."""
-        return tuple(_view(held) for held in await self._store.list_once(tool_name, MAX_LISTED))
+        return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
         """Return the call that has the key; `readings` has the values that may be meant, by pointer, best first.
@@ -57,30 +57,30 @@ class OnceService:
         Raises:
             InvalidArguments: no call has such a key.
         """
-        wanted = [digest_key(tool_name, values) for values in islice(_list_values(readings), MAX_READINGS)]
-        held = {found.key: found for found in await self._store.find_once(wanted)}
-        for key in wanted:
-            if key in held:
-                return _view(held[key])
+        digests = [digest_key(tool_name, values) for values in islice(_list_values(readings), MAX_READINGS)]
+        rows_by_key = {row.key: row for row in await self._store.find_once(digests)}
+        for key in digests:
+            if key in rows_by_key:
+                return _view(rows_by_key[key])
         raise InvalidArguments(
             f"no call of {tool_name[:128]!r} has that key; `planwarden once list` shows those that calls have, and a "
             "key is all of its values"
         )
 
-    async def forget(self, found: OnceKeyView, authority: Authority) -> None:
+    async def forget(self, view: OnceKeyView, authority: Authority) -> None:
         """Free the key now. Raises `InvalidArguments` when no person does it, or it is free."""
         if authority.assurance not in MAKERS:
             raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
         facts: dict[str, JsonValue] = {
-            "tool": found.tool_name,
-            "once": found.key,
-            "call": found.call_id,
+            "tool": view.tool_name,
+            "once": view.key,
+            "call": view.call_id,
             "assurance": authority.assurance,
             "channel": authority.channel,
             "principal": authority.principal,
         }
-        entry = AuditEntry(kind="once_forgotten", facts=facts, execution_id=found.execution_id)
-        if not await self._store.forget_once(found.key, entry):
+        entry = AuditEntry(kind="once_forgotten", facts=facts, execution_id=view.execution_id)
+        if not await self._store.forget_once(view.key, entry):
             raise InvalidArguments("the key is free already")
 
 
@@ -90,15 +90,15 @@ def _list_values(readings: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[s
         yield dict(zip(pointers, values, strict=True))
 
 
-def _view(held: HeldKey) -> OnceKeyView:
-    execution_id, _, call_id = held.holder.partition(":")
+def _view(key: HeldKey) -> OnceKeyView:
+    execution_id, _, call_id = key.holder.partition(":")
     return OnceKeyView(
-        tool_name=held.tool_name,
-        values=held.values,
+        tool_name=key.tool_name,
+        values=key.values,
         execution_id=execution_id,
         call_id=call_id,
-        principal=held.principal,
-        taken_at=to_utc(held.taken_at),
-        ends_at=to_utc(held.ends_at),
-        key=held.key,
+        principal=key.principal,
+        taken_at=to_utc(key.taken_at),
+        ends_at=to_utc(key.ends_at),
+        key=key.key,
     )

@@ -55,15 +55,15 @@ async def find_granted_step(read_plan: ReadPlan, plan_name: str, step_id: str, t
         UnknownPlan, InvalidPlan, LimitExceeded: as `ReadPlan`.
         InvalidArguments: the plan has no such step, or the step writes no call of the tool.
     """
-    found = await read_plan(plan_name)
-    step = _find_step(found.plan, plan_name, step_id)
+    saved_plan = await read_plan(plan_name)
+    step = _find_step(saved_plan.plan, plan_name, step_id)
     calls = tuple(_describe_call(call) for call in step.tool_calls if call.tool_name == tool_name)
     if not calls:
         raise InvalidArguments(_explain_no_call(step, tool_name))
     return FoundStep(
         step=GrantedStep(
-            plan_name=found.version.name,
-            plan_digest=found.version.digest,
+            plan_name=saved_plan.version.name,
+            plan_digest=saved_plan.version.digest,
             step_id=step_id,
         ),
         calls=calls,
@@ -72,11 +72,11 @@ async def find_granted_step(read_plan: ReadPlan, plan_name: str, step_id: str, t
     )
 
 
-def check_values(calls: tuple[StepCall, ...], wanted: Mapping[str, JsonValue]) -> None:
+def check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -> None:
     """Raise `InvalidArguments` when no call of the step can ever have the wanted values."""
-    for name, value in wanted.items():
-        written = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
-        if len(written) == len(calls) and all(canonical_json(found) != canonical_json(value) for found in written):
+    for name, value in terms.items():
+        values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
+        if len(values) == len(calls) and all(canonical_json(other) != canonical_json(value) for other in values):
             raise InvalidArguments(f"the step never calls with this value of {name[:MAX_NAME_CHARS]!r}: it has another")
 
 
@@ -89,22 +89,22 @@ def _find_step(plan: Plan, plan_name: str, step_id: str) -> PlanStep:
 
 
 def _explain_no_call(step: PlanStep, tool_name: str) -> str:
-    shown, tools = repr(tool_name[:MAX_NAME_CHARS]), list_step_tools(step)
+    label, tools = repr(tool_name[:MAX_NAME_CHARS]), list_step_tools(step)
     if tool_name in tools:
         return (
-            f"a model writes the calls of {shown} in step {step.step_id!r}, and only calls that the plan itself writes "
+            f"a model writes the calls of {label} in step {step.step_id!r}, and only calls that the plan itself writes "
             "as toolCalls can be allowed for longer than 8 hours"
         )
     called = f"it calls {_join(list(tools))}" if tools else "it calls nothing"
-    return f"step {step.step_id!r} does not call {shown}{did_you_mean(tool_name, tools)}; {called}"
+    return f"step {step.step_id!r} does not call {label}{did_you_mean(tool_name, tools)}; {called}"
 
 
 def _describe_call(call: PlannedCall) -> StepCall:
-    taken: dict[str, tuple[str, ...]] = {}
+    sources_by_name: dict[str, tuple[str, ...]] = {}
     for name, value in call.arguments.items():
         if sources := dict.fromkeys(reference.step_id for reference in find_references(value)):
-            taken[name] = tuple(sources)
-    return StepCall(arguments=call.arguments, takes=taken)
+            sources_by_name[name] = tuple(sources)
+    return StepCall(arguments=call.arguments, takes=sources_by_name)
 
 
 def _join(names: list[str]) -> str:

@@ -106,9 +106,9 @@ class GrantService:
 
     async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:
         """Return at most 200 grants, newest first."""
-        found = await self._engine.store.grants(only_open=only_open, limit=MAX_LISTED)
-        versions = await self._saved.read_versions() if any(grant.step is not None for grant in found) else None
-        return tuple(self._view(grant, versions) for grant in found)
+        grants = await self._engine.store.grants(only_open=only_open, limit=MAX_LISTED)
+        versions = await self._saved.read_versions() if any(grant.step is not None for grant in grants) else None
+        return tuple(self._view(grant, versions) for grant in grants)
 
     async def find_step(self, plan_name: str, step_id: str, tool_name: str) -> FoundStep:
         """Return the step of the saved plan that calls the tool, for a person to look at before it is allowed.
@@ -184,7 +184,7 @@ class GrantService:
     def _find_tool(self, name: str) -> ToolDefinition:
         definition = self._engine.tools.get(name)
         if definition is None:
-            hint = did_you_mean(name, [known.name for known in self._engine.tools.definitions()])
+            hint = did_you_mean(name, [tool.name for tool in self._engine.tools.definitions()])
             raise UnknownTool(f"there is no tool {name[:128]!r}{hint}; `planwarden tools` lists them")
         return definition
 
@@ -195,14 +195,14 @@ class GrantService:
         Raises as `make`, except for who makes the grant; nothing is stored.
         """
         # The tools of its servers are known after the plan was read.
-        written = () if request.step is None else await self._check_step(request, request.step)
+        names = () if request.step is None else await self._check_step(request, request.step)
         definition = self._check_tool(request)
         others = list_properties(definition) if request.opens_others else ()
         filled, _ = self._engine.tools.complete(definition.name, request.arguments)
         if request.step is not None:
             # What is left out there has the default, whatever the plan's inputs are.
-            written = (*written, *filled)
-        free = dict.fromkeys(name for name in (*request.free, *written, *others) if name not in request.arguments)
+            names = (*names, *filled)
+        free = dict.fromkeys(name for name in (*request.free, *names, *others) if name not in request.arguments)
         return replace(
             request,
             definition_digest=definition.digest,
@@ -245,11 +245,11 @@ class GrantService:
 
     async def _check_step(self, request: GrantRequest, step: GrantedStep) -> tuple[str, ...]:
         """Return the names of the arguments that the plan writes there."""
-        found = await find_granted_step(self._read_plan, step.plan_name, step.step_id, request.tool_name)
-        if found.step != step:
+        plan_step = await find_granted_step(self._read_plan, step.plan_name, step.step_id, request.tool_name)
+        if plan_step.step != step:
             raise StaleDefinition(f"the saved plan {step.plan_name!r} changed since it was shown; nothing was allowed")
-        check_values(found.calls, request.arguments)
-        return tuple(name for call in found.calls for name in call.arguments)
+        check_values(plan_step.calls, request.arguments)
+        return tuple(name for call in plan_step.calls for name in call.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
         """`versions` are those of the saved plans by name; None if they need not be looked at, or are not known."""

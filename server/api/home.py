@@ -192,35 +192,35 @@ class Home:
             yield
             return
         with asyncio.Runner() as runner:
-            self._held = held = _HeldOpen(runner)
+            self._held = resources = _HeldOpen(runner)
             try:
                 yield
             finally:
                 self._held = None
-                runner.run(held.close())
+                runner.run(resources.close())
 
     async def _run(
-        self, held: "_HeldOpen", work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: Role
+        self, resources: "_HeldOpen", work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: Role
     ) -> Result:
         duties, observer = DUTIES[role], None
-        store = await self._find_store(held, creates=duties.has_engine)
+        store = await self._find_store(resources, creates=duties.has_engine)
         if duties.has_servers:
-            await self.open_servers(store, held.enter)
+            await self.open_servers(store, resources.enter)
         if duties.has_engine:
             observer = build_observer(self.settings.observation, self.settings.model)
         opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(self, role, store=store, observer=observer)
         async with close_at_end(observer), opening as service:
             return await work(service)
 
-    async def _read(self, held: "_HeldOpen", work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
-        return await work(await self._find_store(held, creates=False))
+    async def _read(self, resources: "_HeldOpen", work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
+        return await work(await self._find_store(resources, creates=False))
 
-    async def _find_store(self, held: "_HeldOpen", *, creates: bool) -> CompleteStore:
-        if held.store is None:
+    async def _find_store(self, resources: "_HeldOpen", *, creates: bool) -> CompleteStore:
+        if resources.store is None:
             if not (creates or self.settings.store.is_made):
                 return MemoryStore()
-            held.store = await held.enter(open_store(self.settings.store))
-        return held.store
+            resources.store = await resources.enter(open_store(self.settings.store))
+        return resources.store
 
     async def find_id(self, store: Lookups, kind: Literal["suspension", "thread"], beginning: str) -> str:
         """Return the id of that kind that begins so; the text itself where it is a whole id, or nothing begins so.
@@ -228,18 +228,18 @@ class Home:
         Raises:
             UsageError: several ids begin so, or it is an id of another kind.
         """
-        found = await store.find_ids(beginning, CANDIDATES + 1) if beginning else ()
-        ids = [entry.id for entry in found if entry.kind == kind]
+        entries = await store.find_ids(beginning, CANDIDATES + 1) if beginning else ()
+        ids = [entry.id for entry in entries if entry.kind == kind]
         if beginning in ids or len(ids) == 1:
             return beginning if beginning in ids else ids[0]
         if ids:
-            shown = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
-            raise UsageError(f"several ids begin with {beginning[:64]!r}: {shown}; write more of the one that you mean")
-        for entry in found:
+            names = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
+            raise UsageError(f"several ids begin with {beginning[:64]!r}: {names}; write more of the one that you mean")
+        for entry in entries:
             where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
-            wanted = "this command wants a thread" if kind == "thread" else "this command wants a question"
+            expectation = "this command wants a thread" if kind == "thread" else "this command wants a question"
             raise UsageError(
-                f"{entry.id!r} is the id of {where}, and {wanted}; its thread is {entry.thread_id!r}: "
+                f"{entry.id!r} is the id of {where}, and {expectation}; its thread is {entry.thread_id!r}: "
                 f"`{escape_text(self.command('show', entry.thread_id))}`"
             )
         return beginning

@@ -73,7 +73,7 @@ def _explain(error: ImportError, observation: TelemetrySettings) -> str:
 
 def _find_extra(observation: TelemetrySettings) -> str:
     targets = (observation.traces, observation.metrics)
-    return "otel-grpc" if any(found is not None and found.protocol == "grpc" for found in targets) else "otel"
+    return "otel-grpc" if any(target is not None and target.protocol == "grpc" for target in targets) else "otel"
 
 
 @asynccontextmanager

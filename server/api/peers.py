@@ -51,7 +51,7 @@ class StorePeers:
             StoreError: the store cannot be read.
         """
         living = await self._registry.living()
-        if owner is not None and all(found.owner != owner for found in living):
+        if owner is not None and all(process.owner != owner for process in living):
             # The database has just started, or the sign of life broke for a moment: that says nothing of the others.
             return
         current = merge_tools(living)
@@ -88,7 +88,7 @@ class StorePeers:
 
     async def _publish(self, facts: ProcessFacts, before: ProcessFacts | None) -> ProcessFacts:
         """Say what has changed since `before`, and return what is said now."""
-        tools = {found.name: found.digest for found in self._tools.definitions() if not found.unavailable}
+        tools = {tool.name: tool.digest for tool in self._tools.definitions() if not tool.unavailable}
         now = replace(facts, tools=tools)
         if now != before:
             await self._registry.publish(now)
@@ -124,24 +124,24 @@ def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]
     if not runners:
         return "It waits for a process that runs executions: `planwarden worker`, or `serve` without `--role front`."
     newest, current = living[0], merge_tools(living)
-    needed = {(name, current.get(name, "")) for name in find_needed_tools(execution)}
+    names = {(name, current.get(name, "")) for name in find_needed_tools(execution)}
     drained = [process for process in runners if process.policy != newest.policy]
-    lacking = [needed - process.tools.items() for process in runners if process.policy == newest.policy]
+    lacking = [names - process.tools.items() for process in runners if process.policy == newest.policy]
     if not all(lacking):
         return "It waits for a process that can take it."
-    if any(needed <= process.tools.items() for process in drained):
-        tools = f", and has {_join(needed)}" if lacking else ""
+    if any(names <= process.tools.items() for process in drained):
+        tools = f", and has {_join(names)}" if lacking else ""
         return f"It waits for a process that runs under the policy of {_name(newest)}, which started last{tools}."
-    missing = needed.intersection(*lacking)
+    missing = names.intersection(*lacking)
     everywhere = {name for process in runners for name in process.tools}
-    if nowhere := {found for found in missing if found[0] not in everywhere}:
+    if nowhere := {tool for tool in missing if tool[0] not in everywhere}:
         return f"It waits for a process that has {_join(nowhere)}; no living one that runs executions does."
     for process in living:
         if has := missing & process.tools.items():
             return (
                 f"It waits for a process that has {_join(has)} as {_name(process)}, which started last with it, has it."
             )
-    return f"It waits for one process that has all of {_join(needed)}; each living one lacks some, or has an older one."
+    return f"It waits for one process that has all of {_join(names)}; each living one lacks some, or has an older one."
 
 
 def _join(tools: Collection[tuple[str, str]]) -> str:

@@ -93,9 +93,9 @@ class PlanChecker:
     async def read_saved(self, name: str) -> "CheckedPlan":
         """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
         saved = await self._saved.find(name)
-        found = await self.check(saved.document, thread_id=None, principal="")
+        checked_plan = await self.check(saved.document, thread_id=None, principal="")
         version = ev.PlanVersion(name=saved.name, digest=saved.digest)
-        return CheckedPlan(version=version, plan=found.plan)
+        return CheckedPlan(version=version, plan=checked_plan.plan)
 
     async def forecast(
         self,
@@ -134,8 +134,8 @@ class PlanChecker:
         """Raise `InvalidPlan` that says why a server's tools are missing, which `unknown tool` would not."""
         if self._downstream is None:
             return
-        found = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}
-        if found:
-            text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(found.items())[:10])
-            missing: list[JsonValue] = [name[:128] for name in found]
+        faults = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}
+        if faults:
+            text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(faults.items())[:10])
+            missing: list[JsonValue] = [name[:128] for name in faults]
             raise InvalidPlan(f"the plan needs tools that are not available: {text}", details={"unknownTools": missing})

@@ -111,19 +111,19 @@ class RetryStarter:
         return _Source(execution, thread, document)
 
     async def _add_plan(
-        self, new: NewExecution, source: _Source, given: Mapping[str, JsonValue] | None, from_step: str | None
+        self, new: NewExecution, source: _Source, new_inputs: Mapping[str, JsonValue] | None, from_step: str | None
     ) -> NewExecution:
         execution = source.execution
         parsed = await self._check_plan(execution, source.document)
-        inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, given))
-        taken = take_over(execution, parsed.plan, inputs, from_step)
-        self._check_tools(parsed.plan, taken, source.document)
+        inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, new_inputs))
+        reuse = take_over(execution, parsed.plan, inputs, from_step)
+        self._check_tools(parsed.plan, reuse, source.document)
         return replace(
             new,
             parsed=parsed,
             inputs=inputs,
             saved_plan=keep_version(execution, parsed.plan),
-            retry=await prepare_retry(self._engine.store, execution, taken),
+            retry=await prepare_retry(self._engine.store, execution, reuse),
         )
 
     async def _check_plan(self, source: ExecutionState, document: JsonValue) -> ParsedPlan:
@@ -145,11 +145,11 @@ class RetryStarter:
                 asking = new_execution("", source.thread_id, source.principal)
                 earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
 
-    def _check_tools(self, plan: Plan, taken: ev.StepsTakenOver, document: JsonValue) -> None:
+    def _check_tools(self, plan: Plan, reuse: ev.StepsTakenOver, document: JsonValue) -> None:
         """Raise `InvalidPlan` when a step that has to run needs a tool that is not there."""
-        done = {step.step_id for step in taken.steps if step.is_completed}
-        needed = {name for step in plan.steps if step.step_id not in done for name in list_step_tools(step)}
-        missing = needed - self._engine.tool_facts().keys()
+        step_ids = {step.step_id for step in reuse.steps if step.is_completed}
+        needed_tools = {name for step in plan.steps if step.step_id not in step_ids for name in list_step_tools(step)}
+        missing = needed_tools - self._engine.tool_facts().keys()
         if missing:
             self._checker.check_servers(missing & read_tool_names(document))
             listed = sorted(missing)
@@ -160,13 +160,13 @@ class RetryStarter:
 
 
 def _choose_inputs(
-    source: ExecutionState, plan: Plan, given: Mapping[str, JsonValue] | None
+    source: ExecutionState, plan: Plan, new_inputs: Mapping[str, JsonValue] | None
 ) -> Mapping[str, JsonValue] | None:
     """Return what the new execution is given: what it does not name stays, where the plan takes the same inputs."""
-    if given is None:
+    if new_inputs is None:
         return source.inputs if plan.inputs is not None else None
     takes_same = source.plan is not None and source.plan.inputs == plan.inputs
-    return {**source.inputs, **given} if takes_same else given
+    return {**source.inputs, **new_inputs} if takes_same else new_inputs
 
 
 def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:

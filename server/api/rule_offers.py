@@ -60,20 +60,20 @@ class _Approval(msgspec.Struct, frozen=True):
 
 
 async def find_offer(
-    store: Lookups, execution: ExecutionState, asked: SuspensionState, definition: ToolDefinition | None
+    store: Lookups, execution: ExecutionState, suspension: SuspensionState, definition: ToolDefinition | None
 ) -> RuleOffer | None:
     """Return the rule that the approved question about one call leads to; None where there is none.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    question = asked.question
-    if definition is None or not _counts(asked, definition) or question.rule is not None:
+    question = suspension.question
+    if definition is None or not _counts(suspension, definition) or question.rule is not None:
         return None
     approvals = await _list_approvals(store, execution.principal, definition)
     if len(approvals) < MIN_APPROVALS:
         return None
-    return build_offer(definition.name, [(found.at, found.arguments) for found in approvals])
+    return build_offer(definition.name, [(approval.at, approval.arguments) for approval in approvals])
 
 
 def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, JsonValue]]]) -> RuleOffer | None:
@@ -95,9 +95,9 @@ def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, Js
 
 
 async def _list_approvals(store: Lookups, principal: str, definition: ToolDefinition) -> list[_Approval]:
-    found: list[_Approval] = []
-    wanted = ExecutionFilter(tool=definition.name, principal=principal)
-    page = await store.list_executions(wanted, limit=MAX_EXECUTIONS)
+    approvals: list[_Approval] = []
+    filters = ExecutionFilter(tool=definition.name, principal=principal)
+    page = await store.list_executions(filters, limit=MAX_EXECUTIONS)
     for row in page.rows:
         if row.version > MAX_EVENTS:
             continue
@@ -108,17 +108,17 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
             state = await load_execution(store, header)
         except LogUnreadable:
             continue
-        for asked in state.suspensions.values():
-            if _counts(asked, definition):
-                found.append(_Approval(asked.decided_at or asked.created_at, asked.question.arguments or {}))
-        if len(found) >= MAX_APPROVALS:
+        for item in state.suspensions.values():
+            if _counts(item, definition):
+                approvals.append(_Approval(item.decided_at or item.created_at, item.question.arguments or {}))
+        if len(approvals) >= MAX_APPROVALS:
             break
-    return found[:MAX_APPROVALS]
+    return approvals[:MAX_APPROVALS]
 
 
-def _counts(asked: SuspensionState, definition: ToolDefinition) -> bool:
+def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
     """Return whether a person approved one call of the tool as it is now, which a rule may let through."""
-    question, decision = asked.question, asked.decision
+    question, decision = suspension.question, suspension.decision
     return (
         question.kind == "approval"
         and question.tool_name == definition.name
@@ -127,7 +127,7 @@ def _counts(asked: SuspensionState, definition: ToolDefinition) -> bool:
         and definition.risk != "critical"
         and decision is not None
         and decision.approved
-        and asked.assurance in MAKERS
+        and suspension.assurance in MAKERS
     )
 
 
@@ -151,12 +151,12 @@ def _write_pointer(place: tuple[str, ...]) -> str:
 
 
 def _find(call: Mapping[str, JsonValue], place: tuple[str, ...]) -> object:
-    found: object = call
+    value: object = call
     for name in place:
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             return _ABSENT
-        found = cast("Mapping[str, object]", found)[name]
-    return found
+        value = cast("Mapping[str, object]", value)[name]
+    return value
 
 
 def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
@@ -237,6 +237,6 @@ def _matches_all(text: str, tool_name: str, calls: Sequence[Mapping[str, JsonVal
 
 def _list_texts(call: Mapping[str, JsonValue]) -> Iterator[str]:
     for place in _list_places(call):
-        found = _find(call, place)
-        if isinstance(found, str):
-            yield found
+        value = _find(call, place)
+        if isinstance(value, str):
+            yield value

@@ -105,9 +105,9 @@ class _BudgetMemory:
     def take(self, requirement: Requirement, at: float) -> bool:
         """Return whether every budget of the rule has room; if so, all of them are taken from."""
         for share in requirement.shares:
-            taken = self._taken.setdefault(share.budget, deque())
-            while taken and taken[0][0] <= at - share.window_s:
-                self._sums[share.budget] -= taken.popleft()[1]
+            uses = self._taken.setdefault(share.budget, deque())
+            while uses and uses[0][0] <= at - share.window_s:
+                self._sums[share.budget] -= uses.popleft()[1]
             if self._sums.setdefault(share.budget, 0.0) + share.amount > share.limit:
                 return False
         for share in requirement.shares:
@@ -119,12 +119,12 @@ class _BudgetMemory:
 async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
     """Return what the policy of now says of the calls since then. Raises `StoreError` if the store cannot be read."""
     report = RuleReplay()
-    made = [call async for call in _list_calls(store, since, report)]
-    made.sort(key=lambda found: found.at)
+    past_calls = [call async for call in _list_calls(store, since, report)]
+    past_calls.sort(key=lambda item: item.at)
     counts: dict[int | None, RuleCount] = {}
     budgets = _BudgetMemory()
     changes = deque[ReplayedCall](maxlen=MAX_CHANGES)
-    for call in made:
+    for call in past_calls:
         definition = tools.get(call.call.tool_name)
         if definition is None:
             definition = ToolDefinition(name=call.call.tool_name, description="", input_schema={})
@@ -136,7 +136,7 @@ async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolD
         would = _add(count, requirement, has_room=budgets.take(requirement, call.at))
         if (changed := _compare(report, call, would, number)) is not None:
             changes.append(changed)
-    report.counts = tuple(sorted(counts.values(), key=lambda found: (found.rule is None, found.rule or 0)))
+    report.counts = tuple(sorted(counts.values(), key=lambda item: (item.rule is None, item.rule or 0)))
     report.changes = tuple(reversed(changes))
     return report
 
@@ -158,20 +158,20 @@ def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
     return "ask"
 
 
-def _compare(report: RuleReplay, made: _Made, would: str, number: int | None) -> ReplayedCall | None:
+def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | None) -> ReplayedCall | None:
     """Count and return a call that would go otherwise than it went; None for every other one."""
-    before = "deny" if made.was == "denied" else "ask" if made.was in _ASKED else "allow"
+    before = "deny" if past_call.was == "denied" else "ask" if past_call.was in _ASKED else "allow"
     if would == before:
         return None
     report.denied += would == "deny"
     report.asked_more += would == "ask" and before == "allow"
     report.asked_less += would == "allow" and before == "ask"
     return ReplayedCall(
-        at=made.at,
-        thread_id=made.thread_id,
-        tool_name=made.call.tool_name,
-        arguments=format_value(made.arguments, ARGUMENT_CHARS),
-        was=made.was,
+        at=past_call.at,
+        thread_id=past_call.thread_id,
+        tool_name=past_call.call.tool_name,
+        arguments=format_value(past_call.arguments, ARGUMENT_CHARS),
+        was=past_call.was,
         would=would,
         rule=number,
     )
@@ -198,9 +198,9 @@ async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> Async
             except LogUnreadable:
                 report.unreadable += 1
                 continue
-            for made in _list_made(execution, since):
+            for past_call in _list_made(execution, since):
                 count += 1
-                yield made
+                yield past_call
         cursor = page.next_cursor
         if cursor is None:
             return
@@ -214,8 +214,8 @@ def _list_made(execution: ExecutionState, since: float) -> Iterator[_Made]:
                 arguments = call.proposed
             if arguments is None or call.origin or call.rehearsed is not None:
                 continue
-            asked = execution.suspensions.get(call.suspension_id or "")
-            at = call.intended_at or (asked.created_at if asked is not None else execution.updated_at)
+            suspension = execution.suspensions.get(call.suspension_id or "")
+            at = call.intended_at or (suspension.created_at if suspension is not None else execution.updated_at)
             if at >= since:
                 yield _Made(at, execution.thread_id, call, arguments, _describe_past(execution, call))
 
@@ -228,10 +228,10 @@ def _describe_past(execution: ExecutionState, call: Call) -> str:
         return "granted"
     if call.rule is not None:
         return "allowed"
-    asked = execution.suspensions.get(call.suspension_id or "")
-    if asked is None or asked.question.addressee == "clock":
+    suspension = execution.suspensions.get(call.suspension_id or "")
+    if suspension is None or suspension.question.addressee == "clock":
         return "ran"
-    if asked.is_open:
+    if suspension.is_open:
         return "asked"
-    is_approved = call.status != "rejected" and asked.decision is not None and asked.decision.approved
+    is_approved = call.status != "rejected" and suspension.decision is not None and suspension.decision.approved
     return "approved" if is_approved else "rejected"

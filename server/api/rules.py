@@ -57,7 +57,7 @@ async def find_requirement(
 
 async def explain_rules(book: RuleBook, tool_name: str, arguments: Mapping[str, JsonValue]) -> tuple[RuleVerdict, ...]:
     """Return the rules for the tool up to the one that decides, in the order of the file."""
-    found: list[RuleVerdict] = []
+    rules: list[RuleVerdict] = []
     paths: dict[str, str | None] = {}
     for rule in book.list_rules_for(tool_name):
         conditions: list[ConditionVerdict] = []
@@ -68,12 +68,12 @@ async def explain_rules(book: RuleBook, tool_name: str, arguments: Mapping[str, 
                     break
                 except PathsNeeded as needed:
                     paths |= await find_real_paths(needed.wanted)
-        said = {condition.verdict for condition in conditions}
-        verdict = "no" if said & {"no", "missing"} else "unknown" if "unknown" in said else "yes"
-        found.append(RuleVerdict(number=rule.number, words=rule.words, verdict=verdict, conditions=tuple(conditions)))
+        answers = {condition.verdict for condition in conditions}
+        verdict = "no" if answers & {"no", "missing"} else "unknown" if "unknown" in answers else "yes"
+        rules.append(RuleVerdict(number=rule.number, words=rule.words, verdict=verdict, conditions=tuple(conditions)))
         if verdict != "no":
             break
-    return tuple(found)
+    return tuple(rules)
 
 
 def _explain(
@@ -82,9 +82,9 @@ def _explain(
     value = condition.find_value(arguments)
     if value is MISSING:
         return ConditionVerdict(words=condition.words, verdict="missing", value=None)
-    found = cast("JsonValue", value)
-    verdict, _ = condition.judge(found, MAX_WORK, paths, loosens=rule.loosens)
-    return ConditionVerdict(words=condition.words, verdict=verdict, value=show_value(found))
+    json_value = cast("JsonValue", value)
+    verdict, _ = condition.judge(json_value, MAX_WORK, paths, loosens=rule.loosens)
+    return ConditionVerdict(words=condition.words, verdict=verdict, value=show_value(json_value))
 
 
 def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers: tuple[str, ...]) -> Iterator[str]:

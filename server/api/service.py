@@ -185,10 +185,10 @@ class Service:
         request = build_plan_request(start, plan, call)
         return await self._start(start, request, lambda request: self._create_from_plan(plan, start, call, request))
 
-    async def run_plan(self, name: str, start: StartOptions, *, shown: str | None = None) -> ExecutionState:
+    async def run_plan(self, name: str, start: StartOptions, *, shown_digest: str | None = None) -> ExecutionState:
         """Run the saved plan of that name as its file is now, as `execute_plan` does, and record which version ran.
 
-        A known key starts nothing, also when the file has changed or is gone since. `shown` is the digest of the
+        A known key starts nothing, also when the file has changed or is gone since. `shown_digest` is the digest of the
         version that a person saw.
 
         Raises:
@@ -198,7 +198,7 @@ class Service:
 
         async def create(request: StartRequest | None) -> ExecutionState:
             saved = await self._saved.find(name)
-            if shown is not None and shown != saved.digest:
+            if shown_digest is not None and shown_digest != saved.digest:
                 raise PlanChanged
             version = ev.PlanVersion(name=saved.name, digest=saved.digest)
             return await self._create_from_plan(
@@ -215,8 +215,8 @@ class Service:
         """Go on from the thread's last execution without repeating what is completed, or again from a step on."""
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
-        given: JsonValue = None if start.inputs is None else dict(start.inputs)
-        wish: dict[str, JsonValue] = {"retry": thread_id, "fromStep": from_step, "inputs": given, "plan": plan}
+        inputs: JsonValue = None if start.inputs is None else dict(start.inputs)
+        wish: dict[str, JsonValue] = {"retry": thread_id, "fromStep": from_step, "inputs": inputs, "plan": plan}
         request = build_request(start.key, wish) or StartRequest()
         start = replace(start, thread_id=thread_id)
         starter = RetryStarter(self._engine, self._threads, self._checker)
@@ -350,8 +350,8 @@ class Service:
             if observations_after < 0:
                 raise InvalidArguments("observationsAfter must be 0 or more")
             recorded = await self.store.read(execution.execution_id, observations_after)
-            shown = [entry for entry in recorded if entry.sequence <= execution.version]
-            view = replace(view, observations=tuple(build_observations(shown, execution)))
+            entries = [entry for entry in recorded if entry.sequence <= execution.version]
+            view = replace(view, observations=tuple(build_observations(entries, execution)))
         return view if step_id is None else show_step(view, execution, step_id, items_from, items_limit)
 
     async def read_artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
@@ -518,11 +518,11 @@ class Service:
             raise InvalidArguments("'names' is empty; search_tools lists names")
         if len(names) > MAX_PAGE:
             raise LimitExceeded(f"{len(names)} names were asked for, the limit is {MAX_PAGE}")
-        wanted = list(dict.fromkeys(names))
-        found = {name: definition for name in wanted if (definition := self.tools.get(name)) is not None}
+        unique_names = list(dict.fromkeys(names))
+        definitions = {name: definition for name in unique_names if (definition := self.tools.get(name)) is not None}
         return ToolSchemas(
-            tools=tuple([await self._show_tool(definition, principal) for definition in found.values()]),
-            unknown=tuple(name[:128] for name in wanted if name not in found),
+            tools=tuple([await self._show_tool(definition, principal) for definition in definitions.values()]),
+            unknown=tuple(name[:128] for name in unique_names if name not in definitions),
         )
 
     async def _show_tool(self, definition: ToolDefinition, principal: str) -> ToolView:

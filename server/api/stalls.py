@@ -91,8 +91,8 @@ async def watch_stalls(home: Path) -> AsyncGenerator[None]:
     except BaseException as error:
         tasks.cancel_scope.cancel()
         # A task group would wrap what the block raised in a group; it has to know of a cancellation from outside.
-        known = None if isinstance(error, Exception) else error
-        await tasks.__aexit__(None if known is None else type(known), known, None)
+        interrupt = None if isinstance(error, Exception) else error
+        await tasks.__aexit__(None if interrupt is None else type(interrupt), interrupt, None)
         raise
     tasks.cancel_scope.cancel()
     await tasks.__aexit__(None, None, None)
@@ -100,14 +100,14 @@ async def watch_stalls(home: Path) -> AsyncGenerator[None]:
 
 def read_stalls(home: Path) -> Stalls | None:
     """Return what the file of the home says of all processes; None if it says nothing. Ignores damaged lines."""
-    found: Stalls | None = None
+    total: Stalls | None = None
     for path in (home / FILE, (home / FILE).with_suffix(".old.jsonl")):
         with suppress(OSError):
             for line in path.read_bytes()[: 2 * MAX_FILE_BYTES].splitlines():
                 with suppress(ValueError, TypeError):
                     _, count, longest_s, computed_s, at = json.loads(line)
-                    found = _add(found, Stalls(int(count), float(longest_s), float(computed_s), float(at)))
-    return found
+                    total = _add(total, Stalls(int(count), float(longest_s), float(computed_s), float(at)))
+    return total
 
 
 def describe(stalls: Stalls) -> str:
@@ -122,8 +122,8 @@ def describe(stalls: Stalls) -> str:
     )
 
 
-def _add(known: Stalls | None, new: Stalls) -> Stalls:
-    if known is None:
+def _add(total: Stalls | None, new: Stalls) -> Stalls:
+    if total is None:
         return new
-    longest = max(known, new, key=lambda stalls: stalls.longest_s)
-    return Stalls(known.count + new.count, longest.longest_s, longest.computed_s, longest.at)
+    longest = max(total, new, key=lambda stalls: stalls.longest_s)
+    return Stalls(total.count + new.count, longest.longest_s, longest.computed_s, longest.at)

@@ -53,9 +53,9 @@ def build_plan_request(start: StartOptions, plan: JsonValue, call: Mapping[str, 
     if start.key is None:
         # Without a key the plan is parsed first, which checks it.
         return None
-    given = _join_inputs(plan, start)
-    check_depth(given)
-    return build_request(start.key, {"goal": start.goal, "plan": digest(given, context="plan")}, call)
+    document = _join_inputs(plan, start)
+    check_depth(document)
+    return build_request(start.key, {"goal": start.goal, "plan": digest(document, context="plan")}, call)
 
 
 def add_plan(

@@ -40,7 +40,7 @@ async def list_open_suspensions(
     page = await store.suspensions(
         principal=principal, thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor
     )
-    found: list[Suspension] = []
+    views: list[Suspension] = []
     size = 0
     for place, row in enumerate(page.rows):
         if max_bytes is not None:
@@ -59,11 +59,11 @@ async def list_open_suspensions(
                 max_rows=max_rows,
             )
             size += 0 if max_bytes is None else measure_encoded(to_short_json(view))
-            if found and max_bytes is not None and size > max_bytes:
+            if views and max_bytes is not None and size > max_bytes:
                 # Asked for so many, the store says where the next page begins.
                 page = await store.suspensions(
                     principal=principal, thread_id=thread_id, addressee=addressee, limit=place, cursor=cursor
                 )
                 break
-            found.append(view)
-    return SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)
+            views.append(view)
+    return SuspensionPage(suspensions=tuple(views), total=page.total, next_cursor=page.next_cursor)

@@ -83,11 +83,11 @@ class Threads:
 def _build_busy_error(thread_id: str, execution: ExecutionState) -> ThreadBusy:
     pending: list[JsonValue] = [
         {
-            "suspensionId": found.question.suspension_id,
-            "kind": found.question.public_kind,
-            "message": found.question.message[:200],
+            "suspensionId": suspension.question.suspension_id,
+            "kind": suspension.question.public_kind,
+            "message": suspension.question.message[:200],
         }
-        for found in execution.open_suspensions
+        for suspension in execution.open_suspensions
     ]
     what = "waits for an answer" if pending else f"is {execution.status}"
     advice = (

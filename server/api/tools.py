@@ -37,12 +37,12 @@ async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, pri
         UnknownArtifact: the thread has no such artifact, or belongs to another principal.
     """
     headers = await store.thread(thread_id)
-    found: Artifact | None = None
+    artifact: Artifact | None = None
     if headers and principal in (None, headers[0].principal):
-        found = await store.artifact(thread_id, artifact_id)
-    if found is None:
+        artifact = await store.artifact(thread_id, artifact_id)
+    if artifact is None:
         raise UnknownArtifact(f"there is no artifact {artifact_id[:64]!r} in thread {thread_id[:64]!r}")
-    return found
+    return artifact
 
 
 async def find_seen_shape(

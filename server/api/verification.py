@@ -76,9 +76,9 @@ class Verification:
             self._problems.append(f"rows {self._last + 1} to {end} are missing at the end")
         # Keys and grants may change while the rows are read; a difference that both looks find is a manipulation.
         both = frozenset(self._signatures.compare_keys(await self._stored_keys()))
-        self._problems.extend(found for found in self._signatures.compare_keys(keys) if found in both)
+        self._problems.extend(problem for problem in self._signatures.compare_keys(keys) if problem in both)
         both = frozenset(self._grants.compare(await self._stored_grants()))
-        self._problems.extend(found for found in self._grants.compare(grants) if found in both)
+        self._problems.extend(problem for problem in self._grants.compare(grants) if problem in both)
         await self._compare_stored()
         await self._compare_absent()
         return AuditVerdict(
@@ -117,18 +117,18 @@ class Verification:
         after = ""
         while len(self._problems) < MAX_PROBLEMS and (page := await self._store.walk(after, PAGE)):
             for header in page:
-                said = self._said.pop(header.execution_id, b"")
-                self._problems.extend(await self._compare(header, said))
+                audit_digest = self._said.pop(header.execution_id, b"")
+                self._problems.extend(await self._compare(header, audit_digest))
             after = page[-1].execution_id
 
     async def _compare_absent(self) -> None:
         """Executions that the audit knows and the walk did not meet."""
-        for execution_id, said in self._said.items():
+        for execution_id, audit_digest in self._said.items():
             if len(self._problems) >= MAX_PROBLEMS:
                 return
             header = await self._store.header(execution_id)
             if header is not None:
-                self._problems.extend(await self._compare(header, said))
+                self._problems.extend(await self._compare(header, audit_digest))
             elif not await self._was_pruned(execution_id):
                 self._problems.append(f"execution {execution_id!r} is gone, and no row says that it was pruned")
 
@@ -153,41 +153,41 @@ class Verification:
         elif entry.kind == "pruned":
             self._pruned.update(_read_pruned(entry))
 
-    async def _compare(self, header: Header, said: bytes) -> list[str]:
+    async def _compare(self, header: Header, audit_digest: bytes) -> list[str]:
         """Return where the execution's log, its rows and the audit differ. Others may continue it at the same time."""
         execution_id = header.execution_id
         for _ in range(ATTEMPTS):
             try:
-                found = await self._find_differences(header, said)
+                differences = await self._find_differences(header, audit_digest)
             except PlanwardenError as error:
-                found = [f"cannot be compared: {error.message}"]
-            if not found:
+                differences = [f"cannot be compared: {error.message}"]
+            if not differences:
                 return []
             is_newer = await self._read_newer()
             now, said_now = await self._store.header(execution_id), await self._read_said(execution_id)
             if now is None:
                 return [] if await self._was_pruned(execution_id) else [f"execution {execution_id!r} is gone"]
-            if (now.version, said_now) == (header.version, said) and not is_newer:
-                return [f"execution {execution_id!r}: {text}" for text in found]
-            header, said = now, said_now
+            if (now.version, said_now) == (header.version, audit_digest) and not is_newer:
+                return [f"execution {execution_id!r}: {text}" for text in differences]
+            header, audit_digest = now, said_now
         return [f"execution {execution_id!r} goes on faster than it can be compared; verify again later"]
 
-    async def _find_differences(self, header: Header, said: bytes) -> list[str]:
+    async def _find_differences(self, header: Header, audit_digest: bytes) -> list[str]:
         start = new_execution(header.execution_id, header.thread_id, header.principal)
         evidence = gather_evidence(start, await self._store.read(header.execution_id), self._policies)
-        execution, found = evidence.execution, list(evidence.faults)
+        execution, differences = evidence.execution, list(evidence.faults)
         if (execution.status, execution.version) != (header.status, header.version):
-            found.append(f"its row says {header.status}, its log {execution.status}")
-        found.extend(await self._compare_rows(evidence))
+            differences.append(f"its row says {header.status}, its log {execution.status}")
+        differences.extend(await self._compare_rows(evidence))
         logged = b""
         for entry in evidence.entries:
             logged = _add_to(logged, entry)
-        if logged != said:
-            found.append("its log and the audit do not hold the same questions and decisions")
-        return found
+        if logged != audit_digest:
+            differences.append("its log and the audit do not hold the same questions and decisions")
+        return differences
 
     async def _compare_rows(self, evidence: Evidence) -> list[str]:
-        found: list[str] = []
+        differences: list[str] = []
         for suspension_id, suspension in evidence.execution.suspensions.items():
             question, row = suspension.question, await self._store.find_suspension(suspension_id)
             if row is None or (row.status, row.addressee, row.digest, row.expires_at) != (
@@ -196,18 +196,18 @@ class Verification:
                 question.digest,
                 question.expires_at,
             ):
-                found.append(f"the row of suspension {suspension_id!r} does not say what its log says")
-        return found
+                differences.append(f"the row of suspension {suspension_id!r} does not say what its log says")
+        return differences
 
     async def _read_said(self, execution_id: str) -> bytes:
         """As in `_said`, from the audit as it is now."""
-        said, after = b"", 0
+        audit_digest, after = b"", 0
         while page := await self._store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
             for row in page:
                 if row.entry.kind in LOG_KINDS:
-                    said = _add_to(said, row.entry)
+                    audit_digest = _add_to(audit_digest, row.entry)
             after = page[-1].sequence
-        return said
+        return audit_digest
 
     async def _stored_keys(self) -> tuple[SigningKey, ...]:
         return await KeyStore(self._store).all() if isinstance(self._store, HasRecords) else ()
@@ -250,15 +250,15 @@ class GrantCheck:
         yield from (f"grant {name!r} is stored and not in the audit" for name in remaining)
 
 
-def _add_to(said: bytes, entry: AuditEntry) -> bytes:
+def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
     """Return the digest of what was said before and of this row, without the policy, which logs do not name."""
     facts = {name: value for name, value in entry.facts.items() if name != "policy"}
-    return hashlib.sha256(said + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
+    return hashlib.sha256(audit_digest + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
 
 
 def _read_pruned(entry: AuditEntry) -> list[str]:
-    found = entry.facts.get("executions")
-    return [str(name) for name in found] if isinstance(found, list) else []
+    executions = entry.facts.get("executions")
+    return [str(name) for name in executions] if isinstance(executions, list) else []
 
 
 def _find_faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:

@@ -77,12 +77,12 @@ class Warden:
         Raises:
             UsageError: a setting, a tool or the model is not usable.
         """
-        named = model if isinstance(model, str) else None
-        self.settings = settings or load_settings(home=None if home is None else Path(home), model=named)
+        model_spec = model if isinstance(model, str) else None
+        self.settings = settings or load_settings(home=None if home is None else Path(home), model=model_spec)
         if model is None or isinstance(model, str):
             # The settings may name another one than the program does.
-            model = build_model(named or self.settings.model, self.settings.environment)
-            model_name = named or self.settings.model
+            model = build_model(model_spec or self.settings.model, self.settings.environment)
+            model_name = model_spec or self.settings.model
         else:
             model_name = f"custom:{type(model).__name__}"
         program = name_program if store is not None else cache(self._build_program)
@@ -442,8 +442,8 @@ class Warden:
     ) -> Execution:
         """Return the view when the execution stops running; waits as `wait_seconds`, the call's or its own options
         say."""
-        chosen = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
-        seconds = next(found for found in chosen if isinstance(found, int | float))
+        candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
+        seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL) -> Execution:

@@ -29,7 +29,7 @@ class AllowedNames(msgspec.Struct, frozen=True):
         for name in settings.names:
             both = (name,) if _has_port(name) else (name, f"{name}:{port}")
             hosts.extend(both)
-            origins.extend(f"{scheme}://{found}" for found in both for scheme in ("https", "http"))
+            origins.extend(f"{scheme}://{address}" for address in both for scheme in ("https", "http"))
         return cls(tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(origins)))
 
 

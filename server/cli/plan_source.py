@@ -98,10 +98,10 @@ def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonVa
 
 def read_inputs_file(arguments: Namespace) -> dict[str, JsonValue]:
     """Return the inputs of --inputs, empty without it. Raise `InvalidArguments` for a file that is not an object."""
-    found: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
-    if not isinstance(found, dict):
+    inputs: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
+    if not isinstance(inputs, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")
-    return found
+    return inputs
 
 
 def read_typed_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:

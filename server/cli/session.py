@@ -91,8 +91,8 @@ class CliSession(msgspec.Struct, frozen=True):
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
         """Ask each question to a person as it comes up, until the execution ends or a question is left open."""
-        while (found := _next_question(execution)) is not None:
-            suspension = self.build_view(execution, found)
+        while (question_state := _next_question(execution)) is not None:
+            suspension = self.build_view(execution, question_state)
             if not self.can_approve(suspension, LOCAL):
                 return execution
             decision, channel = self._ask(suspension)
@@ -178,8 +178,8 @@ class CliSession(msgspec.Struct, frozen=True):
             command = TerminalLine(((self.home.command("show", execution.thread_id), "dim"),))
             self.terminal.panel(words.word, [TerminalLine(first.parts, words.mark), *rest, command], words.tone)
             return
-        for found in execution.open_suspensions:
-            self.terminal.say(*self._waiting_lines(self.build_view(execution, found), found.question))
+        for suspension in execution.open_suspensions:
+            self.terminal.say(*self._waiting_lines(self.build_view(execution, suspension), suspension.question))
 
     def _waiting_lines(self, suspension: Suspension, question: ev.Question) -> list[TerminalLine]:
         if question.addressee == "caller":
@@ -188,10 +188,10 @@ class CliSession(msgspec.Struct, frozen=True):
         if question.addressee == "human":
             message = TerminalLine((("waits for an answer: ", "warn"), suspension.card.title), "asks")
             words = cut_text(suspension.card.words, 200)
-            said = TerminalLine(((f"{suspension.card.label}: ", "dim"), words), indent=1)
+            agent_line = TerminalLine(((f"{suspension.card.label}: ", "dim"), words), indent=1)
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.home.command(*words) for words in (approve, ("reject", question.suspension_id)))
-            return [message, said, *(TerminalLine((command,), indent=1) for command in commands)]
+            return [message, agent_line, *(TerminalLine((command,), indent=1) for command in commands)]
         if question.expires_at is None:
             return []
         until = format_instant(to_utc(question.expires_at))
@@ -218,7 +218,7 @@ class CliSession(msgspec.Struct, frozen=True):
 def _next_question(execution: ExecutionState) -> SuspensionState | None:
     if execution.status != "suspended":
         return None
-    return next((found for found in execution.open_suspensions if found.question.addressee == "human"), None)
+    return next((item for item in execution.open_suspensions if item.question.addressee == "human"), None)
 
 
 def check_tools(home: Home, execution: ExecutionState) -> None:
@@ -228,8 +228,8 @@ def check_tools(home: Home, execution: ExecutionState) -> None:
     """
     if home.settings.store.path is None:
         return
-    needed, tools = sorted(find_needed_tools(execution)), home.tools
-    missing = [name for name in needed if tools.get(name) is None and not home.downstream.owns(name)]
+    tool_names, tools = sorted(find_needed_tools(execution)), home.tools
+    missing = [name for name in tool_names if tools.get(name) is None and not home.downstream.owns(name)]
     if missing:
         raise UsageError(
             f"this execution needs the tool(s) {', '.join(map(repr, missing))}, which are not known here; name "
@@ -278,7 +278,7 @@ async def watch_execution(
 
 def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:
     """Return how long a suspended execution that only waits for a time still waits; None for every other execution."""
-    waiting = [found.question for found in execution.open_suspensions]
+    waiting = [suspension.question for suspension in execution.open_suspensions]
     if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
         return None
     return min((question.expires_at for question in waiting if question.expires_at is not None), default=now) - now

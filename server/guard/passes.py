@@ -52,18 +52,18 @@ def is_released(
     execution: ExecutionState, call: GuardedCall, policy: Policy, required: Requirement, now: float
 ) -> bool:
     """Return whether the call was let through within the last hour, by what the policy asks for now: `required`."""
-    made = find_made_call(execution)
-    if made is None or made.status != "succeeded" or made.origin or made.arguments is None:
+    tool_call = find_made_call(execution)
+    if tool_call is None or tool_call.status != "succeeded" or tool_call.origin or tool_call.arguments is None:
         return False
-    if canonical_json(made.arguments) != canonical_json(call.arguments):
+    if canonical_json(tool_call.arguments) != canonical_json(call.arguments):
         return False
     if required.denied is not None:
         return False
-    suspension = execution.suspensions.get(made.suspension_id or "")
+    suspension = execution.suspensions.get(tool_call.suspension_id or "")
     if suspension is None:
         # A grant, or a rule whose budget the store counted.
-        is_let = required.needs is None or (made.grant_id is not None and required.needs == "human")
-        return is_let and made.intended_at is not None and abs(now - made.intended_at) <= PASS_S
+        is_let = required.needs is None or (tool_call.grant_id is not None and required.needs == "human")
+        return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) <= PASS_S
     if suspension.decision is None or not suspension.decision.approved or suspension.assurance not in RELEASING:
         return False
     if (

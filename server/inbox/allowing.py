@@ -64,15 +64,15 @@ def find_step_tool(record: QuestionRecord) -> str | None:
     if not (is_plain and is_enough and question.step_id and record.execution.is_as_saved):
         return None
     rows = [(row.call_id, row.tool_name) for row in question.rows]
-    asked = rows or [(question.call_id or "", question.tool_name or "")]
-    tools = {tool_name for _, tool_name in asked}
-    if len(tools) != 1 or len(split_rows(question.covers)) > 1 or _is_written_by_model(record.execution, asked):
+    calls = rows or [(question.call_id or "", question.tool_name or "")]
+    tools = {tool_name for _, tool_name in calls}
+    if len(tools) != 1 or len(split_rows(question.covers)) > 1 or _is_written_by_model(record.execution, calls):
         return None
     return tools.pop()
 
 
-def _is_written_by_model(execution: ExecutionState, asked: list[tuple[str, str]]) -> bool:
-    calls = [find_call(execution, call_id) for call_id, _ in asked]
+def _is_written_by_model(execution: ExecutionState, call_names: list[tuple[str, str]]) -> bool:
+    calls = [find_call(execution, call_id) for call_id, _ in call_names]
     return any(call is None or call.by_model for call in calls)
 
 
@@ -96,15 +96,15 @@ async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
     if saved is None or tool_name is None:
         raise BadForm(NOT_IN_ADVANCE)
     try:
-        found = await request.service.grants.find_step(saved.name, record.question.step_id or "", tool_name)
+        plan_step = await request.service.grants.find_step(saved.name, record.question.step_id or "", tool_name)
     except PlanwardenError as error:
         raise BadForm(f"{PLAN_CHANGED}: {error.message}") from None
-    if not is_same_version(found.step, record.execution):
+    if not is_same_version(plan_step.step, record.execution):
         raise BadForm(PLAN_CHANGED)
-    return found
+    return plan_step
 
 
-async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted: GrantRequest) -> Response:
+async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_request: GrantRequest) -> Response:
     """Approve what the question shows, and allow what is wanted with it; a form that comes again changes nothing.
 
     Raises:
@@ -120,7 +120,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, wanted
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
     if request.form_value("digest") != record.question.digest:
         raise StaleRevision("this question was revised since you looked at it; nothing was allowed")
-    grant = await grants.prepare(wanted, build_authority(request), question=question)
+    grant = await grants.prepare(grant_request, build_authority(request), question=question)
     failures: list[PlanwardenError] = []
 
     async def allow() -> None:

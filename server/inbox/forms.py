@@ -50,7 +50,7 @@ def build_form_fields(
     return build_fields(form, {**defaults, **values})
 
 
-def fill_form(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:
+def fill_form(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
     """Return the values of all fields. A field that was not sent keeps its initial value."""
     values: dict[str, JsonValue] = {}
     texts: dict[str, str] = {}
@@ -58,8 +58,8 @@ def fill_form(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:
     omitted: set[str] = set()
     for item in fields:
         initial = item.text
-        text = texts[item.key] = sent.get(item.key, initial).replace("\r\n", "\n")
-        if sent.get(f"omit.{item.key}") and item.can_be_left_out:
+        text = texts[item.key] = form_texts.get(item.key, initial).replace("\r\n", "\n")
+        if form_texts.get(f"omit.{item.key}") and item.can_be_left_out:
             omitted.add(item.key)
         elif text == initial and item.is_present:
             values[item.name] = item.value

@@ -92,31 +92,31 @@ class InboxPlace:
         """Return what the home remembers; None if that is nothing, or nothing that can be read."""
         try:
             with self._record_path.open("rb") as file:
-                found = msgspec.json.decode(file.read(MAX_RECORD_BYTES), type=PlaceRecord)
+                record = msgspec.json.decode(file.read(MAX_RECORD_BYTES), type=PlaceRecord)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        return found if found.port in range(1, 65_536) and found.host in HOSTS else None
+        return record if record.port in range(1, 65_536) and record.host in HOSTS else None
 
     def _take_locked(self) -> InboxSockets | None:
         with ExitStack() as stack:
             lock = WriteLock(self._lock_path)
             stack.callback(lock.close)
             is_free = stack.enter_context(lock.held_if_free())
-            known = self.read()
+            record = self.read()
             if not is_free:
                 self._busy_since = None
-                self.url = None if known is None else known.url
+                self.url = None if record is None else record.url
                 return None
-            listening = self._listen(known)
+            listening = self._listen(record)
             if listening is not None:
                 stack.callback(listening.close)
                 self._remember(listening)
                 self._held = stack.pop_all()
             return listening
 
-    def _listen(self, known: PlaceRecord | None) -> InboxSockets | None:
+    def _listen(self, record: PlaceRecord | None) -> InboxSockets | None:
         """Listen at the port of the settings, else where the inbox was, else near its usual port."""
-        last = None if known is None else known.port
+        last = None if record is None else record.port
         first = self._wanted_port or last or PORT
         for port in dict.fromkeys((first, last or first, *NEXT_PORTS)):
             listening = open_port(port)

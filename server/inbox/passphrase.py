@@ -39,11 +39,11 @@ class Passphrase(msgspec.Struct, frozen=True):
         """Read the stored line; None when it is not one."""
         try:
             name, cost, block, lanes, salt, digest = data.decode("ascii").strip().split(":")
-            made = cls(int(cost), int(block), int(lanes), bytes.fromhex(salt), bytes.fromhex(digest))
+            value = cls(int(cost), int(block), int(lanes), bytes.fromhex(salt), bytes.fromhex(digest))
         except ValueError:
             return None
-        fits = 2 <= made.cost <= MAX_COST and 1 <= made.block <= MAX_BLOCK_BYTES and 1 <= made.lanes <= MAX_LANES
-        return made if name == "scrypt" and fits and len(made.salt) >= 8 and len(made.hash) >= 16 else None
+        fits = 2 <= value.cost <= MAX_COST and 1 <= value.block <= MAX_BLOCK_BYTES and 1 <= value.lanes <= MAX_LANES
+        return value if name == "scrypt" and fits and len(value.salt) >= 8 and len(value.hash) >= 16 else None
 
     def matches(self, text: str) -> bool:
         """Return whether the text is the passphrase. Slow on purpose; call it in a thread."""
@@ -74,12 +74,12 @@ class InboxPassphrase:
         data = await self._secrets.read(PASSPHRASE) if self._is_possible else None
         if data is None and not self._is_wanted:
             return None
-        found = None if data is None else Passphrase.parse(data)
-        if found is None:
+        passphrase = None if data is None else Passphrase.parse(data)
+        if passphrase is None:
             why = "does not exist" if data is None else "does not hold the hash of a passphrase"
             place = self._secrets.locate(PASSPHRASE)
             raise UsageError(f"{place} {why}; `planwarden inbox --set-passphrase` writes it")
-        return found
+        return passphrase
 
     async def replace(self, text: str) -> None:
         """Store the hash of `text` in place of what there was.

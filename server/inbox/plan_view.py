@@ -126,7 +126,7 @@ def build_plan_view(
     """Return the view. What goes on from it needs the newest execution of its thread. `people` holds the ids of
     questions to people."""
     is_finished, has_plan = execution.is_finished, execution.plan is not None
-    begun = [found.step.step_id for found in execution.steps.values() if found.has_begun]
+    begun = [state.step.step_id for state in execution.steps.values() if state.has_begun]
     is_own = has_plan and not execution.earlier
     can_retry = is_newest and is_finished and has_plan and execution.status in GOES_ON_FROM
     can_fork = is_newest and has_plan and execution.status in (*GOES_ON_FROM, "completed") and bool(begun)
@@ -170,14 +170,14 @@ def _build_steps(execution: ExecutionState, graph: PlanGraph, people: Collection
 
 
 def _build_step(
-    execution: ExecutionState, found: StepState, row: GraphRow, people: Collection[str], room: _Room
+    execution: ExecutionState, state: StepState, row: GraphRow, people: Collection[str], room: _Room
 ) -> StepLine:
-    calls = [call for call in found.calls if call.status != "proposed" or call.arguments is not None]
+    calls = [call for call in state.calls if call.status != "proposed" or call.arguments is not None]
     calls.sort(key=lambda call: call.status == "succeeded")
     listed = tuple(_build_call(execution, call, people, room) for call in calls[:MAX_CALLS])
-    written = found.turns[-1].content if found.turns else None
+    answer = state.turns[-1].content if state.turns else None
     # Why a step was skipped is a note, which the row has.
-    fault = "" if found.status == "skipped" else found.error_message or ""
+    fault = "" if state.status == "skipped" else state.error_message or ""
     notes = () if fault else (row.after, row.note)
     return StepLine(
         step_id=row.step_id,
@@ -188,25 +188,25 @@ def _build_step(
         tools=row.tools,
         note=" · ".join(text for text in notes if text),
         error=escape_text(fault[:GOAL_CHARS]),
-        proof=_describe_proof(found),
+        proof=_describe_proof(state),
         calls=listed,
         left_out=len(calls) - len(listed),
-        text=room.show(written) if written else None,
-        is_open=found.status in ("failed", "rejected", "suspended"),
+        text=room.show(answer) if answer else None,
+        is_open=state.status in ("failed", "rejected", "suspended"),
     )
 
 
-def _describe_proof(found: StepState) -> str:
-    promised = ", ".join(map(escape_text, found.step.required_tools or list_step_tools(found.step)))
-    if found.validation == "passed":
+def _describe_proof(state: StepState) -> str:
+    promised = ", ".join(map(escape_text, state.step.required_tools or list_step_tools(state.step)))
+    if state.validation == "passed":
         return f"Proven by the log: {promised} ran."
-    if found.validation == "failed":
+    if state.validation == "failed":
         return f"Not proven: the log does not have every promised call of {promised}."
     return ""
 
 
 def _build_call(execution: ExecutionState, call: Call, people: Collection[str], room: _Room) -> CallLine:
-    asked = find_decided(execution, call)
+    ruling = find_decided(execution, call)
     arguments = None if call.arguments is None else room.show(dict(call.arguments))
     result = room.show(call.value) if call.status == "succeeded" else None
     is_cut = (arguments is None and call.arguments is not None) or (result is None and call.status == "succeeded")
@@ -220,8 +220,8 @@ def _build_call(execution: ExecutionState, call: Call, people: Collection[str], 
         is_cut=is_cut,
         error=escape_text((call.error_message or call.last_failure or "")[:GOAL_CHARS]),
         artifact=call.artifact,
-        question=asked.question.suspension_id if asked and asked.question.suspension_id in people else None,
-        decided=_describe_decided(call, asked),
+        question=ruling.question.suspension_id if ruling and ruling.question.suspension_id in people else None,
+        decided=_describe_decided(call, ruling),
         at=None if call.intended_at is None else to_utc(call.intended_at),
         attempts=call.attempts,
         rule=_describe_rule(call),
@@ -229,9 +229,9 @@ def _build_call(execution: ExecutionState, call: Call, people: Collection[str], 
     )
 
 
-def _describe_decided(call: Call, asked: SuspensionState | None) -> str:
-    decided = describe_decision(asked, is_left_out=call.status == "rejected")
-    edit = describe_call_edit(asked.question, call.call_id) if asked is not None else ""
+def _describe_decided(call: Call, suspension: SuspensionState | None) -> str:
+    decided = describe_decision(suspension, is_left_out=call.status == "rejected")
+    edit = describe_call_edit(suspension.question, call.call_id) if suspension is not None else ""
     return ", ".join(text for text in (decided, edit) if text)
 
 

@@ -41,7 +41,7 @@ class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_token(self) -> str:
         """Return a token that changes whenever the page would look different."""
-        return build_token((self.total, [_describe(*found) for found in self.questions]))
+        return build_token((self.total, [_describe(*question) for question in self.questions]))
 
 
 async def find_question_of(request: InboxRequest) -> QuestionRecord:
@@ -91,7 +91,7 @@ def build_cards(service: Service, page: QuestionPage) -> list[Card]:
 
 
 async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
-    found: list[tuple[ExecutionState, SuspensionState]] = []
+    questions: list[tuple[ExecutionState, SuspensionState]] = []
     for row in page.rows:
         # One damaged execution must not hide the questions of the others.
         try:
@@ -100,8 +100,8 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
             continue
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None:
-            found.append((execution, suspension))
-    return QuestionPage(questions=tuple(found), total=page.total, next_cursor=page.next_cursor)
+            questions.append((execution, suspension))
+    return QuestionPage(questions=tuple(questions), total=page.total, next_cursor=page.next_cursor)
 
 
 def build_question_token(record: QuestionRecord) -> str:

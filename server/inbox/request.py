@@ -152,25 +152,25 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         text = render(template, csrf=csrf, principal=self.session.principal, **values)
         return HTMLResponse(text, status_code=status)
 
-    async def render_live(self, page: str, part: str, seen: str, build: Callable[[], Awaitable[Values]]) -> Response:
+    async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:
         """Return the page, or to the page that refreshes itself its changing part: 204 if it shows that already.
 
-        `seen` changes with what the page shows.
+        `token` changes with what the page shows.
         """
         if not self.is_refresh:
-            return self.render_page(page, seen=seen, **await build())
-        if self.query("seen") == seen:
+            return self.render_page(page, seen=token, **await build())
+        if self.query("seen") == token:
             return Response(status_code=204)
-        return self.render_page(part, seen=seen, **await build())
+        return self.render_page(part, seen=token, **await build())
 
-    def confirm(self, draft: JsonValue, shown: Callable[[str], Response]) -> Response | None:
+    def confirm(self, draft: JsonValue, render_draft: Callable[[str], Response]) -> Response | None:
         """Return None if the form approves the draft that its page showed, else the page that shows this draft.
 
         Only the page that shows a draft holds its hash, in the field `seen`. So nobody approves another draft.
         """
-        seen = hash_draft(draft)
-        is_shown = compare_digest(self.form_value("seen").encode(), seen.encode())
-        return None if is_shown and self.form_value("decision") in CONFIRMING else shown(seen)
+        draft_hash = hash_draft(draft)
+        is_shown = compare_digest(self.form_value("seen").encode(), draft_hash.encode())
+        return None if is_shown and self.form_value("decision") in CONFIRMING else render_draft(draft_hash)
 
     def new_key(self) -> str:
         """Return a key for a form, so that the form acts once however often it is sent."""
@@ -181,10 +181,10 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         key = self.form_value("key")
         if _KEY.fullmatch(key) is None:
             raise BadForm
-        sent: JsonValue = [
+        form_fields: JsonValue = [
             [name, list(values)] for name, values in sorted(self.form.items()) if name not in _OWN_FIELDS
         ]
-        return f"inbox:{digest([key, purpose, sent])}"
+        return f"inbox:{digest([key, purpose, form_fields])}"
 
     def redirect(self, path: str) -> Response:
         """Send the browser to another page of the inbox."""
@@ -287,9 +287,9 @@ def hash_draft(draft: JsonValue) -> str:
     return digest(draft, context="inbox-draft/v1")
 
 
-def build_token(shown: object) -> str:
+def build_token(content: object) -> str:
     """Return a token that changes with the `repr` of what is shown, so that a page knows whether it is current."""
-    return hashlib.sha256(repr(shown).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(repr(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 async def read_form(http: Request) -> dict[str, tuple[str, ...]]:

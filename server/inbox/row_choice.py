@@ -82,22 +82,22 @@ def split_rows(rows: Sequence[CoveredCall]) -> tuple[range, ...]:
     return (*pages, range(first, len(rows)))
 
 
-def list_row_fields(rows: Sequence[CoveredCall], shown: range, tools: Toolbox) -> dict[int, tuple[Field, ...]]:
+def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbox) -> dict[int, tuple[Field, ...]]:
     """Return the inputs of the shown rows: one for each argument, or one for all of them where a page would have too
     many.
 
     A row that is too long for a form, or whose tool is gone, has none.
     """
-    found: dict[int, tuple[Field, ...]] = {}
-    for index in shown:
+    fields_by_row: dict[int, tuple[Field, ...]] = {}
+    for index in page_rows:
         definition = tools.get(rows[index].tool_name)
         if definition is None or _measure(rows[index]) > MAX_PAGE_CHARS:
             continue
         fields = build_argument_fields(definition.input_schema, rows[index].arguments)
-        found[index] = tuple(replace(field, key=f"row{index}.{field.key}") for field in fields)
-    if sum(map(len, found.values())) <= MAX_PAGE_FIELDS:
-        return found
-    return {index: (_build_json_field(index, rows[index].arguments),) for index in found}
+        fields_by_row[index] = tuple(replace(field, key=f"row{index}.{field.key}") for field in fields)
+    if sum(map(len, fields_by_row.values())) <= MAX_PAGE_FIELDS:
+        return fields_by_row
+    return {index: (_build_json_field(index, rows[index].arguments),) for index in fields_by_row}
 
 
 def read_choice(
@@ -105,26 +105,26 @@ def read_choice(
 ) -> RowChoice:
     """Return what the form says, with what does not fit; raises `BadForm` for a form that no page of ours sends."""
     page = read_page_number(request.form_value("shown"), len(pages))
-    shown = pages[page]
+    page_rows = pages[page]
     left_out, opened = _read_set(request, "out", len(rows)), _read_set(request, "opened", len(pages))
     choice = RowChoice(
         page=page, left_out=left_out, opened=opened | {page}, edits=_read_edits(request.form_value("edited"), rows)
     )
     if request.form_value("ticks"):
-        ticked = {_read_row(text, shown) for text in request.form.get("row", ())}
-        choice = replace(choice, left_out=left_out.difference(shown).union({*shown} - ticked))
-    return _read_typed(request, choice, rows, tools, shown)
+        ticked = {_read_row(text, page_rows) for text in request.form.get("row", ())}
+        choice = replace(choice, left_out=left_out.difference(page_rows).union({*page_rows} - ticked))
+    return _read_typed(request, choice, rows, tools, page_rows)
 
 
 def _read_typed(
-    request: InboxRequest, choice: RowChoice, rows: Sequence[CoveredCall], tools: Toolbox, shown: range
+    request: InboxRequest, choice: RowChoice, rows: Sequence[CoveredCall], tools: Toolbox, page_rows: range
 ) -> RowChoice:
-    sent = request.form_values()
+    form_texts = request.form_values()
     edits, filled, faults = dict(choice.edits), dict[int, FilledForm](), dict[int, str]()
-    for index, fields in list_row_fields(rows, shown, tools).items():
-        if not any(field.key in sent for field in fields):
+    for index, fields in list_row_fields(rows, page_rows, tools).items():
+        if not any(field.key in form_texts for field in fields):
             continue
-        typed = fill_form(fields, sent)
+        typed = fill_form(fields, form_texts)
         values = _read_values(fields, typed, rows[index].arguments)
         if typed.faults or values is None:
             filled[index] = typed
@@ -181,20 +181,20 @@ def _read_edits(text: str, rows: Sequence[CoveredCall]) -> dict[int, dict[str, J
     edits = read_json(text) if text else {}
     if not isinstance(edits, dict):
         raise BadForm
-    found: dict[int, dict[str, JsonValue]] = {}
+    edits_by_row: dict[int, dict[str, JsonValue]] = {}
     for place, arguments in edits.items():
         if not isinstance(arguments, dict):
             raise BadForm
-        found[_read_row(place, range(len(rows)))] = arguments
-    return found
+        edits_by_row[_read_row(place, range(len(rows)))] = arguments
+    return edits_by_row
 
 
 def _read_set(request: InboxRequest, name: str, count: int) -> frozenset[int]:
     text = request.form_value(name)
-    found = read_ranges(text, count) if text else []
-    if found is None:
+    numbers = read_ranges(text, count) if text else []
+    if numbers is None:
         raise BadForm
-    return frozenset(found)
+    return frozenset(numbers)
 
 
 def _read_row(text: str, rows: range) -> int:

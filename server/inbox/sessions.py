@@ -114,11 +114,11 @@ class InboxAccess:
             PassphraseRefused: the code is valid, and usable again unless this was the last attempt.
         """
         now = self._clock.now()
-        wanted = _hash("code", _normalize_code(text))
-        pairing = await self._pairings.find(wanted, now)
+        code_hash = _hash("code", _normalize_code(text))
+        pairing = await self._pairings.find(code_hash, now)
         if pairing is None:
             await self._check_lockout(now)
-            typed = [found for found in await self._pairings.all(wanted) if found.expires_at > now]
+            typed = [other for other in await self._pairings.all(code_hash) if other.expires_at > now]
             if not typed:
                 await self._refuse(now)
                 raise CodeRefused

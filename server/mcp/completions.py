@@ -36,8 +36,8 @@ async def complete(
         return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
     lazy_service = context.lifespan_context
     with translate_errors():
-        found = await source(await lazy_service.service(), lazy_service.principal())
-    values = [value for value in dict.fromkeys(found) if value.startswith(params.argument.value)]
+        candidates = await source(await lazy_service.service(), lazy_service.principal())
+    values = [value for value in dict.fromkeys(candidates) if value.startswith(params.argument.value)]
     return CompleteResult(
         completion=Completion(values=values[:MAX_VALUES], total=len(values), has_more=len(values) > MAX_VALUES)
     )

@@ -194,8 +194,8 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
     if "result" in step:
         yield f"  result {_format_json(step['result'], limit)}"
     for item in step.get("itemResults", ()):
-        shown = item["result"] if "result" in item else item.get("error", {}).get("message")
-        yield f"  item {item['item']} {item['status']}{'' if shown is None else ' ' + _format_json(shown, limit)}"
+        value = item["result"] if "result" in item else item.get("error", {}).get("message")
+        yield f"  item {item['item']} {item['status']}{'' if value is None else ' ' + _format_json(value, limit)}"
     if "next" in step.get("items", {}):
         total, following = step["items"]["total"], step["items"]["next"]
         yield f"  more of its {total} items: get_execution with stepId {step['id']} and itemsFrom {following}"
@@ -204,15 +204,15 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
 
 
 def _format_forecast(forecast: Document) -> Iterator[str]:
-    for found in forecast.get("asks", ()):
-        rows = "one question for all rows, " if found.get("forAllRows") else ""
-        yield f"Will ask {rows}{found['whom']}: {found['stepId']} {found['toolName']}, because {found['because']}"
-    for found in forecast.get("allowed", ()):
-        yield f"Will not ask: {found['stepId']} {found['toolName']}, which a person allowed beforehand"
-    for found in forecast.get("onlyTheRunKnows", ()):
-        yield f"Only the run knows: {found['stepId']} {found['toolName']}, from {', '.join(found['takesFrom'])}"
-    for found in forecast.get("impossible", ()):
-        yield f"Would fail now: {found['stepId']} {found['toolName']}: {_format_json(found['why'], 500)}"
+    for call in forecast.get("asks", ()):
+        rows = "one question for all rows, " if call.get("forAllRows") else ""
+        yield f"Will ask {rows}{call['whom']}: {call['stepId']} {call['toolName']}, because {call['because']}"
+    for call in forecast.get("allowed", ()):
+        yield f"Will not ask: {call['stepId']} {call['toolName']}, which a person allowed beforehand"
+    for call in forecast.get("onlyTheRunKnows", ()):
+        yield f"Only the run knows: {call['stepId']} {call['toolName']}, from {', '.join(call['takesFrom'])}"
+    for call in forecast.get("impossible", ()):
+        yield f"Would fail now: {call['stepId']} {call['toolName']}: {_format_json(call['why'], 500)}"
     if forecast.get("models"):
         yield f"A model writes the calls or text of: {', '.join(forecast['models'])}"
 

@@ -25,11 +25,11 @@ class Outbox:
         self._channels = channels
 
     def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
-        found: list[Notification] = []
+        results: list[Notification] = []
         for entry, kind, suspension in find_notifiable(recorded, execution):
             wanting = [channel for channel in self._channels if kind in channel.events]
             facts = build_facts(entry.event, execution, suspension) if wanting else {}
-            found.extend(
+            results.extend(
                 Notification(
                     notification_id=_derive_id(execution.execution_id, entry.sequence, channel.name),
                     channel=channel.name,
@@ -41,7 +41,7 @@ class Outbox:
                 )
                 for channel in wanting
             )
-        return tuple(found)
+        return tuple(results)
 
 
 def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:

@@ -104,9 +104,9 @@ def suggest_title(goal: str | None) -> str:
 
 
 def build_document(
-    plan: Plan, title: str, given: Mapping[str, JsonValue], proposals: Sequence[ProposedInput]
+    plan: Plan, title: str, run_inputs: Mapping[str, JsonValue], proposals: Sequence[ProposedInput]
 ) -> dict[str, JsonValue]:
-    """Return what the file holds: the plan with the chosen values as inputs. `given` are the inputs of the run."""
+    """Return what the file holds: the plan with the chosen values as inputs. `run_inputs` are the inputs of the run."""
     # The run goes on being shown by the plan that it has.
     document = deepcopy(plan_to_json(plan))
     names = {(type(proposed.value), proposed.value): proposed.name for proposed in proposals}
@@ -116,7 +116,7 @@ def build_document(
         if name is not None:
             binding: JsonValue = {"$from": INPUTS, "pointer": "/" + name.replace("~", "~0").replace("/", "~1")}
             cast("dict[str | int, JsonValue]", place.node)[place.key] = binding
-    inputs = _build_inputs(plan, given, proposals)
+    inputs = _build_inputs(plan, run_inputs, proposals)
     steps = cast("list[dict[str, JsonValue]]", document["todoList"])
     return {
         **({"title": title} if title else {}),
@@ -237,8 +237,8 @@ def _occurs(value: str | float, goal: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(text)}(?!\w|\.\d)", goal) is not None
 
 
-def _choose_name(wanted: str, used_names: set[str]) -> str:
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)[:40] or "value"
+def _choose_name(proposal: str, used_names: set[str]) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", proposal)[:40] or "value"
     number = 1
     while (name if number == 1 else f"{name}_{number}") in used_names:
         number += 1

@@ -46,10 +46,10 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
     registry = Registry(Tool(settings.apply_to(t.definition), t.call, t.resume, t.question) for t in tools)
     # The tools of a downstream server are unknown until it has listed them.
     slugs = tuple(f"{config.slug}_" for config in settings.servers.configs)
-    named = {name for name in settings.tools if not name.startswith(slugs)}
+    tool_names = {name for name in settings.tools if not name.startswith(slugs)}
     if any(config.settings.agent for config in settings.servers.configs):
-        named.discard(DELEGATE)
-    unknown = sorted(named - {tool.definition.name for tool in tools})
+        tool_names.discard(DELEGATE)
+    unknown = sorted(tool_names - {tool.definition.name for tool in tools})
     if unknown:
         names = sorted(tool.definition.name for tool in tools)
         raise InvalidArguments(

@@ -184,8 +184,8 @@ def _read_all_servers(
     return ServerList((*servers.configs, *gated), notes)
 
 
-def _read_store(named: str | None, environment: Mapping[str, str], tables: SettingsTables) -> StoreLocation | None:
-    url = named or environment.get(STORE_VARIABLE) or tables.store.url
+def _read_store(option: str | None, environment: Mapping[str, str], tables: SettingsTables) -> StoreLocation | None:
+    url = option or environment.get(STORE_VARIABLE) or tables.store.url
     if not url:
         return None
     return read_location(url, environment.get(CONTROL_VARIABLE) or tables.store.control_url or "")
@@ -202,6 +202,6 @@ def find_operator() -> str:
 
 def find_home(home: Path | None, environment: Mapping[str, str]) -> Path:
     """Return the folder of database and settings: `home`, else `PLANWARDEN_HOME`, else the platform's data folder."""
-    named = environment.get(HOME_VARIABLE)
-    folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
+    variable = environment.get(HOME_VARIABLE)
+    folder = home or (Path(variable) if variable else user_data_path("planwarden", appauthor=False))
     return expand_home(folder).absolute()

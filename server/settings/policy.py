@@ -75,15 +75,15 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """See the port. The definition has the operator's risk already, see `Settings.apply_to`."""
         if is_of_host(definition.name):
             return limit_host_call(self._judge, definition, arguments, paths, self.rules)
-        found = self._judge(definition, arguments, paths)
+        judgement = self._judge(definition, arguments, paths)
         once = self.once.get(definition.name)
-        if once is None or found.denied is not None:
-            return found
+        if once is None or judgement.denied is not None:
+            return judgement
         text = explain_missing_key(once, definition.name, arguments)
         if text is None:
-            return found
-        at_least = self.for_risk(highest_risk(found.risk, "dangerous"))
-        return replace(at_least, rule=found.rule, found=text, has_no_key=True)
+            return judgement
+        at_least = self.for_risk(highest_risk(judgement.risk, "dangerous"))
+        return replace(at_least, rule=judgement.rule, found=text, has_no_key=True)
 
     def looks_at_arguments(self, definition: ToolDefinition) -> bool:
         if is_of_host(definition.name) or definition.name in self.once:

@@ -74,7 +74,7 @@ def build_telemetry_settings(
 def _find_target(
     signal: Signal,
     endpoint: str | None,
-    given: Protocol | None,
+    protocol_option: Protocol | None,
     environment: Mapping[str, str],
     problems: list[str],
 ) -> ExportTarget | None:
@@ -91,7 +91,7 @@ def _find_target(
         return None
     names = (f"{PREFIX}_{signal.upper()}_PROTOCOL", f"{PREFIX}_PROTOCOL")
     name = next((name for name in names if _read_variable(environment, name)), None)
-    protocol = given or "http/protobuf" if name is None else _read_variable(environment, name)
+    protocol = protocol_option or "http/protobuf" if name is None else _read_variable(environment, name)
     if protocol == "grpc":
         return ExportTarget(url=own or base or "", protocol="grpc")
     if protocol == "http/protobuf":

@@ -90,15 +90,15 @@ async def serve_http(
         logging.getLogger(name).addFilter(_is_ours)
     warden = Warden(settings=settings, whole_process=True, role=role)
     with closing(pair_socket(_bind_socket(host, port))) as listening:
-        taken = listening.port
+        bound_port = listening.port
         origin = settings.http.public_url or listening.origin
         async with (
             warden,
-            _open_authentication(warden, host, taken) as (auth, check),
-            _announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{taken}'}{INBOX_PATH}"),
+            _open_authentication(warden, host, bound_port) as (auth, check),
+            _announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{bound_port}'}{INBOX_PATH}"),
             answering_hooks(settings, warden.service),
         ):
-            names = AllowedNames.from_settings(settings.http, host, taken)
+            names = AllowedNames.from_settings(settings.http, host, bound_port)
             store = warden.service.store
             key = await find_request_state_key(settings, find_secrets(settings, store))
             server = PlanwardenServer(
@@ -112,7 +112,7 @@ async def serve_http(
             app = build_http_app(server, names, clock=store.clock, check=check)
             site = InboxSite(service=lambda: warden.service, settings=settings, origin=origin)
             if started is not None:
-                started(f"http://{format_host(host)}:{taken}{PATH}")
+                started(f"http://{format_host(host)}:{bound_port}{PATH}")
             hooks = AllowedNamesMiddleware(HookEndpoint(settings.hooks, lambda: warden.service), names)
             pages = _mount_inbox(app, build_inbox_app(site, lambda: names.hosts))
             await _serve(mount_hooks(pages, hooks), listening.sockets, server.end_streams)

@@ -45,10 +45,10 @@ def list_earlier_effects(state: ExecutionState) -> Iterator[EarlierEffect]:
 def describe_proof(state: ExecutionState) -> str:
     """Return how far the log proves what a completed execution did, in sentences."""
     steps = state.steps.values()
-    promising = [found for found in steps if found.step.required_tools]
+    promising = [step for step in steps if step.step.required_tools]
     exceptions = list(_describe_exceptions(promising, steps))
-    proven = sum(1 for found in promising if found.status == "completed" and found.validation == "passed")
-    silent = sum(1 for found in steps if not found.step.required_tools and found.status == "completed")
+    proven = sum(1 for step in promising if step.status == "completed" and step.validation == "passed")
+    silent = sum(1 for step in steps if not step.step.required_tools and step.status == "completed")
     sentences = ["Done." if exceptions or not proven else PROVEN, *exceptions]
     if exceptions and proven:
         sentences.append("The log proves every required tool call of the others.")
@@ -59,33 +59,33 @@ def describe_proof(state: ExecutionState) -> str:
 
 def _describe_exceptions(promising: Iterable[StepState], steps: Iterable[StepState]) -> Iterator[str]:
     """Yield a sentence for each way in which steps did not make the calls that they promised, or did nothing."""
-    found, every = list(promising), list(steps)
+    promising_steps, every = list(promising), list(steps)
     ways = {
         "is advisory and ended without all of its required calls": [
-            state for state in found if state.status == "completed" and state.validation == "failed"
+            state for state in promising_steps if state.status == "completed" and state.validation == "failed"
         ],
         "had no items, so it called nothing": [
-            state for state in found if state.status == "completed" and state.validation == "skipped"
+            state for state in promising_steps if state.status == "completed" and state.validation == "skipped"
         ],
         "left out items that were rejected": [
-            state for state in found if state.items and any(call.status == "rejected" for call in state.calls)
+            state for state in promising_steps if state.items and any(call.status == "rejected" for call in state.calls)
         ],
         "was skipped": [state for state in every if state.status == "skipped"],
         "was rejected": [state for state in every if state.status == "rejected"],
     }
     for way, states in ways.items():
         if states:
-            named = ", ".join(repr(state.step.step_id) for state in states[:MAX_NAMED])
+            step_names = ", ".join(repr(state.step.step_id) for state in states[:MAX_NAMED])
             more = f" and {len(states) - MAX_NAMED} more" if len(states) > MAX_NAMED else ""
-            yield f"Step {named}{more} {way}." if len(states) == 1 else f"Each of steps {named}{more} {way}."
+            yield f"Step {step_names}{more} {way}." if len(states) == 1 else f"Each of steps {step_names}{more} {way}."
 
 
 def advise_after_rejection(state: ExecutionState) -> str:
     """Return who rejected part of the execution, and what the caller should do now."""
-    closed = [found for found in state.suspensions.values() if found.decision and not found.decision.approved]
-    if any(found.assurance not in ("claimed", "caller", "timeout", None) for found in closed):
+    closed = [item for item in state.suspensions.values() if item.decision and not item.decision.approved]
+    if any(item.assurance not in ("claimed", "caller", "timeout", None) for item in closed):
         return "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
-    if any(found.status == "timed_out" for found in closed):
+    if any(item.status == "timed_out" for item in closed):
         return (
             "A question was not answered in time, so its part was not done; no person rejected it. Tell the user what "
             "was and was not done; retry_execution asks again."

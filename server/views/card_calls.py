@@ -262,10 +262,10 @@ def list_planned_steps(plan: dict[str, JsonValue] | None, notes: ToolNotes) -> I
 
 
 def _build_planned_step(step: dict[str, JsonValue], number: int, count: int, notes: ToolNotes) -> PlannedStep:
-    written = step.get("toolCalls")
+    tool_calls = step.get("toolCalls")
     calls = tuple(
         build_call(notes.get(str(call.get("toolName"))), arguments)
-        for call in (written if isinstance(written, list) else [])
+        for call in (tool_calls if isinstance(tool_calls, list) else [])
         if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
     )
     elsewhere = (*_SAID_OF_A_STEP, "toolCalls", *(["requiredTools"] if calls else []))

@@ -41,13 +41,13 @@ def describe_changes(after: Execution, before: Execution | None = None, answered
     `before` is what the caller has seen: None when it sees the execution for the first time. `answered` is the question
     that the call names; it is shown in full while it is open.
     """
-    seen = {found.suspension_id: found for found in before.suspensions} if before is not None else {}
+    earlier = {suspension.suspension_id: suspension for suspension in before.suspensions} if before is not None else {}
     whole = cast("Document", to_short_json(after, lists=True))
     document = {key: whole[key] for key in _OF_EXECUTION if key in whole}
     if after.awaiting == "caller":
         # Its questions say so.
         del document["awaiting"]
-    if answered in seen and seen[answered].kind == "synthesis":
+    if answered in earlier and earlier[answered].kind == "synthesis":
         # The caller has just written it.
         document.pop("output", None)
     if before is not None:
@@ -57,7 +57,7 @@ def describe_changes(after: Execution, before: Execution | None = None, answered
     if before is not None and before.steps and (revised := describe_revision(before, after)):
         document["revised"] = revised
     steps = whole["steps"] if after.status == "planned" else list(_show_steps(after, before, whole["steps"]))
-    questions = list(_show_questions(after, whole["suspensions"], seen, answered))
+    questions = list(_show_questions(after, whole["suspensions"], earlier, answered))
     return {**document, **({"steps": steps} if steps else {}), **({"suspensions": questions} if questions else {})}
 
 
@@ -79,18 +79,18 @@ def _find_plan_part(step: Step) -> tuple[object, ...]:
     return step.description, step.step_type, step.required_tools, step.dependencies, step.tool_validation_mode
 
 
-def _show_steps(after: Execution, before: Execution | None, shown: list[Document]) -> Iterator[Document]:
+def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:
     """Yield the steps that changed, except those that a question is about, and pending ones, which the plan describes.
 
     Calls that succeeded with the arguments that the plan or the caller wrote are left out; a loop's are in its result.
     """
-    earlier = {found.id: found for found in before.steps} if before is not None else {}
-    asked = {found.step_id for found in after.suspensions}
-    for step, whole in zip(after.steps, shown, strict=True):
+    earlier = {item.id: item for item in before.steps} if before is not None else {}
+    asking_steps = {item.step_id for item in after.suspensions}
+    for step, whole in zip(after.steps, documents, strict=True):
         if (
             step.status == "pending"
             or step == earlier.get(step.id)
-            or (step.status == "suspended" and step.id in asked)
+            or (step.status == "suspended" and step.id in asking_steps)
         ):
             continue
         entry = {key: whole[key] for key in _OF_STEP if key in whole}
@@ -108,23 +108,23 @@ def _show_steps(after: Execution, before: Execution | None, shown: list[Document
 
 
 def _show_questions(
-    after: Execution, shown: list[Document], seen: Mapping[str, Suspension], answered: str | None
+    after: Execution, documents: list[Document], earlier: Mapping[str, Suspension], answered: str | None
 ) -> Iterator[Document]:
     """Yield the open questions: new ones, changed ones and the one that was answered in full, the others by name."""
-    told = {found.instructions for found in seen.values()}
-    equipped = {tool.name for found in seen.values() for tool in found.tools}
-    again = {(found.kind, found.step_id) for found in seen.values()}
-    for found, whole in zip(after.suspensions, shown, strict=True):
-        is_again = (found.kind, found.step_id) in again
-        known = seen.get(found.suspension_id)
-        if known is not None and found.suspension_id != answered and known.digest == found.digest:
+    instructions = {suspension.instructions for suspension in earlier.values()}
+    equipped = {tool.name for suspension in earlier.values() for tool in suspension.tools}
+    again = {(suspension.kind, suspension.step_id) for suspension in earlier.values()}
+    for suspension, whole in zip(after.suspensions, documents, strict=True):
+        is_again = (suspension.kind, suspension.step_id) in again
+        former = earlier.get(suspension.suspension_id)
+        if former is not None and suspension.suspension_id != answered and former.digest == suspension.digest:
             yield {key: whole[key] for key in _KNOWN_ABOUT_QUESTION if key in whole}
-        elif found.addressee == "caller":
+        elif suspension.addressee == "caller":
             entry = {key: whole[key] for key in _OF_CALLER_QUESTION if key in whole}
-            if found.instructions in told and not is_again:
+            if suspension.instructions in instructions and not is_again:
                 entry.pop("instructions", None)
-            told.add(found.instructions)
-            if _uses_stored_results(after, found):
+            instructions.add(suspension.instructions)
+            if _uses_stored_results(after, suspension):
                 entry["results"] = whole["results"]
             tools = [tool for tool in whole.get("tools", ()) if is_again or tool["name"] not in equipped]
             if tools:

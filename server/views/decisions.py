@@ -59,8 +59,8 @@ def name_decider(principal: str | None, assurance: str | None) -> str:
 def find_decided(execution: ExecutionState, call: Call) -> SuspensionState | None:
     """Return the latest question about the call that was not put to the clock."""
     names = chain([call.suspension_id or ""], reversed(call.consumed))
-    asked = (execution.suspensions.get(name) for name in names)
-    return next((item for item in asked if item is not None and item.question.addressee != "clock"), None)
+    suspensions = (execution.suspensions.get(name) for name in names)
+    return next((item for item in suspensions if item is not None and item.question.addressee != "clock"), None)
 
 
 def describe_decision(
@@ -89,8 +89,8 @@ def describe_decision(
 def describe_rejection(execution: ExecutionState, *, has_reason: bool = True) -> str:
     """Return who rejected the first step that was rejected, or the whole plan, and why; empty if nobody did."""
     names = [state.rejected_by for state in execution.steps.values() if state.rejected_by is not None]
-    asked = next(iter([*map(execution.suspensions.get, names), *execution.find_suspensions("review")[-1:]]), None)
-    return describe_decision(asked, is_left_out=True, has_reason=has_reason) or ""
+    suspension = next(iter([*map(execution.suspensions.get, names), *execution.find_suspensions("review")[-1:]]), None)
+    return describe_decision(suspension, is_left_out=True, has_reason=has_reason) or ""
 
 
 def describe_call_edit(question: Question, call_id: str) -> str:
@@ -112,8 +112,8 @@ def describe_shortfall(state: StepState) -> str:
     items = map(state.list_item_calls, range(len(state.items)))
     rejected = sum(any(call.status == "rejected" for call in calls) for calls in items)
     parts = [(state.failed_items, "failed"), (rejected, "were left out" if rejected > 1 else "was left out")]
-    said = " and ".join(f"{count} {end}" for count, end in parts if count)
-    return f"of {len(state.items)} items {said}" if said else ""
+    summary = " and ".join(f"{count} {end}" for count, end in parts if count)
+    return f"of {len(state.items)} items {summary}" if summary else ""
 
 
 def _quote(text: str) -> str:

@@ -84,18 +84,18 @@ def _encode(value: Any) -> Any:
         return format_instant(value, "milliseconds")
     if not issubclass(kind, msgspec.Struct):
         return value
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for name, key, is_optional in _list_fields(kind):
-        held = getattr(value, name)
-        if is_optional and (held is None or held == () or (name == "quorum" and held == 1)):
+        part = getattr(value, name)
+        if is_optional and (part is None or part == () or (name == "quorum" and part == 1)):
             continue
-        found[key] = _encode(held)
-    extra = found.pop("extra", None)
+        document[key] = _encode(part)
+    extra = document.pop("extra", None)
     if isinstance(extra, Mapping):
-        found.update(cast("Mapping[str, Any]", extra))
-    if kind is ToolCall and found.get("error") is None:
-        found.pop("error", None)
-    return found
+        document.update(cast("Mapping[str, Any]", extra))
+    if kind is ToolCall and document.get("error") is None:
+        document.pop("error", None)
+    return document
 
 
 def _encode_short(value: Any, *, lists: bool = False) -> Any:
@@ -104,15 +104,15 @@ def _encode_short(value: Any, *, lists: bool = False) -> Any:
         return [_encode_short(item) for item in value]
     if not issubclass(kind, msgspec.Struct):
         return _encode(value)
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for name, key, is_optional in _list_fields(kind):
-        held = getattr(value, name)
-        if held is None or (held == () and (is_optional or not lists)) or (name == "quorum" and held == 1):
+        part = getattr(value, name)
+        if part is None or (part == () and (is_optional or not lists)) or (name == "quorum" and part == 1):
             continue
-        encoded = _encode_short(held)
-        if encoded or not isinstance(held, msgspec.Struct):
-            found[key] = encoded
-    extra = found.pop("extra", None)
+        encoded = _encode_short(part)
+        if encoded or not isinstance(part, msgspec.Struct):
+            document[key] = encoded
+    extra = document.pop("extra", None)
     if isinstance(extra, Mapping):
-        found.update(cast("Mapping[str, Any]", extra))
-    return found
+        document.update(cast("Mapping[str, Any]", extra))
+    return document

@@ -90,11 +90,11 @@ def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
     whole = _dump_json(value)
     if limit is None:
         return escape_text(whole)
-    shown = escape_text(whole[: limit + 1])
-    if measure_text(shown) <= limit:
-        return shown
+    result = escape_text(whole[: limit + 1])
+    if measure_text(result) <= limit:
+        return result
     data = whole.encode("utf-8", "surrogatepass")
-    return f"{cut_text(shown, limit)}... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]"
+    return f"{cut_text(result, limit)}... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]"
 
 
 def escape_text(text: str) -> str:
@@ -103,8 +103,8 @@ def escape_text(text: str) -> str:
     Slashes, quotes and digits beside right-to-left words would be moved too (https://www.unicode.org/reports/tr9/): in
     `/a/\u05d0\u05d1/123` the last two parts would change places. Therefore each run of such words is isolated.
     """
-    shown = _UNUSUAL.sub(_escape_run, text)
-    return shown if shown.isascii() else _isolate(shown)
+    result = _UNUSUAL.sub(_escape_run, text)
+    return result if result.isascii() else _isolate(result)
 
 
 def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
@@ -116,38 +116,38 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
         return text
     allowed = _LAYOUT | ({_ISOLATE, _END} if text.count(_ISOLATE) == text.count(_END) else set[str]())
 
-    def replace(found: re.Match[str]) -> str:
-        pairs = _find_hidden(found[0])
+    def replace(match: re.Match[str]) -> str:
+        pairs = _find_hidden(match[0])
         return "".join((escape or _escape)(char) if hides and char not in allowed else char for char, hides in pairs)
 
     return _UNUSUAL.sub(replace, text)
 
 
-def cut_text(shown: str, limit: int) -> str:
+def cut_text(text: str, limit: int) -> str:
     """Return the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
-    cut = shown[:limit]
+    cut = text[:limit]
     return cut + _END if is_isolating(cut) else cut
 
 
 def shorten_text(text: str, limit: int) -> str:
     """Return the text on one line, escaped; the first `limit` characters of a longer one, with three dots."""
-    shown = escape_text(text[: limit + 1])
-    return shown if measure_text(shown) <= limit else f"{cut_text(shown, limit)}…"
+    result = escape_text(text[: limit + 1])
+    return result if measure_text(result) <= limit else f"{cut_text(result, limit)}…"
 
 
-def measure_text(shown: str) -> int:
+def measure_text(text: str) -> int:
     """Return the length of an escaped text without what isolates its right-to-left words."""
-    return len(shown) - shown.count(_ISOLATE) - shown.count(_END)
+    return len(text) - text.count(_ISOLATE) - text.count(_END)
 
 
-def is_isolating(shown: str) -> bool:
+def is_isolating(text: str) -> bool:
     """Return True when the text ends inside right-to-left words."""
-    return shown.rfind(_ISOLATE) > shown.rfind(_END)
+    return text.rfind(_ISOLATE) > text.rfind(_END)
 
 
-def continue_isolation(shown: str) -> str:
+def continue_isolation(text: str) -> str:
     """Return the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
-    return shown[1:] if shown.startswith(_END) else _ISOLATE + shown
+    return text[1:] if text.startswith(_END) else _ISOLATE + text
 
 
 def count_hidden(text: str) -> int:
@@ -175,17 +175,17 @@ def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
         before = character
 
 
-def _escape_run(found: re.Match[str]) -> str:
-    return "".join(_escape(character) if hides else character for character, hides in _find_hidden(found[0]))
+def _escape_run(match: re.Match[str]) -> str:
+    return "".join(_escape(character) if hides else character for character, hides in _find_hidden(match[0]))
 
 
-def _isolate(shown: str) -> str:
-    kinds = "".join(map(_describe_direction, shown))
+def _isolate(text: str) -> str:
+    kinds = "".join(map(_describe_direction, text))
     parts, after = list[str](), 0
-    for found in _WORDS.finditer(kinds):
-        parts += [shown[after : found.start()], _ISOLATE, shown[found.start() : found.end()], _END]
-        after = found.end()
-    return "".join([*parts, shown[after:]])
+    for match in _WORDS.finditer(kinds):
+        parts += [text[after : match.start()], _ISOLATE, text[match.start() : match.end()], _END]
+        after = match.end()
+    return "".join([*parts, text[after:]])
 
 
 def _describe_direction(character: str) -> str:

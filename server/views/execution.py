@@ -163,9 +163,9 @@ def build_execution_view(
 ) -> Execution:
     """Return the public view of the folded state; the arguments are as for `build_suspension_view`."""
     suspensions = tuple(
-        build_suspension_view(state, found, tools, inbox=inbox, program=program, is_described=is_described)
-        for found in state.open_suspensions
-        if found.question.addressee != "clock"
+        build_suspension_view(state, suspension, tools, inbox=inbox, program=program, is_described=is_described)
+        for suspension in state.open_suspensions
+        if suspension.question.addressee != "clock"
     )
     return Execution(
         thread_id=state.thread_id,
@@ -222,23 +222,23 @@ def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> 
         return _describe_incomplete(state)
     if state.status == "cancelled":
         return f"Cancelled; nothing more will run unless retry_execution goes on.{_describe_done(state)}"
-    done = _describe_done(state)
-    rest = " with only what is left" if done else ""
+    ids = _describe_done(state)
+    rest = " with only what is left" if ids else ""
     return (
         "Failed; read error and steps. retry_execution goes on after what is completed; send it the whole plan, "
-        f"corrected, if need be. Or run another plan on the same thread{rest}.{done}"
+        f"corrected, if need be. Or run another plan on the same thread{rest}.{ids}"
     )
 
 
 def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) -> str:
-    mine = [found for found in pending if found.addressee == "caller"]
-    if mine and mine[0].kind == "synthesis" and any(found.status == "failed" for found in state.steps.values()):
+    mine = [item for item in pending if item.addressee == "caller"]
+    if mine and mine[0].kind == "synthesis" and any(item.status == "failed" for item in state.steps.values()):
         return "Answer with submit_answer; the answer to it says how what failed can be corrected."
     if mine:
         return "Answer with submit_answer." if len(mine) == 1 else "Answer each question to you with submit_answer."
     outage = describe_next_attempt(state)
     if pending:
-        which = ", ".join(found.suspension_id for found in pending[:5])
+        which = ", ".join(item.suspension_id for item in pending[:5])
         return (
             f"A person must decide {which}: call resume_execution to have them asked, or tell them to run "
             f"`{pending[0].how_to_answer.command}`; do not decide for them."
@@ -267,13 +267,13 @@ def _describe_lost_patience(state: ExecutionState) -> str | None:
 def describe_rehearsal(state: ExecutionState) -> str:
     """Return what a rehearsal found, and what comes next, in sentences."""
     steps = state.steps.values()
-    rehearsed = [call.rehearsed for found in steps for call in found.calls if call.rehearsed is not None]
-    asked = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
-    sentences = [f"Rehearsed: nothing was changed; {len(rehearsed)} call(s) were not made, {asked} would ask a person."]
-    skipped = [found for found in steps if found.status == "skipped"]
-    ruled_out = [found.step.step_id for found in skipped if found.skipped_by == WHEN]
-    unknown = [f"{found.step.step_id} (after {found.skipped_by})" for found in skipped if found.skipped_by != WHEN]
-    failed = [found.step.step_id for found in steps if found.status == "failed"]
+    rehearsed = [call.rehearsed for step in steps for call in step.calls if call.rehearsed is not None]
+    asks = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
+    sentences = [f"Rehearsed: nothing was changed; {len(rehearsed)} call(s) were not made, {asks} would ask a person."]
+    skipped = [step for step in steps if step.status == "skipped"]
+    ruled_out = [step.step.step_id for step in skipped if step.skipped_by == WHEN]
+    unknown = [f"{step.step.step_id} (after {step.skipped_by})" for step in skipped if step.skipped_by != WHEN]
+    failed = [step.step.step_id for step in steps if step.status == "failed"]
     if ruled_out:
         sentences.append(f"Skipped, because their conditions do not hold: {_join_some(ruled_out)}.")
     if unknown:
@@ -285,18 +285,18 @@ def describe_rehearsal(state: ExecutionState) -> str:
 
 def _describe_done(state: ExecutionState) -> str:
     """Return what a later plan must not repeat and how it takes the results, as sentences; empty if nothing is."""
-    done = _list_completed(state)
+    ids = _list_completed(state)
     calls = [
         f"{call.call_id} ({call.tool_name})"
-        for found in state.steps.values()
-        for call in found.calls
-        if found.status != "completed" and call.status == "succeeded"
+        for step in state.steps.values()
+        for call in step.calls
+        if step.status != "completed" and call.status == "succeeded"
     ]
     sentences = ""
-    if done:
-        taken = json.dumps({"$from": done[0]})
+    if ids:
+        example = json.dumps({"$from": ids[0]})
         sentences += (
-            f" Completed, do not repeat: {_join_some(done)}; a later plan on this thread takes their results: {taken}."
+            f" Completed, do not repeat: {_join_some(ids)}; a later plan on this thread takes their results: {example}."
         )
     if calls:
         sentences += f" Done in steps that did not complete: {_join_some(calls)}."
@@ -307,8 +307,8 @@ def _describe_done(state: ExecutionState) -> str:
 
 def _list_completed(state: ExecutionState) -> list[str]:
     """Return the completed steps, and those of earlier executions from which the plan takes values."""
-    completed = (step_id for step_id, found in state.steps.items() if found.status == "completed")
-    return list(dict.fromkeys([*completed, *(taken.step_id for taken in state.earlier)]))
+    completed = (step_id for step_id, step in state.steps.items() if step.status == "completed")
+    return list(dict.fromkeys([*completed, *(result.step_id for result in state.earlier)]))
 
 
 def _join_some(names: list[str]) -> str:
@@ -318,17 +318,17 @@ def _join_some(names: list[str]) -> str:
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
     """Return the view with the sentence that asks a person; unchanged where this question to a person is not open."""
-    found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
-    if found is None or found.addressee != "human":
+    item = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
+    if item is None or item.addressee != "human":
         return view
-    ways = [f"to run `{found.how_to_answer.command or f'{name_program()} approve {suspension_id}'}`"]
-    if found.how_to_answer.inbox_url is not None:
-        ways.insert(0, f"to open {found.how_to_answer.inbox_url}")
-    until = "" if found.expires_at is None else f" It ends at {format_instant(found.expires_at)}: {found.on_timeout}."
+    ways = [f"to run `{item.how_to_answer.command or f'{name_program()} approve {suspension_id}'}`"]
+    if item.how_to_answer.inbox_url is not None:
+        ways.insert(0, f"to open {item.how_to_answer.inbox_url}")
+    until = "" if item.expires_at is None else f" It ends at {format_instant(item.expires_at)}: {item.on_timeout}."
     return replace(
         view,
         awaiting="human",
-        next_action=f"{_describe_deciders(found)}; do not retry. Ask them {' or '.join(ways)}.{until} "
+        next_action=f"{_describe_deciders(item)}; do not retry. Ask them {' or '.join(ways)}.{until} "
         "Then call get_execution, again later while the question is open.",
     )
 
@@ -348,7 +348,7 @@ def _describe_deciders(suspension: Suspension) -> str:
 def _find_awaited(state: ExecutionState, suspensions: Iterable[Suspension]) -> Literal["human", "caller"] | None:
     if state.status != "suspended":
         return None
-    addressees = {found.addressee for found in suspensions}
+    addressees = {suspension.addressee for suspension in suspensions}
     return "caller" if "caller" in addressees else "human" if "human" in addressees else None
 
 
@@ -363,58 +363,58 @@ def _build_error(state: ExecutionState) -> Error | None:
     if state.error_code is None:
         lost = _describe_lost_patience(state)
         return None if lost is None else Error(code=ModelError.code, message=lost)
-    message, done = state.error_message or state.error_code, _list_completed(state)
-    if done:
-        message += f"; completed, not to be repeated: {_join_some(done)}"
+    message, ids = state.error_message or state.error_code, _list_completed(state)
+    if ids:
+        message += f"; completed, not to be repeated: {_join_some(ids)}"
     return Error(code=state.error_code, message=message)
 
 
-def _build_step(found: StepState) -> Step:
-    step = found.step
+def _build_step(state: StepState) -> Step:
+    step = state.step
     return Step(
         id=step.step_id,
         description=step.description,
         step_type=step.step_type,
         required_tools=step.required_tools,
         dependencies=step.dependencies,
-        status=found.status,
-        validation_status=found.validation,
+        status=state.status,
+        validation_status=state.validation,
         tool_validation_mode=step.tool_validation_mode,
-        retries=found.retries,
-        result=_cut_items(found) if found.status == "completed" else None,
+        retries=state.retries,
+        result=_cut_items(state) if state.status == "completed" else None,
         error=None
-        if found.error_code is None
-        else Error(code=found.error_code, message=found.error_message or found.error_code),
-        actual_tool_calls=tuple(map(build_tool_call, _list_calls(found))),
-        items=_count_items(found),
-        taken_from=found.taken_from,
-        skipped_because=found.skipped_by,
-        skipped_reason=found.error_message if found.status == "skipped" else None,
+        if state.error_code is None
+        else Error(code=state.error_code, message=state.error_message or state.error_code),
+        actual_tool_calls=tuple(map(build_tool_call, _list_calls(state))),
+        items=_count_items(state),
+        taken_from=state.taken_from,
+        skipped_because=state.skipped_by,
+        skipped_reason=state.error_message if state.status == "skipped" else None,
     )
 
 
-def _list_calls(found: StepState) -> list[Call]:
-    made = [call for call in found.list_known_calls() if call.status in LISTED_CALLS]
-    if found.items is None or len(made) <= MAX_LOOP_CALLS:
-        return made
-    return pick_telling(made, MAX_LOOP_CALLS)
+def _list_calls(state: StepState) -> list[Call]:
+    calls = [call for call in state.list_known_calls() if call.status in LISTED_CALLS]
+    if state.items is None or len(calls) <= MAX_LOOP_CALLS:
+        return calls
+    return pick_telling(calls, MAX_LOOP_CALLS)
 
 
 def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
     """Return at most so many calls of a loop in their order, those that did not succeed before the others."""
-    chosen = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
-    return sorted(chosen, key=lambda call: int(call.call_id.rpartition(":")[2]))
+    selection = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
+    return sorted(selection, key=lambda call: int(call.call_id.rpartition(":")[2]))
 
 
-def _cut_items(found: StepState) -> JsonValue:
-    result = found.result
-    return result[:PAGE_ITEMS] if found.items is not None and isinstance(result, list) else result
+def _cut_items(state: StepState) -> JsonValue:
+    result = state.result
+    return result[:PAGE_ITEMS] if state.items is not None and isinstance(result, list) else result
 
 
-def _count_items(found: StepState) -> LoopItems | None:
-    if found.items is None:
+def _count_items(state: StepState) -> LoopItems | None:
+    if state.items is None:
         return None
-    return count_items(found, PAGE_ITEMS if found.status == "completed" else None)
+    return count_items(state, PAGE_ITEMS if state.status == "completed" else None)
 
 
 def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: int | None, limit: int) -> Execution:
@@ -423,20 +423,20 @@ def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: 
     Raises:
         InvalidArguments: there is no such step, or it has no such item.
     """
-    found = state.steps.get(step_id)
-    if found is None:
-        known = ", ".join(map(repr, [*state.steps][:MAX_NAMED]))
-        raise InvalidArguments(f"the plan has no step {step_id[:64]!r}; it has {known or 'none yet'}")
+    step_state = state.steps.get(step_id)
+    if step_state is None:
+        step_names = ", ".join(map(repr, [*state.steps][:MAX_NAMED]))
+        raise InvalidArguments(f"the plan has no step {step_id[:64]!r}; it has {step_names or 'none yet'}")
     [step] = [step for step in view.steps if step.id == step_id]
-    if found.items is None:
+    if step_state.items is None:
         if items_from:
             raise InvalidArguments(f"step {step_id[:64]!r} has no items, or its loop has not begun")
         return replace(view, steps=(step,))
     first = items_from or 0
-    if not 0 <= first < max(1, len(found.items)):
-        raise InvalidArguments(f"step {step_id[:64]!r} has items 0 to {len(found.items) - 1}, and no {first}")
-    page = list_items(found, first, limit)
+    if not 0 <= first < max(1, len(step_state.items)):
+        raise InvalidArguments(f"step {step_id[:64]!r} has items 0 to {len(step_state.items) - 1}, and no {first}")
+    page = list_items(step_state, first, limit)
     # Calls that are listed without a page would only repeat what the items say.
-    counts = count_items(found, first + len(page))
+    counts = count_items(step_state, first + len(page))
     scoped = replace(step, result=None, actual_tool_calls=(), items=counts, item_results=page)
     return replace(view, steps=(scoped,))

@@ -168,7 +168,7 @@ def build_forecast(
     assert plan is not None
     skipped = {name for name, state in execution.steps.items() if state.status == "skipped"}
     listed = sum(len(step.tool_calls) for step in plan.steps if step.step_id not in skipped)
-    asked = {call.step_id for call in calls if call.asks is not None and call.asks != "wait"}
+    asking_steps = {call.step_id for call in calls if call.asks is not None and call.asks != "wait"}
     return Forecast(
         asks=tuple(_build_asking(call) for call in calls if call.asks is not None and call.needs is not None),
         allowed=tuple(
@@ -201,7 +201,7 @@ def build_forecast(
         unseen=listed - len(calls) or None,
         warnings=tuple(warnings),
         steps=tuple(_build_step(execution, step, has_inputs) for step in list_in_order(plan)) if is_whole else (),
-        graph=write_mermaid(build_graph(plan, asking=asked, skipped=skipped)) if is_whole else None,
+        graph=write_mermaid(build_graph(plan, asking=asking_steps, skipped=skipped)) if is_whole else None,
     )
 
 

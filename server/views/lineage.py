@@ -32,8 +32,8 @@ def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
         yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")
     if execution.retry_of is not None:
         steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
-        taken = f"; took over from there: {_join(steps)}" if steps else ""
-        text = f"execution {escape_text(execution.retry_of)}{taken}"
+        reuse_text = f"; took over from there: {_join(steps)}" if steps else ""
+        text = f"execution {escape_text(execution.retry_of)}{reuse_text}"
         yield LineageFact(name="Goes on from", text=text, execution_id=execution.retry_of)
     if execution.options.rehearse:
         yield LineageFact(name="Rehearsal", text=REHEARSAL)

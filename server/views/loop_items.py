@@ -44,9 +44,9 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
     """Why a call of it failed; left out if none did."""
 
 
-def count_items(found: StepState, following: int | None) -> LoopItems:
+def count_items(state: StepState, following: int | None) -> LoopItems:
     """Return how far the loop is; `following` is the first item whose result is not shown beside it."""
-    ends = [{call.status for call in found.list_item_calls(index)} for index in range(len(found.items or ()))]
+    ends = [{call.status for call in state.list_item_calls(index)} for index in range(len(state.items or ()))]
     return LoopItems(
         total=len(ends),
         succeeded=sum(statuses == {"succeeded"} for statuses in ends),
@@ -56,12 +56,12 @@ def count_items(found: StepState, following: int | None) -> LoopItems:
     )
 
 
-def list_items(found: StepState, first: int, limit: int) -> tuple[LoopItem, ...]:
+def list_items(state: StepState, first: int, limit: int) -> tuple[LoopItem, ...]:
     """Return at most `limit` items from `first` on, and no more than `MAX_PAGE_BYTES` of results."""
     page: list[LoopItem] = []
     size = 0
-    for index in range(first, min(first + limit, len(found.items or ()))):
-        item = _build_item(found, index)
+    for index in range(first, min(first + limit, len(state.items or ()))):
+        item = _build_item(state, index)
         size += measure_at_least(item.result, MAX_PAGE_BYTES)
         if page and size > MAX_PAGE_BYTES:
             break
@@ -69,10 +69,10 @@ def list_items(found: StepState, first: int, limit: int) -> tuple[LoopItem, ...]
     return tuple(page)
 
 
-def _build_item(found: StepState, index: int) -> LoopItem:
-    calls = found.list_item_calls(index)
+def _build_item(state: StepState, index: int) -> LoopItem:
+    calls = state.list_item_calls(index)
     failed = next((call for call in calls if call.error_code is not None), None)
-    status = next(_list_statuses(found, index), "skipped" if found.status in STEP_TERMINAL else "pending")
+    status = next(_list_statuses(state, index), "skipped" if state.status in STEP_TERMINAL else "pending")
     values = [call.value for call in calls]
     return LoopItem(
         item=index,
@@ -84,9 +84,9 @@ def _build_item(found: StepState, index: int) -> LoopItem:
     )
 
 
-def _list_statuses(found: StepState, index: int) -> Iterator[str]:
+def _list_statuses(state: StepState, index: int) -> Iterator[str]:
     """Yield the status that says most about the item first."""
-    statuses = [call.status for call in found.list_item_calls(index)]
+    statuses = [call.status for call in state.list_item_calls(index)]
     telling = ("failed", "rejected", "outcome_unknown", "suspended", "running", "decided", "rehearsed")
     yield from ("running" if status == "decided" else status for status in telling if status in statuses)
     if statuses and all(status == "succeeded" for status in statuses):

@@ -38,10 +38,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:
     """Yield the public events in order; a failed validation with an enforcement prompt becomes two."""
     for entry in recorded:
-        shown = _observe(entry.event)
-        if shown is None:
+        fact = _observe(entry.event)
+        if fact is None:
             continue
-        kind, step_id, data = shown
+        kind, step_id, data = fact
         if isinstance(entry.event, _SUSPENSION_EVENTS):
             question = execution.suspensions[entry.event.suspension_id].question
             step_id = question.step_id
@@ -58,9 +58,9 @@ ObservedFact = tuple[str, str | None, dict[str, JsonValue]]
 
 def _observe(event: ev.Event) -> ObservedFact | None:
     for observe in (_observe_call, _observe_step, _observe_suspension, _observe_plan, _observe_end):
-        shown = observe(event)
-        if shown is not None:
-            return shown
+        fact = observe(event)
+        if fact is not None:
+            return fact
     return None
 
 
@@ -191,11 +191,11 @@ def _observe_plan(event: ev.Event) -> ObservedFact | None:
         case ev.PlanAccepted():
             return "PLAN_ACCEPTED", None, {"steps": len(event.plan.steps), "warnings": list(event.warnings)}
         case ev.StepsTakenOver():
-            taken: dict[str, JsonValue] = {
-                "steps": [found.step_id for found in event.steps if found.is_completed],
-                "calls": sum(len(found.calls) for found in event.steps if not found.is_completed),
+            reuse: dict[str, JsonValue] = {
+                "steps": [step.step_id for step in event.steps if step.is_completed],
+                "calls": sum(len(step.calls) for step in event.steps if not step.is_completed),
             }
-            return "STEPS_TAKEN_OVER", None, taken
+            return "STEPS_TAKEN_OVER", None, reuse
         case ev.PlanRevised():
             difference: dict[str, JsonValue] = {
                 "added": list(event.added),

@@ -91,10 +91,10 @@ def _name_approved_rows(question: Question, decision: RecordedDecision) -> str:
     """Return which rows an approval chose, as people count them; empty for a rejection."""
     if not decision.approved:
         return ""
-    count, chosen = len(question.rows), question.choose_rows(decision.content)
-    if len(chosen) == count:
+    count, rows = len(question.rows), question.choose_rows(decision.content)
+    if len(rows) == count:
         return f"all {count} rows"
-    return f"{name_rows(chosen)} of {count}, without {name_rows([row for row in range(count) if row not in chosen])}"
+    return f"{name_rows(rows)} of {count}, without {name_rows([row for row in range(count) if row not in rows])}"
 
 
 def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
@@ -102,7 +102,7 @@ def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
     lost = describe_lost_patience(execution)
     if lost is not None:
         return f"The plan stopped: {lost}.", "bad"
-    is_clock = all(found.question.addressee == "clock" for found in execution.open_suspensions)
+    is_clock = all(suspension.question.addressee == "clock" for suspension in execution.open_suspensions)
     if execution.status == "suspended" and is_clock:
         return f"The plan {describe_next_attempt(execution) or WAITS['clock']}.", "busy"
     if not execution.is_finished and execution.status != "suspended":
@@ -140,8 +140,8 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
 
 
 def _waits_for_clock(execution: ExecutionState, state: StepState) -> bool:
-    asked = [item.question for item in execution.open_suspensions if item.question.step_id == state.step.step_id]
-    return all(question.addressee == "clock" for question in asked)
+    questions = [item.question for item in execution.open_suspensions if item.question.step_id == state.step.step_id]
+    return all(question.addressee == "clock" for question in questions)
 
 
 def _describe_done(state: StepState) -> tuple[str, Tone]:

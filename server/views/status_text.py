@@ -55,17 +55,17 @@ def describe_wait(addressees: Collection[str]) -> str:
 
 def describe_progress(execution: ExecutionState) -> str:
     """Return how many steps are over, such as `2 of 3 steps`; empty before there is a plan."""
-    over = sum(found.status in ("completed", "skipped", "rehearsed") for found in execution.steps.values())
+    over = sum(step.status in ("completed", "skipped", "rehearsed") for step in execution.steps.values())
     count = len(execution.steps)
     return f"{over} of {count} step{'s' if count != 1 else ''}" if count else ""
 
 
 def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | None:
     """Return until when its prompt waits, and why; None while the prompt does not wait."""
-    found = execution.suspensions.get(outage.suspension_id or "")
-    if found is None or not found.is_open or found.question.expires_at is None:
+    suspension = execution.suspensions.get(outage.suspension_id or "")
+    if suspension is None or not suspension.is_open or suspension.question.expires_at is None:
         return None
-    until = format_instant(to_utc(found.question.expires_at))
+    until = format_instant(to_utc(suspension.question.expires_at))
     error = format_value(outage.message, ERROR_CHARS)
     return f"waits for the provider until {until}, then attempt {outage.attempts + 1}; the last error was {error}"
 
@@ -75,9 +75,9 @@ def describe_next_attempt(execution: ExecutionState) -> str | None:
     outages = list_outages(execution)
     if not outages:
         return None
-    deadlines = {found.question.suspension_id: found.question.expires_at for found in execution.open_suspensions}
-    waiting = [found for found in outages if deadlines.get(found.suspension_id or "") is not None]
-    first = min(waiting, key=lambda found: deadlines[found.suspension_id or ""] or 0.0, default=None)
+    deadlines = {item.question.suspension_id: item.question.expires_at for item in execution.open_suspensions}
+    waiting = [item for item in outages if deadlines.get(item.suspension_id or "") is not None]
+    first = min(waiting, key=lambda item: deadlines[item.suspension_id or ""] or 0.0, default=None)
     return None if first is None else describe_outage(execution, first)
 
 

@@ -169,7 +169,7 @@ class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_suspension_view(
     state: ExecutionState,
-    found: SuspensionState,
+    suspension: SuspensionState,
     tools: Definitions | None,
     *,
     inbox: str | None = None,
@@ -183,7 +183,7 @@ def build_suspension_view(
     the tool of the call says of itself, as JSON does. With `max_rows`, it has only so many of a question's rows and
     their count.
     """
-    question = found.question
+    question = suspension.question
     is_caller = question.addressee == "caller"
     offered = () if tools is None else map(tools.get, question.offered)
     rows = question.rows
@@ -202,7 +202,7 @@ def build_suspension_view(
         needs=question.needs,
         digest=question.digest,
         revision=question.revision,
-        created_at=to_utc(found.created_at),
+        created_at=to_utc(suspension.created_at),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         on_timeout=question.on_timeout,
         goal=state.goal if is_caller else None,
@@ -236,7 +236,7 @@ def build_suspension_view(
                 at=to_utc(vote.at),
                 content=vote.content,
             )
-            for vote in found.endorsements
+            for vote in suspension.endorsements
         ),
         asker=question.asker or None,
         edits=tuple(
@@ -247,7 +247,7 @@ def build_suspension_view(
         undecidable=question.undecidable or None,
         found=question.found,
         rule=question.rule,
-        card_source=(state, found, tools if is_described else None),
+        card_source=(state, suspension, tools if is_described else None),
     )
 
 

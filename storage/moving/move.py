@@ -109,9 +109,9 @@ def _prepare(old: StoreSide, new: StoreSide) -> None:
             raise StoreError(unfinished.explain(new.name))
         new.clear_mark()
         new.clear()
-    held = [f"{noun}: {count}" for table, noun in TABLES.items() if (count := new.count(table))]
-    if held:
-        raise StoreError(f"{new.name} is not empty ({', '.join(held)}); name a new file or an empty database")
+    contents = [f"{noun}: {count}" for table, noun in TABLES.items() if (count := new.count(table))]
+    if contents:
+        raise StoreError(f"{new.name} is not empty ({', '.join(contents)}); name a new file or an empty database")
 
 
 def _copy(old: StoreSide, new: StoreSide, table: str) -> int:
@@ -119,11 +119,11 @@ def _copy(old: StoreSide, new: StoreSide, table: str) -> int:
     there = new.columns(table)
     columns = [name for name in old.columns(table) if name in there and f"{table}.{name}" not in OWNED]
     fixed = {name: FIXED[f"{table}.{name}"] for name in there if name not in columns and f"{table}.{name}" in FIXED}
-    sent, values = RowSum(), tuple(fixed.values())
-    new.write(table, [*columns, *fixed], ((*row, *values) for row in sent.pass_on(old.read(table, columns))))
-    if RowSum.of(new.read(table, columns)) != sent:
+    row_sum, values = RowSum(), tuple(fixed.values())
+    new.write(table, [*columns, *fixed], ((*row, *values) for row in row_sum.pass_on(old.read(table, columns))))
+    if RowSum.of(new.read(table, columns)) != row_sum:
         raise _describe_difference(old, new, TABLES[table])
-    return sent.count
+    return row_sum.count
 
 
 def _describe_difference(old: StoreSide, new: StoreSide, what: str) -> StoreError:

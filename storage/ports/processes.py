@@ -29,8 +29,8 @@ def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
     """Return the digest of the definition that counts, by each tool's name: that of the process that started last with
     it. `living` as `ProcessRegistry.living` returns it."""
     merged: dict[str, str] = {}
-    for found in reversed(living):
-        merged |= found.tools
+    for process in reversed(living):
+        merged |= process.tools
     return merged
 
 

@@ -30,10 +30,10 @@ def _seal_some(connection: Connection) -> int:
     waiting = run(connection, "unsealed", (MOST,)).fetchall()
     if not waiting:
         return 0
-    found = run(connection, "last_audit").fetchone()
-    sequence, before, known = (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
+    last = run(connection, "last_audit").fetchone()
+    sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
     rows: list[tuple[Any, ...]] = []
-    for at, entry in _entries(waiting, known):
+    for at, entry in _entries(waiting, last_policy):
         sequence += 1
         facts = canonical_json(entry.facts)
         before = hash_row(before, sequence, at, entry, facts)
@@ -44,13 +44,13 @@ def _seal_some(connection: Connection) -> int:
     return len(waiting)
 
 
-def _entries(waiting: list[tuple[Any, ...]], known: str | None) -> Iterator[tuple[float, AuditEntry]]:
+def _entries(waiting: list[tuple[Any, ...]], last_policy: str | None) -> Iterator[tuple[float, AuditEntry]]:
     """Yield the rows, and before each row with a new policy a row that names the policy."""
     for _, at, kind, execution_id, suspension_id, facts, policy in waiting:
         if policy:
-            named = canonical_json({"digest": policy})
-            if named != known:
-                known = named
+            policy_facts = canonical_json({"digest": policy})
+            if policy_facts != last_policy:
+                last_policy = policy_facts
                 yield at, AuditEntry(kind="policy", facts={"digest": policy})
         yield (
             at,

@@ -62,15 +62,15 @@ class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
     def _give_up(self, gen: Generator[Any, Any, Value]) -> Generator[Any, Any, Value]:
         heard_at = monotonic()
         try:
-            wanted = next(gen)
+            wait = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield wait
                 if ready:
                     heard_at = monotonic()
                 elif monotonic() - heard_at > SILENT_S:
                     self.pgconn.finish()
                     raise errors.ConnectionTimeout("the server does not answer")
-                wanted = gen.send(ready)
+                wait = gen.send(ready)
         except StopIteration as end:
             return end.value
 
@@ -83,9 +83,9 @@ def connect(url: str, *, prepares: bool = False) -> Connection:
     Raises:
         psycopg.OperationalError: the server cannot be reached or refuses.
     """
-    given = conninfo_to_dict(url)
-    hosts = str(given.get("host") or "").split(",")
-    wanted = given.get("target_session_attrs") or ("any" if len(hosts) == 1 else "read-write")
+    parameters = conninfo_to_dict(url)
+    hosts = str(parameters.get("host") or "").split(",")
+    session_attrs = parameters.get("target_session_attrs") or ("any" if len(hosts) == 1 else "read-write")
     return _LimitedConnection.connect(
         url,
         autocommit=True,
@@ -98,7 +98,7 @@ def connect(url: str, *, prepares: bool = False) -> Connection:
         keepalives_interval=5,
         keepalives_count=3,
         tcp_user_timeout=20_000,
-        target_session_attrs=wanted,
+        target_session_attrs=session_attrs,
     )
 
 
@@ -111,11 +111,11 @@ def name_server(url: str) -> str:
     """Hosts, ports and database, without user and password."""
     if not _is_readable(url):
         return "PostgreSQL"
-    found = conninfo_to_dict(url)
-    hosts = str(found.get("host") or "localhost").split(",")
-    ports = str(found.get("port") or 5432).split(",")
+    parameters = conninfo_to_dict(url)
+    hosts = str(parameters.get("host") or "localhost").split(",")
+    ports = str(parameters.get("port") or 5432).split(",")
     names = [f"{host}:{ports[place] if place < len(ports) else ports[-1]}" for place, host in enumerate(hosts)]
-    return f"PostgreSQL at {','.join(names)}/{found.get('dbname') or ''}"
+    return f"PostgreSQL at {','.join(names)}/{parameters.get('dbname') or ''}"
 
 
 def _is_readable(url: str) -> bool:
@@ -173,8 +173,8 @@ def _explain(error: Exception) -> str:
         case errors.ConnectionTimeout():
             return "does not answer; check that it runs and that no firewall is in between"
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            found = (text for told, text in _REFUSALS.items() if re.search(told, str(error)))
-            return next(found, "cannot be reached or ended the connection; check that it runs")
+            explanations = (text for pattern, text in _REFUSALS.items() if re.search(pattern, str(error)))
+            return next(explanations, "cannot be reached or ended the connection; check that it runs")
         case _:
             return f"refused a statement ({type(error).__name__}); see its log"
 
@@ -204,8 +204,8 @@ def migrate(connection: Connection, url: str) -> None:
     steps = read_migrations()
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATING,))
-        known = connection.execute("SELECT to_regclass('schema_versions')").fetchone()
-        if known == (None,):
+        table = connection.execute("SELECT to_regclass('schema_versions')").fetchone()
+        if table == (None,):
             if connection.execute("SELECT to_regclass('executions')").fetchone() != (None,):
                 raise StoreError(f"{name_server(url)} belongs to another application; it was left untouched")
             connection.execute("CREATE TABLE schema_versions (version integer PRIMARY KEY)")
@@ -223,4 +223,4 @@ def migrate(connection: Connection, url: str) -> None:
             connection.execute(script.encode())
             connection.execute("INSERT INTO schema_versions VALUES ($1)", (number,))
         if 0 < current < len(steps):
-            refuse_unreplayable(lambda name, given: run(connection, name, given).fetchall(), name_server(url))
+            refuse_unreplayable(lambda name, parameters: run(connection, name, parameters).fetchall(), name_server(url))

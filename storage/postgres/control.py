@@ -157,10 +157,10 @@ class Control:
     def _take_hints(self, connection: Connection) -> None:
         """Also those that arrived while a statement ran. The next ones are taken together a moment later: where many
         processes commit, waking for each hint would cost as much as a part of the work."""
-        found = [*connection.notifies(timeout=0)]
-        for hint in found:
+        hints = [*connection.notifies(timeout=0)]
+        for hint in hints:
             self._take_hint(hint)
-        if found:
+        if hints:
             time.sleep(GATHER_S)
 
     def _take_hint(self, hint: psycopg.Notify) -> None:

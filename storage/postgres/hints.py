@@ -80,10 +80,10 @@ class Hints:
             new = self._number - since
             if new > len(self._kept):
                 return Changes(self._number)
-            found: set[str] = set()
+            executions: set[str] = set()
             hints = list(self._kept)[len(self._kept) - new :]
             for hint in hints:
                 if hint.executions is None:
                     return Changes(self._number)
-                found |= hint.executions
-            return Changes(self._number, frozenset(found), has_unowned=any(hint.has_unowned for hint in hints))
+                executions |= hint.executions
+            return Changes(self._number, frozenset(executions), has_unowned=any(hint.has_unowned for hint in hints))

@@ -82,7 +82,7 @@ class PostgresProcesses:
     async def living(self) -> tuple[ProcessFacts, ...]:
         rows = await self._database.fetch("processes")
         try:
-            found = [msgspec.json.decode(row[0], type=ProcessFacts) for row in rows]
+            processes = [msgspec.json.decode(row[0], type=ProcessFacts) for row in rows]
         except msgspec.MsgspecError as error:
             raise StoreError(f"what a process said of itself is damaged: {error}; restart the processes") from error
-        return tuple(sorted(found, key=lambda facts: (facts.started_at, facts.owner), reverse=True))
+        return tuple(sorted(processes, key=lambda facts: (facts.started_at, facts.owner), reverse=True))

@@ -162,7 +162,7 @@ class PostgresWriter:
                 return group, True
             group.append(request)
             if request.append is not None:
-                chars += len(request.append.body) + sum(len(found.data) for found in request.append.append.artifacts)
+                chars += len(request.append.body) + sum(len(item.data) for item in request.append.append.artifacts)
         return group, False
 
     def _perform(self, group: list[AnyRequest]) -> None:
@@ -235,10 +235,10 @@ class PostgresWriter:
 
     def _fail(self, group: list[AnyRequest], error: Exception) -> None:
         for request in group:
-            told = store_error(error, self._url) if isinstance(error, (psycopg.Error, UnicodeError)) else error
-            if request.append is not None and request.append.is_repeated and isinstance(told, StoreError):
-                told = CommitUnknown(f"{told.message}; whether it was stored is not known yet")
-            request.error = told
+            store_fault = store_error(error, self._url) if isinstance(error, (psycopg.Error, UnicodeError)) else error
+            if request.append is not None and request.append.is_repeated and isinstance(store_fault, StoreError):
+                store_fault = CommitUnknown(f"{store_fault.message}; whether it was stored is not known yet")
+            request.error = store_fault
         deliver(group)
 
     def _commit(self, group: list[AnyRequest]) -> None:

@@ -16,24 +16,24 @@ from planwarden.storage.sql.rows import read_key
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
     """Return conditions that raise `BudgetSpent` or `DuplicateEffect`."""
     conditions: list[Condition] = []
-    for wanted in holdings.requests:
-        cursor = transaction.execute("spent_shares", (wanted.budget, now, json.dumps(wanted.free)))
-        conditions.append((cursor, partial(_check_budget, transaction, wanted)))
+    for shares in holdings.requests:
+        cursor = transaction.execute("spent_shares", (shares.budget, now, json.dumps(shares.free)))
+        conditions.append((cursor, partial(_check_budget, transaction, shares)))
     if holdings.keys:
         names = json.dumps([key.row.key for key in holdings.keys])
         conditions.append((transaction.execute("find_once_keys", (names, now)), partial(_check_keys, holdings.keys)))
     return conditions
 
 
-def _check_budget(transaction: SqlTransaction, wanted: WantedShares, rows: Rows, now: float) -> None:
+def _check_budget(transaction: SqlTransaction, shares: WantedShares, rows: Rows, now: float) -> None:
     spent, count = float(rows[0][0]), int(rows[0][1])
-    if spent + wanted.amount <= wanted.limit * ROUNDING and count + wanted.count <= MAX_SHARES:
+    if spent + shares.amount <= shares.limit * ROUNDING and count + shares.count <= MAX_SHARES:
         return
-    too_much = spent + wanted.amount - wanted.limit * ROUNDING, count + wanted.count - MAX_SHARES
-    values = wanted.budget, now, json.dumps(wanted.free), *too_much
+    too_much = spent + shares.amount - shares.limit * ROUNDING, count + shares.count - MAX_SHARES
+    values = shares.budget, now, json.dumps(shares.free), *too_much
     [(room_at,)] = transaction.execute("shares_room_at", values).fetchall()
-    left = max(wanted.limit - spent, 0.0) if count + wanted.count <= MAX_SHARES else 0.0
-    raise BudgetSpent(wanted.budget, left, room_at)
+    rest = max(shares.limit - spent, 0.0) if count + shares.count <= MAX_SHARES else 0.0
+    raise BudgetSpent(shares.budget, rest, room_at)
 
 
 def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
@@ -63,7 +63,7 @@ def sweep(transaction: SqlTransaction, now: float) -> None:
 
 def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: float) -> bool:
     """Take a key that is not a call's; False when it is taken."""
-    held = HeldKey(
+    held_key = HeldKey(
         key=once.key,
         tool_name="",
         values=once.values,
@@ -72,7 +72,7 @@ def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: fl
         taken_at=now,
         ends_at=now + once.keep_s,
     )
-    is_taken = transaction.execute("take_once_key", (*_list_values(held), now)).rowcount == 1
+    is_taken = transaction.execute("take_once_key", (*_list_values(held_key), now)).rowcount == 1
     sweep(transaction, now)
     return is_taken
 
@@ -81,6 +81,6 @@ def forget_key(transaction: SqlTransaction, key: str) -> bool:
     return transaction.execute("forget_once_key", (key,)).rowcount == 1
 
 
-def _list_values(held: HeldKey) -> tuple[object, ...]:
-    fields = canonical_json(held.values)
-    return held.key, held.tool_name, fields, held.holder, held.principal, held.taken_at, held.ends_at
+def _list_values(key: HeldKey) -> tuple[object, ...]:
+    fields = canonical_json(key.values)
+    return key.key, key.tool_name, fields, key.holder, key.principal, key.taken_at, key.ends_at

@@ -47,12 +47,12 @@ def revoke_grant(transaction: SqlTransaction, grant_id: str, now: float) -> bool
 
 def read_grant(row: tuple[Any, ...]) -> Grant:
     """Return the grant of a row. Raises `StoreError` when the row is damaged."""
-    found = dict(zip(_COLUMNS, row, strict=True))
+    fields = dict(zip(_COLUMNS, row, strict=True))
     try:
-        found["arguments"] = read_object(found["arguments"])
-        found["free"] = read_json(found["free"])
-        if found["step"] is not None:
-            found["step"] = read_object(found["step"])
-        return msgspec.convert(found, Grant)
+        fields["arguments"] = read_object(fields["arguments"])
+        fields["free"] = read_json(fields["free"])
+        if fields["step"] is not None:
+            fields["step"] = read_object(fields["step"])
+        return msgspec.convert(fields, Grant)
     except (ValueError, TypeError) as error:
-        raise StoreError(f"grant {found['grant_id']!r} is damaged: {error}; revoke it") from error
+        raise StoreError(f"grant {fields['grant_id']!r} is damaged: {error}; revoke it") from error

@@ -93,12 +93,12 @@ class SqlLookups:
         return read_start(rows[0]) if rows else None
 
     async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
-        wanted = (json.dumps([*keys]), self._clock.now())
-        return tuple(map(read_key, await self._reads.fetch("find_once_keys", wanted)))
+        parameters = (json.dumps([*keys]), self._clock.now())
+        return tuple(map(read_key, await self._reads.fetch("find_once_keys", parameters)))
 
     async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
-        wanted = (self._clock.now(), tool_name, limit)
-        return tuple(map(read_key, await self._reads.fetch("once_keys", wanted)))
+        parameters = (self._clock.now(), tool_name, limit)
+        return tuple(map(read_key, await self._reads.fetch("once_keys", parameters)))
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._reads.fetch("find_suspension", (suspension_id,))
@@ -117,10 +117,10 @@ class SqlLookups:
         cursor: str | None = None,
     ) -> SuspensionRowPage:
         start, *_ = (0,) if cursor is None else await self._find_place(cursor, principal)
-        chosen = (principal, thread_id, addressee)
+        scope = (principal, thread_id, addressee)
         is_everybody = principal is None and thread_id is None
-        counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
-        rows, totals = await self._reads.fetch_all_long(("pending_suspensions", (start, *chosen, limit + 1)), counted)
+        counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", scope)
+        rows, totals = await self._reads.fetch_all_long(("pending_suspensions", (start, *scope, limit + 1)), counted)
         return _build_page(rows, limit, totals)
 
     async def waiting(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
@@ -160,6 +160,6 @@ def _describe_foreign(cursor: str) -> InvalidArguments:
 
 def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
     """Return the page of rows that were read with one more than its limit; without a database there is no total."""
-    shown = tuple(map(read_suspension, rows[:limit]))
+    suspensions = tuple(map(read_suspension, rows[:limit]))
     total = int(totals[0][0]) if totals else 0
-    return SuspensionRowPage(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
+    return SuspensionRowPage(suspensions, total, suspensions[-1].suspension_id if len(rows) > limit else None)

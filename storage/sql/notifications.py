@@ -45,15 +45,15 @@ class SqlNotifications:
         self._clock = clock
 
     async def is_due(self, channel: str) -> bool:
-        wanted = (channel, self._clock.now())
-        return bool(await self._database.fetch("is_notification_due", wanted))
+        parameters = (channel, self._clock.now())
+        return bool(await self._database.fetch("is_notification_due", parameters))
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
         def take(transaction: SqlTransaction) -> tuple[Notification, ...]:
             now = self._clock.now()
-            found = transaction.execute("claim_notifications", (now + lease_s, channel, now, limit)).fetchall()
+            rows = transaction.execute("claim_notifications", (now + lease_s, channel, now, limit)).fetchall()
             notifications: list[Notification] = []
-            for row in found:
+            for row in rows:
                 try:
                     notifications.append(_notification(row))
                 except (ValueError, TypeError):
@@ -91,9 +91,9 @@ class SqlNotifications:
     async def sweep(self, channels: Collection[str], before: float) -> int:
         def end(transaction: SqlTransaction) -> int:
             now = self._clock.now()
-            found = transaction.execute("old_notifications", (before, json.dumps(sorted(channels)), now)).fetchall()
-            _fail(transaction, [_bare(row) for row in found], NO_CHANNEL, now)
-            return len(found)
+            rows = transaction.execute("old_notifications", (before, json.dumps(sorted(channels)), now)).fetchall()
+            _fail(transaction, [_bare(row) for row in rows], NO_CHANNEL, now)
+            return len(rows)
 
         return await self._database.write(end)
 
@@ -107,9 +107,9 @@ def _fail(transaction: SqlTransaction, notifications: Sequence[Notification], re
 
 
 def _notification(row: tuple[Any, ...]) -> Notification:
-    found = dict(zip(_COLUMNS, row, strict=True))
-    found["facts"] = read_object(found["facts"])
-    return msgspec.convert(found, Notification)
+    fields = dict(zip(_COLUMNS, row, strict=True))
+    fields["facts"] = read_object(fields["facts"])
+    return msgspec.convert(fields, Notification)
 
 
 def _bare(row: tuple[Any, ...]) -> Notification:

@@ -22,19 +22,19 @@ Fetch = Callable[[str, Sequence[object]], Rows]
 
 def refuse_unreplayable(fetch: Fetch, place: str) -> None:
     """Raise `StoreError` when the log of an execution that can go on does not replay; it names the first events."""
-    found: list[str] = []
+    faults: list[str] = []
     after, page = "", fetch("walk", ("", PAGE))
-    while page and len(found) < MAX_NAMED:
+    while page and len(faults) < MAX_NAMED:
         for header in map(read_header, page):
             after = header.execution_id
             fault = _find_fault(fetch, header) if can_go_on(header.status) else None
             if fault is not None:
-                found.append(f"execution {header.execution_id!r} (thread {header.thread_id!r}) {fault.describe()}")
+                faults.append(f"execution {header.execution_id!r} (thread {header.thread_id!r}) {fault.describe()}")
         page = fetch("walk", (after, PAGE))
-    if found:
+    if faults:
         raise StoreError(
             f"{place} was not upgraded and nothing was written: planwarden {version('planwarden')} cannot continue "
-            f"{'; '.join(found[:MAX_NAMED])}; install the version before, and finish or cancel there what is named"
+            f"{'; '.join(faults[:MAX_NAMED])}; install the version before, and finish or cancel there what is named"
         )
 
 

@@ -104,12 +104,12 @@ def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
 
 def read_key(row: tuple[Any, ...]) -> HeldKey:
     """Return the key of a row. Raises `StoreError` when the row is damaged."""
-    found: dict[str, Any] = dict(zip(_KEY_COLUMNS, row, strict=True))
+    fields: dict[str, Any] = dict(zip(_KEY_COLUMNS, row, strict=True))
     try:
-        found["values"] = read_object(found.pop("fields"))
-        return msgspec.convert(found, HeldKey)
+        fields["values"] = read_object(fields.pop("fields"))
+        return msgspec.convert(fields, HeldKey)
     except (ValueError, TypeError) as error:
-        raise StoreError(f"the once key {found['key']!r} is damaged: {error}; restore a backup") from error
+        raise StoreError(f"the once key {fields['key']!r} is damaged: {error}; restore a backup") from error
 
 
 def read_start(row: tuple[Any, ...]) -> StartedExecution:

@@ -17,11 +17,11 @@ Dialect = Sequence[tuple[str, str]]
 
 def load_statements(folder: Path, dialect: Dialect) -> dict[str, str]:
     """Return the shared statements and those of the folder, which only one database has."""
-    found: dict[str, str] = {}
+    statements: dict[str, str] = {}
     for place in (_SHARED, folder):
         parts = _NAMED.split(_translate(place / "statements.sql", dialect))
-        found.update((name, body.strip().rstrip(";")) for name, body in zip(parts[1::2], parts[2::2], strict=True))
-    return found
+        statements.update((name, body.strip().rstrip(";")) for name, body in zip(parts[1::2], parts[2::2], strict=True))
+    return statements
 
 
 def load_migrations(folder: Path, dialect: Dialect) -> list[str]:

@@ -28,19 +28,19 @@ def join_tools(tools: Iterable[str]) -> str:
     return "".join(f"\n{name}" for name in tools) + "\n"
 
 
-def list_parameters(wanted: ExecutionFilter, limit: int, cursor: str | None) -> tuple[object, ...]:
+def list_parameters(filters: ExecutionFilter, limit: int, cursor: str | None) -> tuple[object, ...]:
     """Return what `list_executions` takes, for one row more than `limit`. Raises `InvalidArguments` for a foreign
     cursor."""
     position = read_cursor(cursor)
-    words = fold_words(wanted.search)
+    words = fold_words(filters.search)
     return (
         position.active_at,
         position.number,
-        wanted.status,
-        wanted.host and clean_text(wanted.host),
-        wanted.saved_plan and clean_text(wanted.saved_plan),
-        None if wanted.tool is None else join_tools([clean_text(wanted.tool).replace("\n", "\ufffd")]),
-        wanted.principal,
+        filters.status,
+        filters.host and clean_text(filters.host),
+        filters.saved_plan and clean_text(filters.saved_plan),
+        None if filters.tool is None else join_tools([clean_text(filters.tool).replace("\n", "\ufffd")]),
+        filters.principal,
         *words,
         *("" for _ in range(MAX_WORDS - len(words))),
         limit + 1,

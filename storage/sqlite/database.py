@@ -123,10 +123,10 @@ class FileIdentity:
 
     def _read(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
@@ -168,7 +168,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: li
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {number}")
     if 0 < current < len(steps):
-        refuse_unreplayable(lambda name, given: connection.execute(SQL[name], given).fetchall(), repr(str(path)))
+        refuse_unreplayable(lambda name, values: connection.execute(SQL[name], values).fetchall(), repr(str(path)))
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
@@ -227,14 +227,14 @@ def migrations() -> list[str]:
 
 
 def _statements(script: str) -> list[str]:
-    found: list[str] = []
+    statements: list[str] = []
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line
         if sqlite3.complete_statement(pending):
-            found.append(pending)
+            statements.append(pending)
             pending = ""
-    return found
+    return statements
 
 
 def _check_header(path: Path) -> None:
@@ -270,9 +270,9 @@ def _foreign(path: Path) -> StoreError:
     return StoreError(f"{str(path)!r} belongs to another application; it was left untouched")
 
 
-def _newer(path: Path, found: int, known: int) -> StoreError:
+def _newer(path: Path, version: int, supported: int) -> StoreError:
     return StoreError(
-        f"{str(path)!r} was written by a newer planwarden (schema {found}, this one knows {known}); "
+        f"{str(path)!r} was written by a newer planwarden (schema {version}, this one knows {supported}); "
         "update planwarden; the file was left untouched"
     )
 
@@ -292,8 +292,8 @@ def _mounts() -> str:
             return "\n".join(f"{line.split()[4]} {line.split(' - ')[1].split()[0]}" for line in lines if " - " in line)
     if sys.platform == "darwin":
         with suppress(OSError, subprocess.SubprocessError):
-            shown = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=5, check=False).stdout
-            return "\n".join(re.sub(r"^.* on (.+) \((\w+).*$", r"\1 \2", line) for line in shown.splitlines())
+            listing = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=5, check=False).stdout
+            return "\n".join(re.sub(r"^.* on (.+) \((\w+).*$", r"\1 \2", line) for line in listing.splitlines())
     return ""
 
 
@@ -305,5 +305,5 @@ def _file_system(folder: Path, mounts: Callable[[], str]) -> str | None:
         point = point.replace("\\040", " ")
         if real == point or real.startswith(point.rstrip("/") + "/"):
             candidate = (len(point), kind)
-            best = max(best, candidate, key=lambda found: found[0]) if best else candidate
+            best = max(best, candidate, key=lambda mount: mount[0]) if best else candidate
     return best[1] if best else None

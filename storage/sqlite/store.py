@@ -98,13 +98,13 @@ class SqliteStore(SqlStore):
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         self._owners.announce(owner)
-        chosen = (json.dumps([*skip]), limit)
-        if not await self._reader.fetch("unowned", chosen):
+        parameters = (json.dumps([*skip]), limit)
+        if not await self._reader.fetch("unowned", parameters):
             return ()
 
         def take(transaction: SqlTransaction) -> tuple[Lease, ...]:
             leases: list[Lease] = []
-            for number, execution_id, former_end in transaction.execute("unowned", chosen).fetchall():
+            for number, execution_id, former_end in transaction.execute("unowned", parameters).fetchall():
                 values = (owner, self._clock.steady(), self._lease_s, number)
                 [(fence, end)] = transaction.execute("claim", values).fetchall()
                 leases.append(Lease(execution_id, owner, fence, left_s=end - former_end if former_end else None))

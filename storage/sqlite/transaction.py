@@ -12,12 +12,12 @@ from planwarden.storage.sql.lookups import Reads
 from planwarden.storage.sqlite.statements import SQL
 
 
-def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
+def _policy_entries(last_facts: object, policy: str) -> Iterable[AuditEntry]:
     """Yield the row that names the policy, unless the newest such row has the same facts.
 
     A digest is its own text in JSON.
     """
-    if policy and known != f'{{"digest":"{policy}"}}':
+    if policy and last_facts != f'{{"digest":"{policy}"}}':
         yield AuditEntry(kind="policy", facts={"digest": policy})
 
 
@@ -37,12 +37,10 @@ class SqliteTransaction:
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
         """Append to the chain; a policy that is not yet in it goes first."""
-        found = self.execute("last_audit").fetchone()
-        sequence, before, known = (
-            (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
-        )
+        row = self.execute("last_audit").fetchone()
+        sequence, before, last_facts = (int(row[0]), bytes(row[1]), row[2]) if row is not None else (0, GENESIS, None)
         rows: list[tuple[Any, ...]] = []
-        for entry in (*_policy_entries(known, policy), *entries):
+        for entry in (*_policy_entries(last_facts, policy), *entries):
             sequence += 1
             facts = canonical_json(entry.facts)
             before = hash_row(before, sequence, at, entry, facts)

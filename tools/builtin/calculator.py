@@ -131,8 +131,8 @@ def _evaluate(node: ast.expr, depth: int = 1) -> object:
             return _call(_find_function(node), [_evaluate(part, depth + 1) for part in parts])
         case ast.UnaryOp(op=sign, operand=operand):
             return _operate(sign, _evaluate(operand, depth + 1))
-        case ast.BinOp(op=sign, left=left, right=right):
-            return _operate(sign, _evaluate(left, depth + 1), _evaluate(right, depth + 1))
+        case ast.BinOp(op=sign, left=lhs, right=rhs):
+            return _operate(sign, _evaluate(lhs, depth + 1), _evaluate(rhs, depth + 1))
         case _:
             return _evaluate_condition(node, depth + 1)
 
@@ -155,12 +155,12 @@ def _evaluate_condition(node: ast.expr, depth: int) -> object:
 
 
 def _compare(node: ast.Compare, depth: int) -> bool:
-    left = _evaluate(node.left, depth)
+    lhs = _evaluate(node.left, depth)
     for sign, other in zip(node.ops, node.comparators, strict=True):
-        right = _evaluate(other, depth)
-        if not _operate(sign, left, right):
+        rhs = _evaluate(other, depth)
+        if not _operate(sign, lhs, rhs):
             return False
-        left = right
+        lhs = rhs
     return True
 
 
@@ -245,7 +245,7 @@ def _round(number: Number, digits: Number = 0, /) -> Number:
 
 def _lcm(values: Sequence[Number]) -> int:
     # One pair at a time, so that the product of many numbers is refused before it is built.
-    return reduce(lambda left, right: int(_check_size(math.lcm(left, right))), map(_read_whole, values), 1)
+    return reduce(lambda lhs, rhs: int(_check_size(math.lcm(lhs, rhs))), map(_read_whole, values), 1)
 
 
 def _median(values: Sequence[Number]) -> Number:

@@ -200,7 +200,7 @@ class ChildView(BaseModel):
             return "completed"
         if self.status not in ("running", "suspended"):
             return "ended"
-        if any(found.addressee == "caller" for found in self.suspensions):
+        if any(question.addressee == "caller" for question in self.suspensions):
             return "thinks"
         return "asks" if self.status == "suspended" and self.open_question is not None else "running"
 
@@ -215,11 +215,11 @@ class ChildView(BaseModel):
     @property
     def open_question(self) -> ChildQuestion | None:
         """The first open suspension that a person must answer."""
-        return next((found for found in self.suspensions if found.addressee == "human"), None)
+        return next((question for question in self.suspensions if question.addressee == "human"), None)
 
     def find(self, suspension_id: str | None) -> ChildQuestion | None:
         """Return the suspension of that id, if it is still open."""
-        return next((found for found in self.suspensions if found.suspensionId == suspension_id), None)
+        return next((question for question in self.suspensions if question.suspensionId == suspension_id), None)
 
     @property
     def failure(self) -> str:
@@ -230,12 +230,12 @@ class ChildView(BaseModel):
 
 def find_open_goals(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
     """Return the goals on which other agents may still be working for the execution."""
-    found: dict[str, DelegatedGoal] = {}
+    goals: dict[str, DelegatedGoal] = {}
     for suspension in execution.suspensions.values():
         question = suspension.question
         if question.tool_name != DELEGATE or question.call_id is None or not isinstance(question.resume_payload, dict):
             continue
         call: Call = execution.call(question.call_id)
         if call.status != "succeeded":
-            found[question.call_id] = DelegatedGoal.model_validate(question.resume_payload)
-    return tuple(found.values())
+            goals[question.call_id] = DelegatedGoal.model_validate(question.resume_payload)
+    return tuple(goals.values())

@@ -92,7 +92,7 @@ class DelegationTool:
         chain = (*context.chain, context.execution_id)
         if len(chain) > MAX_DEPTH:
             raise ToolError(f"this goal was delegated {MAX_DEPTH} times already; nothing was sent")
-        exhausted = [name for name, left in context.left.items() if left <= 0]
+        exhausted = [name for name, amount in context.left.items() if amount <= 0]
         if exhausted:
             raise ToolError(f"nothing is left of the budget of {exhausted[0]}; nothing was sent")
         meta: dict[str, JsonValue] = {
@@ -256,15 +256,15 @@ class DelegationTool:
 
         A planwarden also gets the call's key, so that the same call sent again finds what it started there.
         """
-        names, left = self._servers.list_arguments(agent.name, agent.settings.run_tool), context.left
+        names, caps = self._servers.list_arguments(agent.name, agent.settings.run_tool), context.left
         arguments: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in names), "goal"): goal}
         if names >= _PLANWARDENS_KEYS and context.idempotency_key.isprintable():
             arguments["key"] = context.idempotency_key
         if "waitSeconds" in names:
             arguments["waitSeconds"] = 0
         if "options" in names:
-            budgets: JsonValue = {name: rest if name == "seconds" else max(1, int(rest)) for name, rest in left.items()}
-            arguments["options"] = {"waitSeconds": 0, **({"budgets": budgets} if left else {})}
+            budgets: JsonValue = {name: rest if name == "seconds" else max(1, int(rest)) for name, rest in caps.items()}
+            arguments["options"] = {"waitSeconds": 0, **({"budgets": budgets} if caps else {})}
         return arguments
 
 

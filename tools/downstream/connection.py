@@ -147,7 +147,7 @@ class ServerConnection:
         params = mcp.types.CallToolRequestParams(
             name=tool,
             arguments=arguments,
-            input_responses={key: mcp.types.ElicitResult.model_validate(given) for key, given in answers.items()}
+            input_responses={key: mcp.types.ElicitResult.model_validate(answer) for key, answer in answers.items()}
             or None,
             request_state=state,
             _meta=sdk_meta or None,

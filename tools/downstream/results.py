@@ -68,39 +68,39 @@ def read_error_text(content: Sequence[Mapping[str, JsonValue]]) -> str:
 
 
 def _read_blocks(content: Sequence[Mapping[str, JsonValue]]) -> list[dict[str, JsonValue]]:
-    left = MAX_MEDIA_CHARS
+    chars_left = MAX_MEDIA_CHARS
     blocks: list[dict[str, JsonValue]] = []
     for block in content[:MAX_BLOCKS]:
         kind = str(block.get("type"))
-        made: dict[str, JsonValue] = {"type": kind}
-        made |= {key: block[key] for key in _KEYS.get(kind, ()) if block.get(key) is not None}
-        resource = made.get("resource")
+        result: dict[str, JsonValue] = {"type": kind}
+        result |= {key: block[key] for key in _KEYS.get(kind, ()) if block.get(key) is not None}
+        resource = result.get("resource")
         if isinstance(resource, dict):
             holder = {key: resource[key] for key in _RESOURCE_KEYS if resource.get(key) is not None}
-            made["resource"] = holder
-            left = _limit_blob(holder, "blob", left)
+            result["resource"] = holder
+            chars_left = _limit_blob(holder, "blob", chars_left)
         else:
-            left = _limit_blob(made, "data", left)
-        blocks.append(made)
+            chars_left = _limit_blob(result, "data", chars_left)
+        blocks.append(result)
     if len(content) > MAX_BLOCKS:
         blocks.append({"type": "text", "text": f"[{len(content) - MAX_BLOCKS} more blocks were left out]"})
     return blocks
 
 
-def _limit_blob(holder: dict[str, JsonValue], key: str, left: int) -> int:
+def _limit_blob(holder: dict[str, JsonValue], key: str, chars_left: int) -> int:
     """Replace a blob beyond the limit by its size and hash, in place. Returns what is left of the limit."""
     data = holder.get(key)
     if not isinstance(data, str):
-        return left
-    if len(data) <= left:
-        return left - len(data)
+        return chars_left
+    if len(data) <= chars_left:
+        return chars_left - len(data)
     del holder[key]
     try:
         whole = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         whole = data.encode("utf-8", "surrogatepass")
     holder |= {"omitted": True, "sizeBytes": len(whole), "sha256": hashlib.sha256(whole).hexdigest()}
-    return left
+    return chars_left
 
 
 def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:

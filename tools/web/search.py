@@ -195,8 +195,8 @@ async def _search(endpoint: SearchEndpoint, query: str, max_results: int, access
     """
     from planwarden.tools.web.fetch import fetch
 
-    chosen = host_and_port(httpx2.URL(endpoint.base_url))
-    opened = replace(access.policy, allowed_endpoints=access.policy.allowed_endpoints | {chosen})
+    address = host_and_port(httpx2.URL(endpoint.base_url))
+    opened = replace(access.policy, allowed_endpoints=access.policy.allowed_endpoints | {address})
     headers = {"Accept": "application/json", "Authorization": f"Bearer {endpoint.api_key}"}
     path, params = "/search", None
     body: JsonValue = None

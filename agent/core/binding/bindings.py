@@ -44,8 +44,8 @@ class Reference(NamedTuple):
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the binding as a plan writes it."""
-        written = zip(_REFERENCE_KEYS, self, strict=True)
-        return {key: value for key, value in written if value not in ("", None)}
+        fields = zip(_REFERENCE_KEYS, self, strict=True)
+        return {key: value for key, value in fields if value not in ("", None)}
 
 
 class EarlierResult(StoredStruct):
@@ -69,9 +69,9 @@ Earlier = Mapping[Reference, EarlierResult | str]
 class EarlierNeeded(Exception):
     """Not an error: the plan can be checked again when these bindings have been looked up in the thread."""
 
-    def __init__(self, wanted: frozenset[Reference]) -> None:
-        super().__init__(f"{len(wanted)} binding(s) to earlier executions")
-        self.wanted = wanted
+    def __init__(self, references: frozenset[Reference]) -> None:
+        super().__init__(f"{len(references)} binding(s) to earlier executions")
+        self.wanted = references
 
 
 class Binding(NamedTuple):

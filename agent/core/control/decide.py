@@ -175,7 +175,7 @@ def _may_go_without(execution: ExecutionState, state: StepState, dependency: Ste
     """A step that was skipped stops others only if they take a value from it for which they have no default."""
     if dependency.status != "skipped":
         return False
-    bindings = [found for found in state.step.list_bindings() if found.reference.step_id == dependency.step.step_id]
+    bindings = [item for item in state.step.list_bindings() if item.reference.step_id == dependency.step.step_id]
     if not bindings:
         return dependency.is_passed_over
     # A condition on a value that is not there does not hold, which is for the step itself to say.
@@ -227,7 +227,7 @@ def _end_after_failed_call(state: StepState, call: Call) -> Action:
 
 def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action | None:
     """Reject the step if the caller refused to answer its prompt."""
-    prompts = [found for found in execution.find_suspensions("step") if found.question.step_id == state.step.step_id]
+    prompts = [prompt for prompt in execution.find_suspensions("step") if prompt.question.step_id == state.step.step_id]
     decision = prompts[-1].decision if prompts else None
     if decision is None or decision.approved:
         return None

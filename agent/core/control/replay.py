@@ -94,8 +94,8 @@ def _find_refusal(execution: ExecutionState, event: ev.Event, expected: set[Key]
         case ev.Suspended(question=question) if question.traits.purpose is not None:
             return _use_prompt(prompts, ("prompt", question.traits.purpose, question.step_id))
         case ev.ToolCallIntended(suspension_id=str(suspension_id)):
-            asked = execution.suspensions.get(suspension_id)
-            if asked is None or not asked.releases(execution.call(event.call_id)):
+            suspension = execution.suspensions.get(suspension_id)
+            if suspension is None or not suspension.releases(execution.call(event.call_id)):
                 return f"call {event.call_id!r} consumes {suspension_id!r}, which does not release it"
         case _:
             pass

@@ -55,7 +55,7 @@ def take_over(
         for step in plan.steps
         if step.step_id in source.steps and step.step_id not in again
     ]
-    steps = tuple(found for found in reused_steps if found.is_completed or found.calls)
+    steps = tuple(reused for reused in reused_steps if reused.is_completed or reused.calls)
     if measure_at_least(list(_list_values(steps)), MAX_BYTES) > MAX_BYTES:
         raise LimitExceeded(f"the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB together")
     rejected = (step.step_id for step in plan.steps if _is_rejected(source, step.step_id))

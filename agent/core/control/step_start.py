@@ -91,8 +91,8 @@ def find_items(step: PlanStep, execution: ExecutionState, parts: Mapping[PartAdd
     loop = step.loop
     assert loop is not None
     sources = replace(list_sources(execution, parts), takes_lists=True)
-    written = loop.items
-    items = _find_bound(written, sources) if isinstance(written, dict) else resolve({"": written}, sources)[""]
+    expression = loop.items
+    items = _find_bound(expression, sources) if isinstance(expression, dict) else resolve({"": expression}, sources)[""]
     if not isinstance(items, list):
         raise InvalidArguments(f"'forEach' leads to {type(items).__name__}, which is not a list")
     if len(items) > loop.max_items:

@@ -140,8 +140,8 @@ class Question(StoredStruct):
         if content is None:
             return list(range(len(self.rows)))
         items = content.get("items") if isinstance(content, dict) else None
-        named = items if isinstance(items, list) else []
-        return [place for place in named if type(place) is int and 0 <= place < len(self.rows)]
+        indexes = items if isinstance(items, list) else []
+        return [place for place in indexes if type(place) is int and 0 <= place < len(self.rows)]
 
 
 class RecordedDecision(StoredStruct):

@@ -48,9 +48,9 @@ MAX_REFERENCES = 1_000
 class PartsNeeded(Exception):
     """Not an error: the caller has to read these parts before the references can be resolved."""
 
-    def __init__(self, wanted: frozenset[PartAddress]) -> None:
-        super().__init__(f"{len(wanted)} part(s) of artifacts")
-        self.wanted = wanted
+    def __init__(self, addresses: frozenset[PartAddress]) -> None:
+        super().__init__(f"{len(addresses)} part(s) of artifacts")
+        self.wanted = addresses
 
 
 class AbsentValue(InvalidArguments):

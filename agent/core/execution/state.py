@@ -603,7 +603,7 @@ class ExecutionState(FrozenStruct):
 
     def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:
         """Return those of one kind, oldest first."""
-        return [found for found in self.suspensions.values() if found.question.kind == kind]
+        return [suspension for suspension in self.suspensions.values() if suspension.question.kind == kind]
 
     @property
     def open_suspensions(self) -> tuple[SuspensionState, ...]:

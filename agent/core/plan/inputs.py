@@ -22,8 +22,8 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
         yield f"inputs is larger than {MAX_SCHEMA_BYTES} bytes"
         return
     if schema and not _KEYWORDS & schema.keys():
-        named = {name[:64]: {"type": "string"} for name in list(schema)[:3]}
-        example = json.dumps({"type": "object", "properties": named})
+        properties = {name[:64]: {"type": "string"} for name in list(schema)[:3]}
+        example = json.dumps({"type": "object", "properties": properties})
         yield f"inputs must be the JSON Schema of an object, such as {example}"
         return
     if schema.get("type", "object") != "object":
@@ -34,7 +34,7 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
         yield f"inputs is not a usable JSON Schema: {error}"
 
 
-def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
     """Return what the run is given, with the schema's defaults; empty for a plan without inputs.
 
     `schema` was checked by `parse_plan`. Properties that it does not declare are refused unless it allows them with
@@ -44,7 +44,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, given: Mapping[str, Json
         InvalidArguments: with every fault.
         LimitExceeded: nested too deeply.
     """
-    values = dict(given or {})
+    values = dict(inputs or {})
     if schema is None:
         if values:
             names = ", ".join(repr(name[:64]) for name in list(values)[:10])

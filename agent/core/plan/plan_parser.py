@@ -293,7 +293,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""
 
-    def read(self, document: JsonValue, *, author: Author, known: Plan | None = None) -> Parsed:
+    def read(self, document: JsonValue, *, author: Author, earlier_plan: Plan | None = None) -> Parsed:
         """Return and raise what `PlanParsing.parse` does."""
         return self.parsing.parse(
             document,
@@ -301,9 +301,9 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
             tools=self.tools,
             max_steps=self.max_steps,
             earlier=self.earlier,
-            earlier_plan=known,
+            earlier_plan=earlier_plan,
         )
 
-    def list_results(self, plan: Plan, known: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
+    def list_results(self, plan: Plan, available: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
         """Return what a plan that was read takes from earlier executions and is not known yet."""
-        return tuple(found for found in list_earlier_results(plan, self.earlier) if found.reference not in known)
+        return tuple(result for result in list_earlier_results(plan, self.earlier) if result.reference not in available)

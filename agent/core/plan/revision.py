@@ -82,7 +82,7 @@ def revise(
             f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
             "execution"
         )
-    revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", known=plan)
+    revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
     _check_dependencies_on(confirmations, plan, revised)
     return Revision(revised, draft.difference)
 

@@ -106,9 +106,9 @@ def _read_plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str |
         return ModelAnswer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
 
 
-def _read_calls(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> ModelAnswer:
+def _read_calls(reply: Reply, raw_calls: list[tuple[str, object]], damage: str | None) -> ModelAnswer:
     calls: list[ev.ProposedCall] = []
-    for own_name, arguments in given:
+    for own_name, arguments in raw_calls:
         name = _replace_surrogates(own_name)
         try:
             calls.append(ev.ProposedCall(tool_name=name, arguments=_read_arguments(arguments)))

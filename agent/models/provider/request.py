@@ -111,7 +111,7 @@ def _build_with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Provid
             names={PLAN_TOOL: PLAN_TOOL},
         )
     names = _choose_sent_names(tool.name for tool in tools)
-    sent = tuple(
+    definitions = tuple(
         SentTool(
             name=names[tool.name],
             description=tool.description,
@@ -127,7 +127,7 @@ def _build_with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Provid
         prompt=prompt,
         system=prompt.system if may_revise else _build_system(prompt),
         text=f"{prompt.text}\n\n{prompt.form}" if has_form else prompt.text,
-        tools=(*sent, _REVISE_DEFINITION) if may_revise else sent,
+        tools=(*definitions, _REVISE_DEFINITION) if may_revise else definitions,
         can_revise=may_revise,
         forced=tuple(names[name] for name in prompt.required if name in names),
         names={name: own for own, name in names.items()},

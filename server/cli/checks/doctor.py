@@ -143,31 +143,31 @@ def _check_store(settings: Settings) -> HealthCheck:
         async with open_store(location) as store:
             return await store.check()
 
-    found = anyio.run(read)
+    report = anyio.run(read)
     facts: dict[str, JsonValue] = {
         **place,
-        "sizeBytes": found["size_bytes"],
-        "integrity": found["integrity"],
-        "schema": found["schema"],
-        "executions": found["executions"],
-        "running": found["running"],
-        "pendingSuspensions": found["pending"],
+        "sizeBytes": report["size_bytes"],
+        "integrity": report["integrity"],
+        "schema": report["schema"],
+        "executions": report["executions"],
+        "running": report["running"],
+        "pendingSuspensions": report["pending"],
     }
-    if found["integrity"] != "ok":
-        text = f"{location} is damaged: {found['integrity']}; restore a backup, or move it away to start afresh"
+    if report["integrity"] != "ok":
+        text = f"{location} is damaged: {report['integrity']}; restore a backup, or move it away to start afresh"
         return HealthCheck(name="store", status="broken", message=text, facts=facts)
     kind = ""
-    if "server" in found:
-        kind = f"PostgreSQL {found['server']}, a commit takes {found['commit_ms']} ms, "
-        facts["serverVersion"] = found["server"]
-        facts["commitMs"] = found["commit_ms"]
-        facts["audit"] = {"unsealed": found["unsealed"], "unsealedForMs": found["unsealed_ms"]}
-        facts["leases"] = {"held": found["leases"], "runOut": found["expired_leases"]}
+    if "server" in report:
+        kind = f"PostgreSQL {report['server']}, a commit takes {report['commit_ms']} ms, "
+        facts["serverVersion"] = report["server"]
+        facts["commitMs"] = report["commit_ms"]
+        facts["audit"] = {"unsealed": report["unsealed"], "unsealedForMs": report["unsealed_ms"]}
+        facts["leases"] = {"held": report["leases"], "runOut": report["expired_leases"]}
     text = (
-        f"{location}: {kind}{_format_size(int(found['size_bytes']))}, schema {found['schema']}, intact; "
-        f"{found['executions']} executions, {found['running']} running, open questions: {found['pending']}"
+        f"{location}: {kind}{_format_size(int(report['size_bytes']))}, schema {report['schema']}, intact; "
+        f"{report['executions']} executions, {report['running']} running, open questions: {report['pending']}"
     )
-    is_slow = int(found.get("commit_ms", 0)) > SLOW_COMMIT_MS or int(found.get("unsealed_ms", 0)) > LATE_SEAL_MS
+    is_slow = int(report.get("commit_ms", 0)) > SLOW_COMMIT_MS or int(report.get("unsealed_ms", 0)) > LATE_SEAL_MS
     return HealthCheck(name="store", status="warning" if is_slow else "ok", message=text, facts=facts)
 
 
@@ -175,20 +175,20 @@ def _check_file_modes(settings: Settings) -> HealthCheck:
     """Plans and approvals are private, so only the owner may read the files."""
     if sys.platform == "win32":
         return HealthCheck(name="privacy", status="off", message="file modes are not checked on Windows")
-    wanted = {settings.home: 0o700}
+    required_modes = {settings.home: 0o700}
     database = settings.store.path
     if database is not None:
-        wanted |= {Path(f"{database}{tail}"): 0o600 for tail in ("", "-wal", "-shm", ".lock")}
+        required_modes |= {Path(f"{database}{tail}"): 0o600 for tail in ("", "-wal", "-shm", ".lock")}
     modes: dict[str, JsonValue] = {}
     open_to_others: list[str] = []
-    for path, mode in wanted.items():
+    for path, mode in required_modes.items():
         try:
-            found = stat.S_IMODE(path.stat().st_mode)
+            actual_mode = stat.S_IMODE(path.stat().st_mode)
         except OSError:
             continue
-        modes[path.name] = f"{found:04o}"
-        if found & 0o077:
-            open_to_others.append(f"others can read {path} (mode {found:04o}): chmod {mode:o} {path}")
+        modes[path.name] = f"{actual_mode:04o}"
+        if actual_mode & 0o077:
+            open_to_others.append(f"others can read {path} (mode {actual_mode:04o}): chmod {mode:o} {path}")
     if open_to_others:
         # Before the first execution the home holds only what a person put there.
         status = "broken" if database is not None and database.exists() else "warning"
@@ -212,8 +212,8 @@ def _check_model(settings: Settings) -> HealthCheck:
 
 def _check_tools(settings: Settings) -> HealthCheck:
     definitions = build_registry(settings).definitions()
-    missing: dict[str, JsonValue] = {known.name: known.unavailable for known in definitions if known.unavailable}
-    usable: list[JsonValue] = [known.name for known in definitions if not known.unavailable]
+    missing: dict[str, JsonValue] = {tool.name: tool.unavailable for tool in definitions if tool.unavailable}
+    usable: list[JsonValue] = [tool.name for tool in definitions if not tool.unavailable]
     text = f"{len(usable)} usable: {', '.join(map(str, usable[:12]))}" + (" …" if len(usable) > 12 else "")
     return HealthCheck(name="tools", status="ok", message=text, facts={"available": usable, "unavailable": missing})
 
@@ -247,14 +247,14 @@ def _check_notify(settings: Settings) -> HealthCheck:
         for channel in settings.channels
     ]
     facts: dict[str, JsonValue] = {"channels": listed}
-    problems = [f"{found.name}: {found.problem}" for found in settings.channels if found.problem is not None]
+    problems = [f"{item.name}: {item.problem}" for item in settings.channels if item.problem is not None]
     if problems:
         # Not broken: the processes that send notifications may have the environment that this one lacks.
         text = f"not deliverable with this environment: {'; '.join(problems)}"
         return HealthCheck(name="notify", status="warning", message=text, facts=facts)
     names = [
-        f"{found.name} ({'everything' if len(found.events) == len(SUBSCRIBABLE) else ' '.join(sorted(found.events))})"
-        for found in settings.channels
+        f"{item.name} ({'everything' if len(item.events) == len(SUBSCRIBABLE) else ' '.join(sorted(item.events))})"
+        for item in settings.channels
     ]
     if not names:
         text = f"nobody is notified of questions; [[notify]] in {FILE} adds a channel"
@@ -279,13 +279,13 @@ def _read_waiting(settings: Settings) -> Mapping[str, int]:
 
 def _check_stalls(settings: Settings) -> Iterator[HealthCheck]:
     """Yield a check if the event loop of a server of this home stood still."""
-    found = read_stalls(settings.home)
-    if found is not None:
-        when = format_instant(to_utc(found.at))
-        facts: dict[str, JsonValue] = {"count": found.count, "longestSeconds": round(found.longest_s, 3), "at": when}
-        text = f"{describe_stalls(found)}; the longest ended at {when}"
+    stalls = read_stalls(settings.home)
+    if stalls is not None:
+        when = format_instant(to_utc(stalls.at))
+        facts: dict[str, JsonValue] = {"count": stalls.count, "longestSeconds": round(stalls.longest_s, 3), "at": when}
+        text = f"{describe_stalls(stalls)}; the longest ended at {when}"
         yield HealthCheck(
-            name="stalls", status="warning" if found.longest_s >= WARNING_S else "ok", message=text, facts=facts
+            name="stalls", status="warning" if stalls.longest_s >= WARNING_S else "ok", message=text, facts=facts
         )
 
 

@@ -90,17 +90,17 @@ def check_rules(settings: Settings) -> HealthCheck:
 
 def check_guard(settings: Settings) -> HealthCheck:
     """Run each hook of this user's hosts as `planwarden guard status` does."""
-    found = [
+    statuses = [
         status
         for status in check_hosts(os.environ, None, build_hook_program(settings.home))
         if status.state != "not installed"
     ]
-    facts: dict[str, JsonValue] = {"hosts": [to_json(status) for status in found]}
-    if not found:
+    facts: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
+    if not statuses:
         text = "no host is guarded; `planwarden guard install HOST` lets one ask before it acts itself"
         return HealthCheck(name="guard", status="off", message=text, facts=facts)
-    broken = [text for status in found for text in _list_problems(status)]
-    names = ", ".join(GUARDED_HOSTS[status.host].label for status in found)
+    broken = [text for status in statuses for text in _list_problems(status)]
+    names = ", ".join(GUARDED_HOSTS[status.host].label for status in statuses)
     if broken:
         return HealthCheck(name="guard", status="warning", message="; ".join(broken), facts=facts)
     text = (

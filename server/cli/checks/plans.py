@@ -101,26 +101,26 @@ def _report(name: str, problems: list[str], facts: dict[str, JsonValue]) -> Heal
 def check_plans(settings: Settings) -> HealthCheck:
     """Name every file of the folders that is not a usable plan. Such files do not keep planwarden from working."""
     library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
-    found = library.look_now()
+    plans = library.look_now()
     folders: list[JsonValue] = [str(folder.path) for folder in library.folders]
     # Shown line by line, by file.
-    problems: dict[str, JsonValue] = dict(_list_problems(found, settings))
-    facts: dict[str, JsonValue] = {"folders": folders, "plans": list[JsonValue](found.names), "unavailable": problems}
-    if not found.plans and not problems:
+    problems: dict[str, JsonValue] = dict(_list_problems(plans, settings))
+    facts: dict[str, JsonValue] = {"folders": folders, "plans": list[JsonValue](plans.names), "unavailable": problems}
+    if not plans.plans and not problems:
         text = f"none; they are files NAME.yaml or NAME.json in {settings.home / PLAN_FOLDER}"
         return HealthCheck(name="plans", status="off", message=text, facts=facts)
-    more = " …" if len(found.names) > MAX_PLANS else ""
-    text = f"{len(found.names)} saved: {', '.join(found.names[:MAX_PLANS])}{more}" if found.names else "none to be used"
+    more = " …" if len(plans.names) > MAX_PLANS else ""
+    text = f"{len(plans.names)} saved: {', '.join(plans.names[:MAX_PLANS])}{more}" if plans.names else "none to be used"
     if problems:
         text += f"; to be looked at: {len(problems)}"
     return HealthCheck(name="plans", status="warning" if problems else "ok", message=text, facts=facts)
 
 
-def _list_problems(found: PlanCatalogue, settings: Settings) -> Iterator[tuple[str, str]]:
-    yield from ((str(fault.path), fault.reason) for fault in found.faults)
-    yield from ((str(hidden.path), f"not used: {hidden.by} has its name") for hidden in found.hidden)
-    if found.plans:
-        yield from _list_clashes(found.plans, settings)
+def _list_problems(catalogue: PlanCatalogue, settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from ((str(fault.path), fault.reason) for fault in catalogue.faults)
+    yield from ((str(hidden.path), f"not used: {hidden.by} has its name") for hidden in catalogue.hidden)
+    if catalogue.plans:
+        yield from _list_clashes(catalogue.plans, settings)
 
 
 def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[tuple[str, str]]:

@@ -52,24 +52,24 @@ def _check_processes(settings: Settings) -> HealthCheck:
     facts: dict[str, JsonValue] = {
         "processes": [
             {
-                "host": found.host,
-                "pid": found.pid,
-                "role": found.role,
-                "version": found.version,
-                "startedAt": format_instant(to_utc(found.started_at)),
-                "policy": found.policy[:SHOWN_DIGITS],
-                "tools": len(found.tools),
+                "host": process.host,
+                "pid": process.pid,
+                "role": process.role,
+                "version": process.version,
+                "startedAt": format_instant(to_utc(process.started_at)),
+                "policy": process.policy[:SHOWN_DIGITS],
+                "tools": len(process.tools),
             }
-            for found in living
+            for process in living
         ],
         "waiting": [{"executionId": name, "waitsFor": text} for name, text in waiting.items()],
     }
     if not living:
         text = "no process serves or works on this store now" + ("" if not waiting else f"; {_first(waiting)}")
         return HealthCheck(name="processes", status="warning" if waiting else "off", message=text, facts=facts)
-    text = ", ".join(f"{found.host}:{found.pid} ({found.role}, {found.version})" for found in living)
+    text = ", ".join(f"{process.host}:{process.pid} ({process.role}, {process.version})" for process in living)
     problems = [_first(waiting)] if waiting else []
-    outdated = [f"{found.host}:{found.pid}" for found in living if found.policy != living[0].policy]
+    outdated = [f"{process.host}:{process.pid}" for process in living if process.policy != living[0].policy]
     if outdated:
         problems.append(
             f"{', '.join(outdated)} started with another policy than {living[0].host}:{living[0].pid}, which started "
@@ -81,16 +81,16 @@ def _check_processes(settings: Settings) -> HealthCheck:
 
 async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[str, str]:
     """Return what executions wait for that run and have no owner, by their ids."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for execution_id in await store.orphans(MAX_WAITING):
         header = await store.header(execution_id)
         if header is None or header.owner is not None:
             continue
         try:
-            found[execution_id] = describe_missing(await load_execution(store, header), living)
+            reasons[execution_id] = describe_missing(await load_execution(store, header), living)
         except PlanwardenError as error:
-            found[execution_id] = error.message
-    return found
+            reasons[execution_id] = error.message
+    return reasons
 
 
 def _first(waiting: dict[str, str]) -> str:

@@ -102,23 +102,23 @@ def _check_logs(settings: Settings, replay: Replay) -> HealthCheck:
         "faultCount": report.fault_count,
         "faults": [
             {
-                "executionId": found.execution_id,
-                "threadId": found.thread_id,
-                "sequence": found.fault.sequence,
-                "event": found.fault.event,
-                "reason": found.fault.reason,
+                "executionId": log.execution_id,
+                "threadId": log.thread_id,
+                "sequence": log.fault.sequence,
+                "event": log.fault.event,
+                "reason": log.fault.reason,
             }
-            for found in report.faults
+            for log in report.faults
         ],
     }
     if not report.fault_count:
         text = f"{report.executions} {which} replay under {version('planwarden')}, {report.events} events"
         return HealthCheck(name="replay", status="ok", message=text, facts=facts)
-    named = "; ".join(map(_describe_log, report.faults[:MAX_NAMED]))
+    examples = "; ".join(map(_describe_log, report.faults[:MAX_NAMED]))
     more = f"; {report.fault_count - MAX_NAMED} more" if report.fault_count > MAX_NAMED else ""
-    text = f"{report.fault_count} of {report.executions} {which} do not replay: {named}{more}"
+    text = f"{report.fault_count} of {report.executions} {which} do not replay: {examples}{more}"
     return HealthCheck(name="replay", status="broken", message=text, facts=facts)
 
 
-def _describe_log(found: UnreplayableLog) -> str:
-    return f"execution {shorten_id(found.execution_id)} {found.fault.describe()}"
+def _describe_log(log: UnreplayableLog) -> str:
+    return f"execution {shorten_id(log.execution_id)} {log.fault.describe()}"

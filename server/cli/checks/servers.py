@@ -37,12 +37,12 @@ def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -
         prefix = build_command_prefix(settings.home, path)
         try:
             registry = build_registry(settings)
-            found = anyio.run(_start_servers, settings, registry)
+            states = anyio.run(_start_servers, settings, registry)
         except PlanwardenError as error:
             yield HealthCheck(name="servers", status="broken", message=error.message)
             return
         definitions = registry.definitions()
-        for server in found:
+        for server in states:
             own = [definition for definition in definitions if definition.source == server.name]
             yield _check_server(server, own, shlex.join([*prefix, "trust", server.name]))
 
@@ -54,33 +54,33 @@ async def _start_servers(settings: Settings, registry: Registry) -> tuple[Server
         return downstream.health()
 
 
-def _check_server(found: ServerHealth, tools: Sequence[ToolDefinition], trust_command: str) -> HealthCheck:
+def _check_server(server: ServerHealth, tools: Sequence[ToolDefinition], trust_command: str) -> HealthCheck:
     asking = [tool for tool in tools if tool.risk != "read"]
     reading = [tool for tool in asking if says_it_only_reads(tool)]
     facts: dict[str, JsonValue] = {
-        "health": found.health,
-        "tools": found.tools,
+        "health": server.health,
+        "tools": server.tools,
         "asking": len(asking),
         "asksAlthoughItOnlyReads": len(reading),
-        "trusted": found.trusted,
-        "log": found.log,
+        "trusted": server.trusted,
+        "log": server.log,
     }
-    name = f"server {one_line(found.name, 48)}"
-    if found.health == "disabled":
+    name = f"server {one_line(server.name, 48)}"
+    if server.health == "disabled":
         return HealthCheck(
-            name=name, status="off", message=f"disabled: {found.reason}" if found.reason else "disabled", facts=facts
+            name=name, status="off", message=f"disabled: {server.reason}" if server.reason else "disabled", facts=facts
         )
-    if found.health != "ready":
-        text = f"down: {found.reason or 'it did not start in time'}" + (
-            f"; its log is {found.log}" if found.log else ""
+    if server.health != "ready":
+        text = f"down: {server.reason or 'it did not start in time'}" + (
+            f"; its log is {server.log}" if server.log else ""
         )
         return HealthCheck(name=name, status="broken", message=text, facts=facts)
-    parts = [f"{found.tools} tools", *(["trusted: its hints may lower risks"] if found.trusted else [])]
+    parts = [f"{server.tools} tools", *(["trusted: its hints may lower risks"] if server.trusted else [])]
     if tools and len(asking) == len(tools):
         parts.append("asks a person before every call")
     elif asking:
         parts.append(f"calls of {len(asking)} ask a person")
     if reading:
         parts.append(f"{len(reading)} only read, as it says: `{trust_command}` lets them run without asking")
-    text = "; ".join([*parts, *([found.reason] if found.reason else [])])
-    return HealthCheck(name=name, status="warning" if found.reason else "ok", message=text, facts=facts)
+    text = "; ".join([*parts, *([server.reason] if server.reason else [])])
+    return HealthCheck(name=name, status="warning" if server.reason else "ok", message=text, facts=facts)

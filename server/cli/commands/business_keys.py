@@ -44,15 +44,15 @@ def handle_forget(arguments: Namespace) -> int:
     if not terminal.can_ask:
         raise UsageError("forgetting lets an effect happen again, so a person says so at a terminal")
     home = open_home(arguments)
-    found = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
-    terminal.panel("Let this call happen again?", [*list_terms(found)], "warn")
+    key = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
+    terminal.panel("Let this call happen again?", [*list_terms(key)], "warn")
     if not confirm(terminal, "Forget it?", says_yes=False):
         terminal.say("Nothing was forgotten.")
         return FAILED
     authority = Authority(assurance="human", channel=CHANNEL, principal=find_operator())
-    home.run(lambda service: service.once.forget(found, authority), "recorder")
+    home.run(lambda service: service.once.forget(key, authority), "recorder")
     if arguments.json:
-        print_json(to_json(found))
+        print_json(to_json(key))
     else:
         terminal.say("The next call with this key happens. `planwarden retry` goes on with what was refused.")
     return DONE
@@ -78,31 +78,31 @@ def read_values(pairs: Sequence[str]) -> dict[str, tuple[JsonValue, ...]]:
 def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:
     if not keys:
         terminal.say("No call has a key.")
-    for found in keys:
+    for key in keys:
         terminal.say(
-            TerminalLine(((escape_text(found.tool_name), "bold"), f"  until {format_instant(found.ends_at)}"), "done"),
-            *(TerminalLine((text,), indent=1) for text in _list_values(found)),
-            TerminalLine(((_describe_call(found), "dim"),), indent=1),
+            TerminalLine(((escape_text(key.tool_name), "bold"), f"  until {format_instant(key.ends_at)}"), "done"),
+            *(TerminalLine((text,), indent=1) for text in _list_values(key)),
+            TerminalLine(((_describe_call(key), "dim"),), indent=1),
         )
 
 
-def list_terms(found: OnceKeyView) -> Iterator[TerminalLine]:
+def list_terms(key: OnceKeyView) -> Iterator[TerminalLine]:
     """Yield everything about the call that has the key, for the person who decides."""
-    yield TerminalLine((f"Tool: {escape_text(found.tool_name)}",))
-    yield from (TerminalLine((f"  {text}",)) for text in _list_values(found))
-    yield TerminalLine((f"The first one: {_describe_call(found)}",))
+    yield TerminalLine((f"Tool: {escape_text(key.tool_name)}",))
+    yield from (TerminalLine((f"  {text}",)) for text in _list_values(key))
+    yield TerminalLine((f"The first one: {_describe_call(key)}",))
     yield TerminalLine(
-        (f"It keeps the key until {format_instant(found.ends_at)}. Forgotten, its effect may happen twice.",)
+        (f"It keeps the key until {format_instant(key.ends_at)}. Forgotten, its effect may happen twice.",)
     )
 
 
-def _list_values(found: OnceKeyView) -> Iterator[str]:
-    for pointer, value in found.values.items():
+def _list_values(key: OnceKeyView) -> Iterator[str]:
+    for pointer, value in key.values.items():
         yield f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}"
 
 
-def _describe_call(found: OnceKeyView) -> str:
+def _describe_call(key: OnceKeyView) -> str:
     return (
-        f"call {escape_text(found.call_id)} of execution {escape_text(shorten_id(found.execution_id))}, started by "
-        f"{escape_text(found.principal)}, at {format_instant(found.taken_at)}"
+        f"call {escape_text(key.call_id)} of execution {escape_text(shorten_id(key.execution_id))}, started by "
+        f"{escape_text(key.principal)}, at {format_instant(key.taken_at)}"
     )

@@ -54,9 +54,9 @@ def add_call(parser: CommandParser) -> None:
 
 
 def handle_call(arguments: Namespace) -> int:
-    given = read_arguments(arguments.arg, arguments.json_args)
+    call_arguments = read_arguments(arguments.arg, arguments.json_args)
     with open_session(arguments, says_yes=arguments.yes) as session:
-        execution = call_tool(session, arguments.tool, given)
+        execution = call_tool(session, arguments.tool, call_arguments)
         if not arguments.json:
             draw_result(session.terminal, execution)
         return session.finish(arguments, execution)
@@ -70,7 +70,7 @@ def read_arguments(pairs: Sequence[str], document: str | None) -> CallArguments:
     return CallArguments(parsed, tuple(split_pairs(pairs)))
 
 
-def call_tool(session: CliSession, name: str, given: CallArguments) -> ExecutionState:
+def call_tool(session: CliSession, name: str, call_arguments: CallArguments) -> ExecutionState:
     """Run the call until it ends or a question is left open.
 
     Raises:
@@ -85,10 +85,10 @@ def call_tool(session: CliSession, name: str, given: CallArguments) -> Execution
             reason = (
                 home.downstream.unavailable_reason(name)
                 or (definition and definition.unavailable)
-                or f"there is none{did_you_mean(name, (known.name for known in home.tools.definitions()))}"
+                or f"there is none{did_you_mean(name, (tool.name for tool in home.tools.definitions()))}"
             )
             raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{home.command('tools')}`")
-        plan = _build_plan(name, given.resolve(definition))
+        plan = _build_plan(name, call_arguments.resolve(definition))
         return await service.execute_plan(plan, StartOptions(requester=Requester(LOCAL, is_operator=True)))
 
     return session.run_to_end(start)

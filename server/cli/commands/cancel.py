@@ -48,22 +48,22 @@ def handle_cancel(arguments: Namespace) -> int:
 
 def _cancel(session: CliSession, arguments: Namespace) -> int:
     if arguments.thread is None:
-        found = _find_unfinished(session.home)
-        if not found:
+        runs = _find_unfinished(session.home)
+        if not runs:
             raise UsageError("nothing runs or waits here, so there is nothing to cancel")
-        _draw_unfinished(session.terminal, found)
+        _draw_unfinished(session.terminal, runs)
         command = session.home.command("cancel", "THREAD")
         raise UsageError(
-            f"name the one to cancel: `{command}`", details={"threads": [execution.thread_id for execution in found]}
+            f"name the one to cancel: `{command}`", details={"threads": [execution.thread_id for execution in runs]}
         )
     header, execution = _read_execution(session.home, arguments.thread)
     if execution.is_finished:
         session.terminal.say(f"It is {execution.status} already; there was nothing to cancel.")
         session.finish(arguments, execution)
         return DONE if execution.status == "cancelled" else FAILED
-    done = _find_effects(execution, session.home.tools)
-    if done and session.terminal.can_ask:
-        session.terminal.say(f"These steps have had an effect, and cancelling does not undo it: {_join(done)}.")
+    effects = _find_effects(execution, session.home.tools)
+    if effects and session.terminal.can_ask:
+        session.terminal.say(f"These steps have had an effect, and cancelling does not undo it: {_join(effects)}.")
         if not confirm(session.terminal, "Cancel the rest?", says_yes=session.says_yes):
             session.terminal.say("Nothing was cancelled.")
             return FAILED
@@ -106,15 +106,15 @@ def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
         for state in execution.steps.values()
         if any(
             call.status in ("running", "succeeded", "outcome_unknown")
-            and ((known := tools.get(call.tool_name)) is None or known.effect != "read")
+            and ((definition := tools.get(call.tool_name)) is None or definition.effect != "read")
             for call in state.calls
         )
     ]
 
 
-def _draw_unfinished(terminal: Terminal, found: list[ExecutionState]) -> None:
+def _draw_unfinished(terminal: Terminal, executions: list[ExecutionState]) -> None:
     terminal.say(TerminalLine((("Unfinished:", "bold"),)))
-    for execution in found:
+    for execution in executions:
         summary = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
         terminal.say(
             TerminalLine(
@@ -139,5 +139,5 @@ def _draw_steps(terminal: Terminal, execution: ExecutionState) -> None:
 
 
 def _join(steps: list[str]) -> str:
-    shown = ", ".join(one_line(step, 64) for step in steps[:MAX_LISTED])
-    return shown + (f" and {len(steps) - MAX_LISTED} more" if len(steps) > MAX_LISTED else "")
+    text = ", ".join(one_line(step, 64) for step in steps[:MAX_LISTED])
+    return text + (f" and {len(steps) - MAX_LISTED} more" if len(steps) > MAX_LISTED else "")

@@ -22,10 +22,10 @@ def add_check(parser: CommandParser) -> None:
 
 
 def handle_check(arguments: Namespace) -> int:
-    found = make_forecast(arguments)
-    document: dict[str, JsonValue] = to_json(found)
-    write_result(arguments, document, lambda terminal: terminal.say(*forecast_lines(found)))
-    return FAILED if found.impossible else DONE
+    forecast = make_forecast(arguments)
+    document: dict[str, JsonValue] = to_json(forecast)
+    write_result(arguments, document, lambda terminal: terminal.say(*forecast_lines(forecast)))
+    return FAILED if forecast.impossible else DONE
 
 
 def handle_graph(arguments: Namespace) -> int:
@@ -37,49 +37,49 @@ def handle_graph(arguments: Namespace) -> int:
 def make_forecast(arguments: Namespace) -> Forecast:
     """Return the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
     home = open_home(arguments)
-    given = choose_plan(home, arguments.plan)
-    inputs = read_given_inputs(arguments, given.document) or None
+    plan = choose_plan(home, arguments.plan)
+    inputs = read_given_inputs(arguments, plan.document) or None
     return home.run(
         lambda service: service.forecast_plan(
-            given.document, inputs=inputs, name=given.name, version=given.version, principal=LOCAL
+            plan.document, inputs=inputs, name=plan.name, version=plan.version, principal=LOCAL
         ),
         "checker",
     )
 
 
-def forecast_lines(found: Forecast) -> Iterator[TerminalLine]:
+def forecast_lines(forecast: Forecast) -> Iterator[TerminalLine]:
     """Yield the steps in order with what is known of each, then the graph."""
-    for step in found.steps:
-        yield from _step_lines(step, found)
-    for warning in found.warnings:
+    for step in forecast.steps:
+        yield from _step_lines(step, forecast)
+    for warning in forecast.warnings:
         yield TerminalLine(((one_line(warning, 500), "warn"),), "note")
-    if found.unseen:
-        yield TerminalLine(((f"{found.unseen} more call(s) were not looked at", "warn"),), "note")
+    if forecast.unseen:
+        yield TerminalLine(((f"{forecast.unseen} more call(s) were not looked at", "warn"),), "note")
     yield TerminalLine()
-    yield from (TerminalLine(((line, "dim"),)) for line in (found.graph or "").splitlines())
+    yield from (TerminalLine(((line, "dim"),)) for line in (forecast.graph or "").splitlines())
 
 
-def _step_lines(step: ForecastStep, found: Forecast) -> Iterator[TerminalLine]:
+def _step_lines(step: ForecastStep, forecast: Forecast) -> Iterator[TerminalLine]:
     after = f"  after {_join(step.after)}" if step.after else ""
     parts: tuple[Part, ...] = ((escape_text(step.id), "bold"), "  ", _join(step.tools) or "text", (after, "dim"))
-    asks = [asking for asking in found.asks if asking.step_id == step.id]
+    asks = [asking for asking in forecast.asks if asking.step_id == step.id]
     yield TerminalLine(parts, "skipped" if step.skipped_because else "asks" if asks else "waits")
     if step.skipped_because:
         yield TerminalLine(((step.fate, "warn"),), indent=1)
         return
     yield from (TerminalLine(((asking.sentence, "warn"),), indent=1) for asking in asks)
-    yield from (_allowed_line(allowed) for allowed in found.allowed if allowed.step_id == step.id)
-    for ruled in found.by_rule:
+    yield from (_allowed_line(allowed) for allowed in forecast.allowed if allowed.step_id == step.id)
+    for ruled in forecast.by_rule:
         if ruled.step_id == step.id:
             text = f"{escape_text(ruled.tool_name)} will not ask: rule {ruled.rule.number} lets it through"
             yield TerminalLine(((text, "good"),), indent=1)
-    for unforeseen in found.only_the_run_knows:
+    for unforeseen in forecast.only_the_run_knows:
         if unforeseen.step_id == step.id:
             text = f"only the run will know: {escape_text(unforeseen.tool_name)} takes values of "
             risk = f"; its risk is {unforeseen.risk}"
             allowed = f"; {_describe_grant(unforeseen.grant_id)}" if unforeseen.grant_id is not None else ""
             yield TerminalLine(((f"{text}{_join(unforeseen.takes_from)}{risk}{allowed}", "warn"),), indent=1)
-    for impossible in found.impossible:
+    for impossible in forecast.impossible:
         if impossible.step_id == step.id:
             why = one_line(impossible.why, 300)
             yield TerminalLine(((f"would fail: {escape_text(impossible.tool_name)}: {why}", "bad"),), indent=1)

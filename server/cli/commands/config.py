@@ -27,11 +27,11 @@ def add_config(parser: CommandParser) -> None:
 
 def handle_print(arguments: Namespace) -> int:
     host = CLIENTS[arguments.client]
-    given = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
-    home = arguments.home or given.get(HOME_VARIABLE)
-    model = arguments.model or given.get(MODEL_VARIABLE)
+    variables = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
+    home = arguments.home or variables.get(HOME_VARIABLE)
+    model = arguments.model or variables.get(MODEL_VARIABLE)
     store = arguments.store or os.environ.get(STORE_VARIABLE, "").strip()
-    env = dict(given)
+    env = dict(variables)
     location = read_location(store) if store else None
     if location is not None and not location.has_password:
         env[STORE_VARIABLE] = store

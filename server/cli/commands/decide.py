@@ -78,7 +78,7 @@ def handle_reject(arguments: Namespace) -> int:
 
 def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -> int:
     code = session.finish(arguments, result.execution)
-    own = [found for found in result.execution.open_suspensions if found.question.addressee == "human"]
+    own = [suspension for suspension in result.execution.open_suspensions if suspension.question.addressee == "human"]
     others = _read_waiting(session.home, None).total - len(own)
     if others > 0:
         words = "1 other question waits" if others == 1 else f"{others} other questions wait"
@@ -108,14 +108,14 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         if result.is_recorded:
             decided.append(last)
             session.draw_outcome(result.execution)
-    left = _read_waiting(session.home, None).total
+    open_count = _read_waiting(session.home, None).total
     if last is None:
         session.terminal.say(TerminalLine((("Nothing waits for a person.", "good"),), "done"))
     else:
-        session.terminal.say(f"{len(decided)} decided, {left} left open.")
+        session.terminal.say(f"{len(decided)} decided, {open_count} left open.")
     if arguments.json:
-        print_json({"decided": [*decided], "open": left})
-    return WAITING if left else DONE
+        print_json({"decided": [*decided], "open": open_count})
+    return WAITING if open_count else DONE
 
 
 def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
@@ -134,14 +134,14 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         UsageError: nobody can be asked here, or the question cannot be answered at a terminal.
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, owner = _read_suspension(session.home, beginning)
-    suspension_id = found.question.suspension_id
-    if not found.is_open:
-        return _repeat_decision(session, execution, found, approved=True)
-    if found.question.addressee != "human":
-        answerer = "the clock" if found.question.addressee == "clock" else "the calling model"
+    execution, question_state, owner = _read_suspension(session.home, beginning)
+    suspension_id = question_state.question.suspension_id
+    if not question_state.is_open:
+        return _repeat_decision(session, execution, question_state, approved=True)
+    if question_state.question.addressee != "human":
+        answerer = "the clock" if question_state.question.addressee == "clock" else "the calling model"
         raise UsageError(f"suspension {suspension_id!r} is not for a person; it waits for {answerer}")
-    if found.question.expires_at is not None and found.question.expires_at <= time.time():
+    if question_state.question.expires_at is not None and question_state.question.expires_at <= time.time():
         session.terminal.say(TerminalLine((("The time to answer has passed.", "warn"),), "note"))
         return DecisionResult(
             session.run_and_watch(lambda service: session.record_time_out(service, execution.execution_id)),
@@ -150,7 +150,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
     if not session.terminal.can_ask:
         raise UsageError(NEEDS_TERMINAL)
     check_tools(session.home, execution)
-    suspension = session.build_view(execution, found)
+    suspension = session.build_view(execution, question_state)
     if not session.can_approve(suspension, owner):
         return DecisionResult(execution, is_recorded=False)
     terminal_question.show(session.terminal, suspension.card, is_paged=True)
@@ -159,7 +159,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         session.terminal.say("Nothing was decided; the question stays open.")
         return DecisionResult(execution, is_recorded=False)
     _hide_settled_steps(session.terminal, execution)
-    return _build_result(session.answer(suspension, decision), found)
+    return _build_result(session.answer(suspension, decision), question_state)
 
 
 def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionResult:
@@ -170,10 +170,10 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     Raises:
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, _ = _read_suspension(session.home, beginning)
-    if not found.is_open:
-        return _repeat_decision(session, execution, found, approved=False)
-    suspension = session.build_view(execution, found)
+    execution, question_state, _ = _read_suspension(session.home, beginning)
+    if not question_state.is_open:
+        return _repeat_decision(session, execution, question_state, approved=False)
+    suspension = session.build_view(execution, question_state)
     decision = Decision(approved=False, reason=reason)
     _hide_settled_steps(session.terminal, execution)
     try:
@@ -181,8 +181,8 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     except UsageError:
         # Another process continues the execution.
         recorded = session.home.run(lambda service: session.record(service, suspension, decision), "recorder")
-        return _build_result(recorded, found)
-    return _build_result(session.answer(suspension, decision), found)
+        return _build_result(recorded, question_state)
+    return _build_result(session.answer(suspension, decision), question_state)
 
 
 def _build_result(execution: ExecutionState, before: SuspensionState) -> DecisionResult:

@@ -32,7 +32,7 @@ def list_executions(home: Home, terminal: Terminal | None, arguments: Namespace)
         InvalidArguments: the limit or the cursor cannot be used.
     """
     check_limit(arguments.limit)
-    wanted = ExecutionFilter(
+    filters = ExecutionFilter(
         search=arguments.search or "",
         status=STATUSES[arguments.state] if arguments.state else None,
         host=arguments.host,
@@ -41,7 +41,7 @@ def list_executions(home: Home, terminal: Terminal | None, arguments: Namespace)
     )
 
     async def work(store: Lookups) -> ExecutionLines:
-        page = await read_lines(store, wanted, limit=arguments.limit, cursor=arguments.cursor)
+        page = await read_lines(store, filters, limit=arguments.limit, cursor=arguments.cursor)
         if terminal is not None:
             _draw_page(terminal, home, page, arguments, store.clock.now())
         return page
@@ -50,10 +50,10 @@ def list_executions(home: Home, terminal: Terminal | None, arguments: Namespace)
 
 
 async def read_lines(
-    store: Lookups, wanted: ExecutionFilter, *, limit: int, cursor: str | None = None
+    store: Lookups, filters: ExecutionFilter, *, limit: int, cursor: str | None = None
 ) -> ExecutionLines:
     """Return a page of executions. Raises `InvalidArguments` for a foreign cursor."""
-    page = await store.list_executions(wanted, limit=limit, cursor=cursor)
+    page = await store.list_executions(filters, limit=limit, cursor=cursor)
     return ExecutionLines(tuple(map(build_line, page.rows)), page.next_cursor)
 
 
@@ -76,7 +76,7 @@ def _draw_page(terminal: Terminal, home: Home, page: ExecutionLines, arguments: 
     for line in page.executions:
         draw_line(terminal, line, now)
     if page.next_cursor is not None:
-        chosen = [(name, vars(arguments)[name]) for name in FILTERS if vars(arguments)[name] is not None]
-        words = [word for name, value in chosen for word in (f"--{name}", str(value))] or ["--executions"]
+        filters = [(name, vars(arguments)[name]) for name in FILTERS if vars(arguments)[name] is not None]
+        words = [word for name, value in filters for word in (f"--{name}", str(value))] or ["--executions"]
         more = home.command("list", *words, "--cursor", page.next_cursor)
         terminal.say(TerminalLine(((f"more: {escape_text(more)}", "dim"),)))

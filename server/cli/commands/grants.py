@@ -65,8 +65,8 @@ def handle_add(arguments: Namespace) -> int:
             "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
         )
     home = open_home(arguments)
-    request, found = complete_request(home, request, arguments.plan, arguments.step)
-    grant = add_grant(home, terminal, request, found)
+    request, step = complete_request(home, request, arguments.plan, arguments.step)
+    grant = add_grant(home, terminal, request, step)
     if grant is None:
         terminal.say("Nothing was allowed.")
         return FAILED
@@ -115,21 +115,19 @@ def complete_request(
         step = None
         if plan is not None:
             step = await service.grants.find_step(plan, step_id, request.tool_name)
-        wanted = replace(request, step=None if step is None else step.step)
-        return await service.grants.complete(wanted), step
+        step_request = replace(request, step=None if step is None else step.step)
+        return await service.grants.complete(step_request), step
 
     return home.run(work, "checker")
 
 
-def add_grant(
-    home: Home, terminal: Terminal, request: GrantRequest, found: FoundStep | None = None
-) -> GrantView | None:
+def add_grant(home: Home, terminal: Terminal, request: GrantRequest, step: FoundStep | None = None) -> GrantView | None:
     """Ask the person at the terminal. Returns the new grant, or None when the person did not say yes.
 
     Raises:
         UsageError: the request is not usable.
     """
-    terminal.panel("Allow these calls without asking?", [*list_terms(request, found)], "warn")
+    terminal.panel("Allow these calls without asking?", [*list_terms(request, step)], "warn")
     if (terminal.ask("Allow them? [y yes · Enter no] ") or "").lower() not in YES:
         return None
     return home.run(lambda service: service.grants.make(request, _build_authority()), "recorder")
@@ -139,8 +137,8 @@ def revoke_grant(home: Home, beginning: str) -> None:
     """End the grant whose id begins so. Raises `UsageError`: there is none, or several begin so."""
 
     async def work(service: Service) -> None:
-        found = [view.grant_id for view in await service.grants.list(only_open=False)]
-        matching = [name for name in found if beginning and name.startswith(beginning)]
+        grant_ids = [view.grant_id for view in await service.grants.list(only_open=False)]
+        matching = [name for name in grant_ids if beginning and name.startswith(beginning)]
         if len(matching) > 1 and beginning not in matching:
             raise UsageError(f"several grants begin with {beginning[:64]!r}: {', '.join(matching[:5])}")
         is_unique = len(matching) == 1

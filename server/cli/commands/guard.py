@@ -120,18 +120,18 @@ def uninstall(arguments: Namespace) -> int:
 
 
 def show_status(arguments: Namespace) -> int:
-    found = check_hosts(os.environ, _find_project(arguments), build_program(arguments))
-    document: dict[str, JsonValue] = {"hosts": [to_json(status) for status in found]}
-    write_result(arguments, document, lambda terminal: draw_status(terminal, found))
-    return DONE if all(status.is_proven or status.state == "not installed" for status in found) else FAILED
+    statuses = check_hosts(os.environ, _find_project(arguments), build_program(arguments))
+    document: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
+    write_result(arguments, document, lambda terminal: draw_status(terminal, statuses))
+    return DONE if all(status.is_proven or status.state == "not installed" for status in statuses) else FAILED
 
 
 def build_program(arguments: Namespace) -> tuple[str, ...]:
     return build_hook_program(find_home(arguments.home, os.environ))
 
 
-def draw_status(terminal: Terminal, found: Sequence[HookStatus]) -> None:
-    for status in found:
+def draw_status(terminal: Terminal, statuses: Sequence[HookStatus]) -> None:
+    for status in statuses:
         label = GUARDED_HOSTS[status.host].label
         if status.state == "not installed":
             terminal.say(TerminalLine(((f"{label}: not guarded", "dim"), (f"  {status.path}", "dim")), "waits"))
@@ -150,28 +150,28 @@ def draw_status(terminal: Terminal, found: Sequence[HookStatus]) -> None:
             terminal.say(TerminalLine(((f"not known here: {status.unknown}", "dim"),), indent=1))
 
 
-def _change(arguments: Namespace, change: Callable[[HookFile, str], str], done: str, afterwards: str) -> int:
+def _change(arguments: Namespace, change: Callable[[HookFile, str], str], outcome: str, afterwards: str) -> int:
     terminal = build_terminal(arguments)
     changes = list_changes(arguments, change)
-    for found in changes:
-        _draw_change(terminal, found)
+    for file_change in changes:
+        _draw_change(terminal, file_change)
     if not changes:
-        terminal.say(f"There is nothing to change: planwarden's part is {done} already.")
+        terminal.say(f"There is nothing to change: planwarden's part is {outcome} already.")
     elif not confirm(terminal, "Write this?", says_yes=arguments.yes):
         terminal.say("Nothing was written.")
         return FAILED
-    for found in changes:
-        _write(found)
+    for file_change in changes:
+        _write(file_change)
     if changes:
-        terminal.say(TerminalLine(((f"{done}. {afterwards}".strip(), "good"),), "done"))
+        terminal.say(TerminalLine(((f"{outcome}. {afterwards}".strip(), "good"),), "done"))
     if arguments.json:
-        print_json({"host": arguments.host, "files": [str(found.file.path) for found in changes]})
+        print_json({"host": arguments.host, "files": [str(file_change.file.path) for file_change in changes]})
     return DONE
 
 
 def list_changes(arguments: Namespace, change: Callable[[HookFile, str], str]) -> list[FileChange]:
     """Return the files that would be changed. Raises `UsageError` for one that must not or cannot be."""
-    found: list[FileChange] = []
+    changes: list[FileChange] = []
     project = _find_project(arguments)
     for file in find_hook_files(arguments.host, os.environ, project):
         _check_place(file.path, is_project=project is not None)
@@ -182,8 +182,8 @@ def list_changes(arguments: Namespace, change: Callable[[HookFile, str], str]) -
             reason = error.message if isinstance(error, InvalidArguments) else "it is not UTF-8"
             raise UsageError(f"{str(file.path)!r} was left as it is, because {reason}") from None
         if after != before:
-            found.append(FileChange(file, before, after))
-    return found
+            changes.append(FileChange(file, before, after))
+    return changes
 
 
 def _find_project(arguments: Namespace) -> Path | None:
@@ -199,14 +199,14 @@ def _check_place(path: Path, *, is_project: bool) -> None:
     real = path.resolve()
     for place in (real, real.parent):
         try:
-            found = place.stat()
+            status = place.stat()
         except FileNotFoundError:
             continue
         except OSError as error:
             raise UsageError(f"{str(place)!r} cannot be looked at: {error.strerror}") from None
-        if found.st_uid != os.getuid():
+        if status.st_uid != os.getuid():
             raise UsageError(f"{str(place)!r} belongs to another user; nothing was written")
-        if place == real and not stat.S_ISREG(found.st_mode):
+        if place == real and not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{str(place)!r} is not a file; nothing was written")
 
 

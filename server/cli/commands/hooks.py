@@ -69,13 +69,13 @@ def handle_send(arguments: Namespace) -> int:
 
 def find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:
     """Return the hook of that name. Raises `UsageError`: there is none, or nothing can be signed for it here."""
-    known = {hook.name: hook for hook in hooks}
-    if name not in known:
-        hint = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else f"; {FILE} has no [hooks]")
+    table = {hook.name: hook for hook in hooks}
+    if name not in table:
+        hint = did_you_mean(name, table) or (f"; there are {', '.join(table)}" if table else f"; {FILE} has no [hooks]")
         raise UsageError(f"there is no hook {name[:64]!r}{hint}")
-    if known[name].problem is not None:
-        raise UsageError(f"nothing can be signed for hook {name!r} here: {known[name].problem}")
-    return known[name]
+    if table[name].problem is not None:
+        raise UsageError(f"nothing can be signed for hook {name!r} here: {table[name].problem}")
+    return table[name]
 
 
 async def send_message(hook: Hook, url: str, body: bytes) -> HookAnswer:

@@ -95,11 +95,11 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
         codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
         place = InboxPlace(home.settings)
         try:
-            found = await _find_inbox(terminal, place, await RunningInboxes(store).list_urls())
-            if isinstance(found, str):
-                await _show_codes(terminal, found, codes, opens_browser=opens_browser)
+            inbox = await _find_inbox(terminal, place, await RunningInboxes(store).list_urls())
+            if isinstance(inbox, str):
+                await _show_codes(terminal, inbox, codes, opens_browser=opens_browser)
             else:
-                await _serve_inbox(home, terminal, service, found, codes, opens_browser=opens_browser)
+                await _serve_inbox(home, terminal, service, inbox, codes, opens_browser=opens_browser)
         finally:
             place.leave()
 
@@ -169,8 +169,8 @@ async def _answers(url: str) -> bool:
     """Return whether an inbox is there. That it is one of this home is for the caller to know."""
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
-            found = await client.get(f"{url.removesuffix(INBOX_PATH)}{HEALTH_PATH}")
-        return found.status_code == 200
+            response = await client.get(f"{url.removesuffix(INBOX_PATH)}{HEALTH_PATH}")
+        return response.status_code == 200
     except httpx2.HTTPError:
         return False
 

@@ -73,9 +73,9 @@ def create_home(home: Path) -> InitResult:
         StoreError: the folder or a file cannot be made.
     """
     names = (FILE, TOOLS, PLANS)
-    found = tuple(home / name for name in names if os.path.lexists(home / name))
-    if found:
-        return InitResult(home, (), found)
+    existing = tuple(home / name for name in names if os.path.lexists(home / name))
+    if existing:
+        return InitResult(home, (), existing)
     created: list[Path] = []
     try:
         is_ours = not home.exists() or not any(home.iterdir())

@@ -98,11 +98,11 @@ def forget(home: Home, name: str) -> bool:
         UsageError: there is no such server.
         StoreError: the login cannot be deleted now.
     """
-    kept = find_login(home.downstream, name)
+    login = find_login(home.downstream, name)
 
     async def work() -> bool:
         async with open_secrets(home.settings) as home.downstream.secrets:
-            return await kept.forget()
+            return await login.forget()
 
     return anyio.run(work)
 
@@ -126,23 +126,23 @@ def find_login(downstream: DownstreamServers, name: str) -> ServerLogin:
     return ServerLogin(place, config)
 
 
-async def log_in_with_browser(kept: ServerLogin, open_url: OpenUrl) -> bool:
+async def log_in_with_browser(login: ServerLogin, open_url: OpenUrl) -> bool:
     """Log in with the browser that `open_url` opens. Returns False when the server asks for no login.
 
     Raises:
         ToolError: the login failed, or the person did not finish it within `WAIT_S`.
     """
-    config = kept.config
-    with _create_listener(config.settings.login.redirect_port, redirect_port(await kept.load())) as listener:
+    config = login.config
+    with _create_listener(config.settings.login.redirect_port, redirect_port(await login.load())) as listener:
         failure = ToolError(
             f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
-            f"planwarden, run `{kept.command} --forget` first"
+            f"planwarden, run `{login.command} --forget` first"
         )
         async with _listen_for_redirect(listener, open_url) as browser:
             # Raise outside of the block: its task group would wrap the error in an exception group.
             try:
                 with anyio.move_on_after(WAIT_S):
-                    return await log_in(kept, browser)
+                    return await log_in(login, browser)
             except ToolError as error:
                 failure = error
         raise failure
@@ -166,19 +166,19 @@ class BrowserLogin:
     async def wait_for_callback(self) -> AuthorizationCodeResult:
         """Wait for the redirect and return its code. Raises `ToolError` when it has none."""
         await self._is_back.wait()
-        found = self._parameters
-        if "code" not in found:
-            reason = found.get("error_description") or found.get("error") or "it gave no code"
+        values = self._parameters
+        if "code" not in values:
+            reason = values.get("error_description") or values.get("error") or "it gave no code"
             raise ToolError(f"its authorization server said no: {escape_text(reason[:300])}")
-        return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
+        return AuthorizationCodeResult(code=values["code"], state=values.get("state"), iss=values.get("iss"))
 
     async def receive(self, request: Request) -> PlainTextResponse:
         """Handle a redirect. Any program can call this address; only the login's own `state` is accepted, once."""
-        found = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
+        values = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
         state = self._state
-        if not state or not hmac.compare_digest(found.get("state", "").encode(), state.encode()):
+        if not state or not hmac.compare_digest(values.get("state", "").encode(), state.encode()):
             return PlainTextResponse("This is not an answer to a login that planwarden waits for.", 400)
-        self._state, self._parameters = None, found
+        self._state, self._parameters = None, values
         self._is_back.set()
         return PlainTextResponse("planwarden has your answer. You can close this page and go back to the terminal.")
 

@@ -44,7 +44,7 @@ def draw_report(terminal: Terminal, report: MoveReport, *, has_password: bool) -
     terminal.say(counts or "It was empty.")
     terminal.say(f"head of the audit: {report.audit_head}")
     if not all(place.startswith(SQLITE) for place in (report.source, report.target)):
-        left = "Logins to servers and the passphrase of the inbox"
-        terminal.say(f"{left} are not moved; set them again.")
+        secrets = "Logins to servers and the passphrase of the inbox"
+        terminal.say(f"{secrets} are not moved; set them again.")
     added = " (add the password)" if has_password else ""
     terminal.say(f"Set {STORE_VARIABLE}={report.target}{added}, or [store] url, before you start anything.")

@@ -59,14 +59,14 @@ def send_tests(settings: Settings, name: str | None) -> tuple[ChannelTest, ...]:
     Raises:
         UsageError: there is no such channel.
     """
-    chosen = [channel for channel in settings.channels if name in (None, channel.name)]
-    if not chosen:
-        known = ", ".join(repr(channel.name) for channel in settings.channels)
-        problem = f"there is no channel {name!r}; known are {known}" if known else f"{FILE} has no [[notify]] channel"
+    channels = [channel for channel in settings.channels if name in (None, channel.name)]
+    if not channels:
+        names = ", ".join(repr(channel.name) for channel in settings.channels)
+        problem = f"there is no channel {name!r}; known are {names}" if names else f"{FILE} has no [[notify]] channel"
         raise UsageError(f"{problem}; docs/notifications.md says how to write one")
 
     async def work() -> tuple[ChannelTest, ...]:
-        return tuple([await _send_test(channel) for channel in chosen])
+        return tuple([await _send_test(channel) for channel in channels])
 
     return anyio.run(work)
 

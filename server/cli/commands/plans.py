@@ -56,13 +56,13 @@ def add_plans(parser: CommandParser) -> None:
 
 def handle_list(arguments: Namespace) -> int:
     home = open_home(arguments)
-    found = home.library.look_now()
+    plans = home.library.look_now()
     document: dict[str, JsonValue] = {
-        "plans": [_to_json(plan) for plan in found.plans],
-        "unusable": [{"name": fault.name, "file": str(fault.path), "reason": fault.reason} for fault in found.faults],
-        "hidden": [{"name": entry.name, "file": str(entry.path), "by": str(entry.by)} for entry in found.hidden],
+        "plans": [_to_json(plan) for plan in plans.plans],
+        "unusable": [{"name": fault.name, "file": str(fault.path), "reason": fault.reason} for fault in plans.faults],
+        "hidden": [{"name": entry.name, "file": str(entry.path), "by": str(entry.by)} for entry in plans.hidden],
     }
-    write_result(arguments, document, lambda terminal: draw_catalogue(terminal, home, found))
+    write_result(arguments, document, lambda terminal: draw_catalogue(terminal, home, plans))
     return DONE
 
 
@@ -86,8 +86,8 @@ def handle_keep(arguments: Namespace) -> int:
 
     execution = home.read(find_execution)
     plan = check_keepable(execution)
-    chosen = choose_inputs(terminal, propose_inputs(plan, execution.goal))
-    document = build_document(plan, suggest_title(execution.goal), execution.inputs, chosen)
+    parameters = choose_inputs(terminal, propose_inputs(plan, execution.goal))
+    document = build_document(plan, suggest_title(execution.goal), execution.inputs, parameters)
     comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}."
     path = write_plan(home.settings.home / PLAN_FOLDER, name, document, comment)
     inputs = [field.name for field in build_fields(_as_object(document.get("inputs")))]
@@ -112,22 +112,22 @@ def _is_wanted(terminal: Terminal, proposed: ProposedInput) -> bool:
     return typed is not None and typed.lower() not in NO
 
 
-def draw_catalogue(terminal: Terminal, home: Home, found: PlanCatalogue) -> None:
-    if not found.plans:
+def draw_catalogue(terminal: Terminal, home: Home, catalogue: PlanCatalogue) -> None:
+    if not catalogue.plans:
         folder = home.settings.home / PLAN_FOLDER
         terminal.say(TerminalLine(((f"No saved plans; they are files NAME.yaml or NAME.json in {folder}.", "dim"),)))
-    width = max((len(plan.name) for plan in found.plans), default=0)
-    for plan in found.plans:
+    width = max((len(plan.name) for plan in catalogue.plans), default=0)
+    for plan in catalogue.plans:
         source = "" if plan.source == HOME else f"  from {one_line(plan.source, 60)}"
         title = f"  {one_line(plan.title or '', 100)}" if plan.title else ""
         terminal.say(TerminalLine(((plan.name.ljust(width), "bold"), title, (source, "dim")), "done"))
         fields = [*build_fields(plan.inputs)]
         if fields:
             terminal.say(TerminalLine(((f"takes {', '.join(map(_describe_field, fields))}", "dim"),), indent=1))
-    for fault in found.faults:
+    for fault in catalogue.faults:
         text = f"{fault.path}: {fault.reason}"
         terminal.say(TerminalLine(((one_line(text, 300), "warn"),), "failed"))
-    for hidden in found.hidden:
+    for hidden in catalogue.hidden:
         text = f"{hidden.path} is not used: {hidden.by} has its name"
         terminal.say(TerminalLine(((one_line(text, 300), "warn"),), "note"))
 
@@ -147,9 +147,9 @@ def draw_plan(terminal: Terminal, home: Home, plan: SavedPlan) -> None:
         terminal.say(TerminalLine(parts, indent=1))
     steps = plan.document.get("todoList", plan.document.get("steps"))
     for step in steps if isinstance(steps, list) else ():
-        written = step if isinstance(step, dict) else {}
-        name, text = one_line(str(written.get("id")), 64), one_line(str(written.get("description")), 160)
-        tools = ", ".join(one_line(tool, 64) for tool in sorted(read_tool_names({"todoList": [written]})))
+        fields = step if isinstance(step, dict) else {}
+        name, text = one_line(str(fields.get("id")), 64), one_line(str(fields.get("description")), 160)
+        tools = ", ".join(one_line(tool, 64) for tool in sorted(read_tool_names({"todoList": [fields]})))
         terminal.say(TerminalLine(((name, "bold"), f"  {text}", (f"  {tools}", "dim")), "waits"))
     terminal.say(TerminalLine(((home.command("run", plan.name), "dim"),)))
 
@@ -162,12 +162,12 @@ def draw_kept(terminal: Terminal, home: Home, path: Path, name: str, inputs: Seq
 
 def _describe_field(field: Field) -> str:
     kind = field.schema.get("type")
-    shown = (
+    text = (
         f"{one_line(field.name, 64)}{'' if isinstance(kind, list) or kind is None else f': {one_line(str(kind), 20)}'}"
     )
     if "default" in field.schema:
-        return f"{shown} = {one_line(msgspec.json.encode(field.schema['default']).decode(), 60)}"
-    return shown if field.must_be_given else f"{shown} (optional)"
+        return f"{text} = {one_line(msgspec.json.encode(field.schema['default']).decode(), 60)}"
+    return text if field.must_be_given else f"{text} (optional)"
 
 
 def _to_json(plan: SavedPlan) -> dict[str, JsonValue]:

@@ -100,11 +100,11 @@ def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: f
         return
     terminal.say(TerminalLine(((f"{page.total} waiting for an answer", "bold"),)))
     for suspension in page.suspensions:
-        asked = f"asked {format_age(now - suspension.created_at.timestamp())}"
+        age = f"asked {format_age(now - suspension.created_at.timestamp())}"
         until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
         answerer = "a person" if suspension.addressee == "human" else "the calling model"
         risk = f" · {suspension.risk}" if suspension.risk is not None else ""
-        facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
+        facts = f"  {suspension.kind} · {answerer}{risk} · {age}{until}"
         terminal.say(
             TerminalLine(((shorten_id(suspension.suspension_id), "bold"), (facts, "dim")), "asks"),
             TerminalLine(

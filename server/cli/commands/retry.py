@@ -44,15 +44,15 @@ def handle_retry(arguments: Namespace) -> int:
 def retry(session: CliSession, arguments: Namespace) -> ExecutionState:
     """Go on from the thread's last execution until the new one ends or a question is left open."""
     other = None if arguments.plan is None else choose_plan(session.home, arguments.plan).document
-    given = read_inputs_file(arguments)
+    file_inputs = read_inputs_file(arguments)
 
     async def start(service: Service) -> ExecutionState:
         advice = f"`{session.home.command('list')}` lists the newest ones"
         last = (await session.home.find_thread(service.store, arguments.thread, advice))[-1]
         principal = last.principal
         source = await service.find(last.execution_id)
-        kept: JsonValue = None if source.plan is None else {"inputs": source.plan.inputs}
-        inputs = {**given, **read_typed_inputs(arguments, kept if other is None else other)}
+        declaration: JsonValue = None if source.plan is None else {"inputs": source.plan.inputs}
+        inputs = {**file_inputs, **read_typed_inputs(arguments, declaration if other is None else other)}
         await report_known_key(session, service, arguments.key, principal)
         try:
             requester = Requester(principal, is_operator=other is not None)
@@ -61,10 +61,10 @@ def retry(session: CliSession, arguments: Namespace) -> ExecutionState:
         except ThreadBusy as error:
             busy = await service.find(last.execution_id)
             raise UsageError(_describe_busy(session.home, busy), details=error.details) from None
-        taken = [one_line(name, 64) for name, state in execution.steps.items() if state.taken_from is not None]
-        if taken:
-            more = f" and {len(taken) - MAX_LISTED} more" if len(taken) > MAX_LISTED else ""
-            text = f"Completed before, and not run again: {', '.join(taken[:MAX_LISTED])}{more}."
+        reused_steps = [one_line(name, 64) for name, state in execution.steps.items() if state.taken_from is not None]
+        if reused_steps:
+            more = f" and {len(reused_steps) - MAX_LISTED} more" if len(reused_steps) > MAX_LISTED else ""
+            text = f"Completed before, and not run again: {', '.join(reused_steps[:MAX_LISTED])}{more}."
             session.terminal.say(TerminalLine(((text, "dim"),)))
         return execution
 
@@ -74,8 +74,8 @@ def retry(session: CliSession, arguments: Namespace) -> ExecutionState:
 def _describe_busy(home: Home, last: ExecutionState) -> str:
     """Say why the thread cannot be retried now, with commands that lead on."""
     cancel = f"`{home.command('cancel', last.thread_id)}` stops it"
-    asked = (found.question for found in last.open_suspensions if found.question.addressee == "human")
-    question = next(asked, None)
+    questions = (item.question for item in last.open_suspensions if item.question.addressee == "human")
+    question = next(questions, None)
     if question is not None:
         approve = home.command("approve", question.suspension_id)
         return f"the thread waits for an answer, so there is nothing to retry; `{approve}` answers it, {cancel}"

@@ -149,21 +149,21 @@ def list_notes(home: Home, book: RuleBook) -> list[str]:
 async def check_call(home: Home, arguments: Namespace) -> CheckedCall:
     """Judge the call as a plan's call would be judged now. Raise `InvalidArguments` without NAME=VALUE."""
     name: str = arguments.tool
-    known = home.tools.get(name)
-    definition = known or ToolDefinition(name=name, description="", input_schema={})
-    given = read_arguments(arguments.arg, arguments.json_args).resolve(definition)
+    tool = home.tools.get(name)
+    definition = tool or ToolDefinition(name=name, description="", input_schema={})
+    call_arguments = read_arguments(arguments.arg, arguments.json_args).resolve(definition)
     problems: tuple[str, ...] = ("there is no such tool; its risk is taken as dangerous",) if "/" not in name else ()
-    if known is not None:
-        given, problems = home.tools.complete(name, given)
+    if tool is not None:
+        call_arguments, problems = home.tools.complete(name, call_arguments)
     book = find_book(home)
-    verdicts = await explain_rules(book, name, given) if not definition.is_blocking else ()
-    requirement, _ = await find_requirement(home.settings.policy, definition, given)
+    verdicts = await explain_rules(book, name, call_arguments) if not definition.is_blocking else ()
+    requirement, _ = await find_requirement(home.settings.policy, definition, call_arguments)
     looked_at = {verdict.number for verdict in verdicts}
     notes = [note for rule in book.rules if rule.number in looked_at for note in list_open_ends(rule)]
     decision = "deny" if requirement.denied is not None else "allow" if requirement.needs is None else "ask"
     return CheckedCall(
         tool_name=name,
-        arguments=given,
+        arguments=call_arguments,
         rules=verdicts,
         decision=decision,
         needs=None if decision == "deny" else requirement.needs,
@@ -186,8 +186,8 @@ def _explain(definition: ToolDefinition, requirement: Requirement, verdicts: Seq
     if requirement.needs is not None and requirement.rule.matched[:1] == (UNCOUNTED,):
         return f"rule {requirement.rule.number} matches, and its budget cannot count this call"
     shares = "; ".join(f"it takes {share.amount:g} of {share.limit:g}" for share in requirement.shares)
-    left = f"; {shares}, and asks when that much is not left" if shares else ""
-    return f"rule {requirement.rule.number} decides{left}"
+    budgets = f"; {shares}, and asks when that much is not left" if shares else ""
+    return f"rule {requirement.rule.number} decides{budgets}"
 
 
 def draw_rules(terminal: Terminal, book: RuleBook, notes: list[str]) -> None:
@@ -215,9 +215,9 @@ def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
 
 
 def _condition_line(condition: ConditionVerdict) -> TerminalLine:
-    held, style = _CONDITIONS[condition.verdict]
+    word, style = _CONDITIONS[condition.verdict]
     value = f"  (it is {condition.value})" if condition.value is not None else ""
-    return TerminalLine((f"{one_line(condition.words, 300)}: ", (held, style), (value, "dim")), indent=2)
+    return TerminalLine((f"{one_line(condition.words, 300)}: ", (word, style), (value, "dim")), indent=2)
 
 
 def draw_replay(terminal: Terminal, report: RuleReplay, days: int) -> None:

@@ -52,10 +52,10 @@ def add_run_goal(parser: CommandParser) -> None:
 
 def handle_run(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
-        given = choose_plan(session.home, arguments.plan, has_key=arguments.key is not None)
-        inputs = read_given_inputs(arguments, given.document)
+        plan = choose_plan(session.home, arguments.plan, has_key=arguments.key is not None)
+        inputs = read_given_inputs(arguments, plan.document)
         options: dict[str, JsonValue] = {"rehearse": True} if arguments.rehearse else {}
-        return session.finish(arguments, run_plan(session, given, inputs, arguments.key, options))
+        return session.finish(arguments, run_plan(session, plan, inputs, arguments.key, options))
 
 
 def handle_run_goal(arguments: Namespace) -> int:
@@ -65,7 +65,7 @@ def handle_run_goal(arguments: Namespace) -> int:
 
 def run_plan(
     session: CliSession,
-    given: GivenPlan,
+    plan: GivenPlan,
     inputs: Mapping[str, JsonValue] | None = None,
     key: str | None = None,
     options: Mapping[str, JsonValue] | None = None,
@@ -73,14 +73,14 @@ def run_plan(
     """Run a plan until it ends or a question is left open; with a known `key`, goes on with the run that it began."""
 
     async def start(service: Service) -> ExecutionState:
-        if not await report_known_key(session, service, key) and given.document is not None:
-            await _check_needs_no_model(session.home, service, given.document)
-        requester = Requester(LOCAL, is_operator=given.name is None)
-        options_of_start = StartOptions(requester=requester, key=key, goal=given.goal, inputs=inputs, options=options)
-        if given.name is not None:
-            execution = await service.run_plan(given.name, options_of_start)
+        if not await report_known_key(session, service, key) and plan.document is not None:
+            await _check_needs_no_model(session.home, service, plan.document)
+        requester = Requester(LOCAL, is_operator=plan.name is None)
+        options_of_start = StartOptions(requester=requester, key=key, goal=plan.goal, inputs=inputs, options=options)
+        if plan.name is not None:
+            execution = await service.run_plan(plan.name, options_of_start)
         else:
-            execution = await service.execute_plan(given.document, options_of_start)
+            execution = await service.execute_plan(plan.document, options_of_start)
         for warning in execution.warnings:
             session.terminal.say(TerminalLine(((escape_text(warning), "warn"),), "note"))
         return execution
@@ -109,8 +109,8 @@ async def report_known_key(session: CliSession, service: Service, key: str | Non
     if key is None:
         return False
     check_key(key)
-    found = await service.store.find_start(principal, key)
-    if found is None:
+    start = await service.store.find_start(principal, key)
+    if start is None:
         return False
     text = f"Key {key!r} has started this before; nothing new was started."
     session.terminal.say(TerminalLine(((text, "dim"),)))

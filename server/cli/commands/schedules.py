@@ -130,9 +130,9 @@ def handle_remove(arguments: Namespace) -> int:
 
     async def work(service: Service) -> str:
         book = build_book(service)
-        found = await book.find(arguments.schedule)
-        await book.remove(found.schedule_id)
-        return found.schedule_id
+        schedule = await book.find(arguments.schedule)
+        await book.remove(schedule.schedule_id)
+        return schedule.schedule_id
 
     removed = home.run(work, "recorder")
     write_result(

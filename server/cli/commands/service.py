@@ -40,8 +40,8 @@ def add_service(parser: CommandParser) -> None:
 
 
 def handle_print(arguments: Namespace) -> int:
-    given = {"--store": arguments.store, "--model": arguments.model}
-    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    flags = {"--store": arguments.store, "--model": arguments.model}
+    options = [word for name, value in flags.items() if value is not None for word in (name, str(value))]
     home = find_home(arguments.home, os.environ)
     installation = Installation(find_program(), home, find_operator(), tuple(options))
     print(KINDS[arguments.kind](installation), end="", file=STANDARD_OUTPUT.document)
@@ -53,5 +53,5 @@ def handle_print(arguments: Namespace) -> int:
 def find_program() -> Path:
     """Return the absolute path of the command that runs."""
     name = sys.argv[0]
-    found = shutil.which(name) or shutil.which("planwarden")
-    return Path(found or name).absolute()
+    path = shutil.which(name) or shutil.which("planwarden")
+    return Path(path or name).absolute()

@@ -140,7 +140,7 @@ def add_show(parser: CommandParser) -> None:
 def handle_show(arguments: Namespace) -> int:
     if arguments.artifact is not None:
         others = (arguments.observations, arguments.at, arguments.step, arguments.items_from)
-        if arguments.json or any(found is not None for found in others):
+        if arguments.json or any(value is not None for value in others):
             raise UsageError("--artifact writes the artifact as it is; it goes with no other option of show")
         home, is_terminal = open_home(arguments), sys.stdout.isatty()
         sys.stdout.buffer.write(read_artifact(home, arguments.thread, arguments.artifact, for_terminal=is_terminal))
@@ -277,7 +277,7 @@ async def _read_moment(store: Lookups, header: Header, sequence: int) -> tuple[E
 
 def _make_past(view: Execution, moment: Moment) -> Execution:
     """Return the view without the ways to act on it: what it asks may be answered by now."""
-    suspensions = tuple(replace(found, how_to_answer=HowToAnswer()) for found in view.suspensions)
+    suspensions = tuple(replace(suspension, how_to_answer=HowToAnswer()) for suspension in view.suspensions)
     text = f"This is the past, {moment.describe()}; without --at it is as it is now."
     return replace(view, suspensions=suspensions, next_action=text)
 
@@ -310,8 +310,8 @@ def _draw_execution(
 ) -> None:
     # The operator's files may print when they are loaded: before anything is drawn.
     cards = [
-        build_card(execution, found, home.definitions if found.question.addressee == "human" else None)
-        for found in execution.open_suspensions
+        build_card(execution, suspension, home.definitions if suspension.question.addressee == "human" else None)
+        for suspension in execution.open_suspensions
     ]
     header = headers[-1]
     words = WORDS["execution"][execution.status]

@@ -47,17 +47,17 @@ def add_backup(parser: CommandParser) -> None:
 
 def handle_prune(arguments: Namespace) -> int:
     settings, terminal = read_settings(arguments), build_terminal(arguments)
-    found = find_prunable(settings, arguments.days)
+    batch = find_prunable(settings, arguments.days)
     pruned = 0
-    if found.executions:
-        terminal.say(describe_prunable(found))
+    if batch.executions:
+        terminal.say(describe_prunable(batch))
         if not confirm(terminal, "Delete them?", says_yes=arguments.yes):
             terminal.say("Nothing was deleted.")
             return FAILED
-        pruned = prune(settings, found)
+        pruned = prune(settings, batch)
     word = "execution" if pruned == 1 else "executions"
-    text = f"{pruned} finished {word} older than {found.days} {_days(found.days)} deleted"
-    write_result(arguments, {"pruned": pruned, "days": found.days}, lambda terminal: terminal.say(text))
+    text = f"{pruned} finished {word} older than {batch.days} {_days(batch.days)} deleted"
+    write_result(arguments, {"pruned": pruned, "days": batch.days}, lambda terminal: terminal.say(text))
     return DONE
 
 
@@ -90,26 +90,26 @@ def find_prunable(settings: Settings, days: int | None) -> Prunable:
     return anyio.run(work) if settings.store.is_made else Prunable(0, None, 0.0, kept_days)
 
 
-def describe_prunable(found: Prunable) -> str:
+def describe_prunable(batch: Prunable) -> str:
     """Return one sentence."""
-    word = "execution that has" if found.executions == 1 else "executions that have"
+    word = "execution that has" if batch.executions == 1 else "executions that have"
     oldest = (
         ""
-        if found.oldest_at is None
-        else f"; the oldest is from {datetime.fromtimestamp(found.oldest_at, UTC):%Y-%m-%d}"
+        if batch.oldest_at is None
+        else f"; the oldest is from {datetime.fromtimestamp(batch.oldest_at, UTC):%Y-%m-%d}"
     )
     return (
-        f"This deletes {found.executions} finished {word} not changed for {found.days} {_days(found.days)}, with log, "
+        f"This deletes {batch.executions} finished {word} not changed for {batch.days} {_days(batch.days)}, with log, "
         f"results and questions{oldest}. The audit keeps its rows."
     )
 
 
-def prune(settings: Settings, found: Prunable) -> int:
+def prune(settings: Settings, batch: Prunable) -> int:
     """Delete what was found, and return how many executions it deleted."""
 
     async def work() -> int:
         async with open_store(settings.store) as store:
-            return await store.prune(found.before)
+            return await store.prune(batch.before)
 
     return anyio.run(work)
 

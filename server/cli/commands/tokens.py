@@ -104,8 +104,8 @@ def draw_tokens(terminal: Terminal, rows: tuple[TokenRow, ...], now: float) -> N
         terminal.say("No tokens; `planwarden token add NAME` makes one.")
     for row in rows:
         until = f", until {_format_time(row.expires_at)}" if row.expires_at is not None else ""
-        made = f"made {_format_time(row.created_at)}"
-        terminal.say(f"{row.token_id}  {row.principal}  {row.role}  {_state(row, now)}{until}  {made}")
+        creation = f"made {_format_time(row.created_at)}"
+        terminal.say(f"{row.token_id}  {row.principal}  {row.role}  {_state(row, now)}{until}  {creation}")
 
 
 def row_json(row: TokenRow, now: float) -> dict[str, JsonValue]:

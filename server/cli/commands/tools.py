@@ -42,8 +42,8 @@ def handle_tools(arguments: Namespace) -> int:
     home.check()
     servers = list_servers(home)
     page = search_tools(home.tools, query, limit=arguments.limit or MAX_PAGE, cursor=arguments.cursor)
-    named = home.tools.get(query or "")
-    view = None if named is None else build_tool_view(named)
+    tool = home.tools.get(query or "")
+    view = None if tool is None else build_tool_view(tool)
     if arguments.json:
         definition: dict[str, JsonValue] = {} if view is None else {"definition": to_json(view)}
         print_json({**to_json(page), **definition, **({"servers": servers_json(servers)} if servers else {})})

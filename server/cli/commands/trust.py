@@ -39,12 +39,12 @@ class TrustProposal(msgspec.Struct, frozen=True):
     """They go on asking."""
 
     def build_additions(self, settings: Settings) -> Additions:
-        found: dict[str, dict[str, str]] = {}
+        additions: dict[str, dict[str, str]] = {}
         for definition in self.allowed:
-            known = settings.tools.get(definition.name)
-            has_effect = known is not None and known.effect is not None
-            found[definition.name] = {"risk": "read"} if has_effect else {"risk": "read", "effect": "read"}
-        return found
+            entry = settings.tools.get(definition.name)
+            has_effect = entry is not None and entry.effect is not None
+            additions[definition.name] = {"risk": "read"} if has_effect else {"risk": "read", "effect": "read"}
+        return additions
 
 
 def add_trust(parser: CommandParser) -> None:
@@ -99,7 +99,7 @@ async def list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, 
         raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
     async with home.downstream as downstream:
         await downstream.connection(config.name).connect(config.settings.start_timeout_s + REASON_S)
-        return tuple(found for found in home.tools.definitions() if found.source == config.name)
+        return tuple(definition for definition in home.tools.definitions() if definition.source == config.name)
 
 
 def choose_tools(
@@ -110,9 +110,9 @@ def choose_tools(
     Raises:
         UsageError: a named tool is not there, may change something, or has a risk in the operator's settings.
     """
-    chosen = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
+    selection = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
     allowed: dict[str, ToolDefinition] = {}
-    for definition in chosen:
+    for definition in selection:
         problem = _find_problem(settings, definition)
         if definition.risk != "read" and problem is None:
             allowed[definition.name] = definition
@@ -123,9 +123,9 @@ def choose_tools(
 
 
 def _find_problem(settings: Settings, definition: ToolDefinition) -> str | None:
-    known = settings.tools.get(definition.name)
-    if known is not None and known.risk is not None:
-        return None if known.risk == "read" else f'has risk = "{known.risk}" in {FILE}, which only you change'
+    entry = settings.tools.get(definition.name)
+    if entry is not None and entry.risk is not None:
+        return None if entry.risk == "read" else f'has risk = "{entry.risk}" in {FILE}, which only you change'
     if not says_it_only_reads(definition):
         return (
             "does not say that it only reads, so trust does not lower it; if you know better, write "
@@ -135,12 +135,12 @@ def _find_problem(settings: Settings, definition: ToolDefinition) -> str | None:
 
 
 def _find_tool(config: ServerConfig, definitions: Sequence[ToolDefinition], name: str) -> ToolDefinition:
-    known = {definition.name: definition for definition in definitions}
+    table = {definition.name: definition for definition in definitions}
     for possible in find_possible_names(config.slug, name):
-        if possible in known:
-            return known[possible]
-    plain = [text.removeprefix(f"{config.slug}_") for text in known]
-    hint = did_you_mean(name, [*known, *plain])
+        if possible in table:
+            return table[possible]
+    plain = [text.removeprefix(f"{config.slug}_") for text in table]
+    hint = did_you_mean(name, [*table, *plain])
     raise UsageError(
         f"server {config.name!r} has no tool {name[:128]!r}{hint}; it has {', '.join(plain[:40]) or 'none'}"
     )

@@ -14,8 +14,8 @@ DAY_S = 86_400
 def find_reports(older_than_days: int) -> dict[str, object]:
     """Find reports that have not changed for this many days."""
     limit = time.time() - older_than_days * DAY_S
-    found = sorted(path for path in REPORTS.glob("*.txt") if path.stat().st_mtime < limit)
-    return {"names": [path.name for path in found], "sizes": [path.stat().st_size for path in found]}
+    reports = sorted(path for path in REPORTS.glob("*.txt") if path.stat().st_mtime < limit)
+    return {"names": [path.name for path in reports], "sizes": [path.stat().st_size for path in reports]}
 
 
 @planwarden.tool(name="deleteReports", risk="dangerous", effect="effect", capabilities=["files"])

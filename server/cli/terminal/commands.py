@@ -21,5 +21,5 @@ _QUOTED_ID = re.compile(f"(?<=')({ID.pattern})(?=')")
 
 def name_commands(text: str, program: str = "planwarden") -> str:
     """Return the text with commands in place of MCP tools, and short ids; `program` begins each command."""
-    named = _TOOL.sub(lambda found: f"`{program} {COMMANDS[found[1]]}`", text)
-    return _QUOTED_ID.sub(lambda found: shorten_id(found[1]), named)
+    result = _TOOL.sub(lambda match: f"`{program} {COMMANDS[match[1]]}`", text)
+    return _QUOTED_ID.sub(lambda match: shorten_id(match[1]), result)

@@ -64,10 +64,10 @@ def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> J
             return _read(terminal, typed)
         may_be_all = False
         if typed:
-            found = _read_field(terminal, value, typed)
-            if found is None:
+            reading = _read_field(terminal, value, typed)
+            if reading is None:
                 return None
-            edited[name] = found[0]
+            edited[name] = reading[0]
     return edited
 
 
@@ -83,8 +83,8 @@ def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonV
 
 
 def _read(terminal: Terminal, text: str) -> JsonValue | None:
-    found = _read_field(terminal, None, text)
-    return None if found is None else found[0]
+    reading = _read_field(terminal, None, text)
+    return None if reading is None else reading[0]
 
 
 def _find_editor() -> str | None:

@@ -88,8 +88,8 @@ def _prompt(field: Field) -> str:
     default = field.schema.get("default")
     choices = "y/n" if field.kind == "boolean" else " | ".join(map(field.write, field.choices))
     need = "" if field.is_required or default is not None else ", optional"
-    given = "" if default is None else f" [{escape_text(json.dumps(default, ensure_ascii=False))}]"
-    return f"  {field.label}{about} ({choices or field.schema['type']}{need}){given}: "
+    default_text = "" if default is None else f" [{escape_text(json.dumps(default, ensure_ascii=False))}]"
+    return f"  {field.label}{about} ({choices or field.schema['type']}{need}){default_text}: "
 
 
 def _ask_as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:

@@ -18,10 +18,10 @@ MAX_CALLS = 20
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
-def list_terms(request: GrantRequest, found: FoundStep | None) -> Iterator[TerminalLine]:
-    """Yield everything that the grant lets through, for the person who decides; `found` is the step it is for."""
+def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[TerminalLine]:
+    """Yield everything that the grant lets through, for the person who decides; `target` is the step it is for."""
     yield _line(f"Tool: {escape_text(request.tool_name)}")
-    if found is None:
+    if target is None:
         yield from (
             _line(f"  {escape_text(name)} = {format_value(value, None)}") for name, value in request.arguments.items()
         )
@@ -29,38 +29,38 @@ def list_terms(request: GrantRequest, found: FoundStep | None) -> Iterator[Termi
         yield _line("  no other arguments")
         yield _line(f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes")
         return
-    step = found.step
+    step = target.step
     yield _line(f"Step: {escape_text(step.step_id)} of the saved plan {escape_text(step.plan_name)}")
     yield _line(f"Version: {step.plan_digest[:VERSION_DIGITS]}")
-    for call in found.calls[:MAX_CALLS]:
+    for call in target.calls[:MAX_CALLS]:
         yield from _list_arguments(call, request.arguments)
-    if len(found.calls) > MAX_CALLS:
-        yield _line(f"and {len(found.calls) - MAX_CALLS} more calls of {escape_text(request.tool_name)}")
-    if found.is_loop:
+    if len(target.calls) > MAX_CALLS:
+        yield _line(f"and {len(target.calls) - MAX_CALLS} more calls of {escape_text(request.tool_name)}")
+    if target.is_loop:
         yield _line("The step is a loop: it makes these calls for each item, and each of them is a use.")
-    if found.attempts > 1:
-        yield _line(f"The tool is called again if it failed, {found.attempts} times at most; each attempt is a use.")
+    if target.attempts > 1:
+        yield _line(f"The tool is called again if it failed, {target.attempts} times at most; each attempt is a use.")
     yield _line(f"At most {describe_uses_a_day(request.uses)}, for the next {_format_time(request.expires_in_s)}")
     whose = "everybody" if request.owner is None else escape_text(request.owner)
     yield _line(f"In runs of {whose}. A change of the plan or of the tool asks again, and so do retries and forks.")
 
 
-def _list_arguments(call: StepCall, wanted: Mapping[str, JsonValue]) -> Iterator[TerminalLine]:
+def _list_arguments(call: StepCall, fixed_values: Mapping[str, JsonValue]) -> Iterator[TerminalLine]:
     yield _line("The plan calls it with:")
-    if not call.arguments and not wanted:
+    if not call.arguments and not fixed_values:
         yield _line("  no arguments")
-    for name, value in {**call.arguments, **wanted}.items():
-        if name in call.takes and name not in wanted:
-            taken = ", ".join(map(describe_value_source, call.takes[name]))
-            yield _line(f"  {escape_text(name)} = {format_value(value, None)}: any value of {taken}", is_open=True)
+    for name, value in {**call.arguments, **fixed_values}.items():
+        if name in call.takes and name not in fixed_values:
+            sources = ", ".join(map(describe_value_source, call.takes[name]))
+            yield _line(f"  {escape_text(name)} = {format_value(value, None)}: any value of {sources}", is_open=True)
         else:
-            only = ", and no other value" if name in wanted else ""
+            only = ", and no other value" if name in fixed_values else ""
             yield _line(f"  {escape_text(name)} = {format_value(value, None)}{only}")
 
 
 def _format_time(seconds: float) -> str:
     unit_s, unit = next(
-        (found for found in ((DAY_S, "day"), (HOUR_S, "hour")) if seconds % found[0] == 0), (60.0, "minute")
+        (pair for pair in ((DAY_S, "day"), (HOUR_S, "hour")) if seconds % pair[0] == 0), (60.0, "minute")
     )
     count = round(seconds / unit_s)
     return f"{count} {unit}{'' if count == 1 else 's'}"
@@ -76,12 +76,12 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
     for grant in grants:
         state = describe_state(grant)
         until = format_instant(grant.expires_at)
-        left = f"{grant.uses_left} of {grant.uses} left{'' if grant.step is None else ' today (UTC)'}"
+        uses = f"{grant.uses_left} of {grant.uses} left{'' if grant.step is None else ' today (UTC)'}"
         terminal.say(
             TerminalLine(
                 (
                     (escape_text(grant.tool_name), "bold"),
-                    f"  {left}, until {until}  ",
+                    f"  {uses}, until {until}  ",
                     (state, "good" if state == "open" else "dim"),
                 ),
                 "done" if state == "open" else "waits",

@@ -75,10 +75,10 @@ class TerminalLine(msgspec.Struct, frozen=True):
             text.append(write_in_set(words, is_ascii=options.ascii_only), style)
         if self.mark is not None:
             sign = SIGNS[self.mark]
-            shown = sign.ascii if options.ascii_only else sign.text
+            symbol = sign.ascii if options.ascii_only else sign.text
             if self.mark == "busy" and console.is_terminal and not options.ascii_only:
-                shown = str(_SPINNER.render(console.get_time()))
-            head = Text.assemble(" " if console.is_terminal else "", head, (shown, sign.tone), " ")
+                symbol = str(_SPINNER.render(console.get_time()))
+            head = Text.assemble(" " if console.is_terminal else "", head, (symbol, sign.tone), " ")
             head.stylize("bold")
         if options.no_wrap:
             text.rstrip()
@@ -98,8 +98,8 @@ def indent_fact(fact: str) -> TerminalLine:
 
 def write_in_set(text: str, *, is_ascii: bool) -> str:
     """Return the text as it is printed: nothing hidden in it, and with ASCII signs on a screen without ours."""
-    shown = escape_rest(text)
-    return shown.translate(_ASCII) if is_ascii else shown
+    result = escape_rest(text)
+    return result.translate(_ASCII) if is_ascii else result
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
@@ -150,26 +150,26 @@ def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
 
 
 def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
-    made = [call for call in state.list_known_calls() if call.status != "proposed"]
-    shown = made if state.items is None or len(made) <= MAX_LOOP_CALLS else pick_telling(made, MAX_LOOP_CALLS)
-    for call in shown:
+    calls = [call for call in state.list_known_calls() if call.status != "proposed"]
+    rows = calls if state.items is None or len(calls) <= MAX_LOOP_CALLS else pick_telling(calls, MAX_LOOP_CALLS)
+    for call in rows:
         yield _call_line(execution, call)
-    if len(shown) < len(made):
-        text = f"and {len(made) - len(shown)} more calls; show --step {escape_text(state.step.step_id)} has all items"
+    if len(rows) < len(calls):
+        text = f"and {len(calls) - len(rows)} more calls; show --step {escape_text(state.step.step_id)} has all items"
         yield TerminalLine(((text, "dim"),), indent=1)
     if state.status == "completed" and not state.calls and not state.warned and isinstance(state.result, str):
         yield TerminalLine((("→ ", "dim"), _quote(state.result, QUOTE_CHARS)), indent=1)
 
 
 def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
-    asked = find_decided(execution, call)
-    only_asks = asked is not None and asked.question.call_id == call.call_id and asked.question.traits.is_in_words
+    ruling = find_decided(execution, call)
+    only_asks = ruling is not None and ruling.question.call_id == call.call_id and ruling.question.traits.is_in_words
     is_hidden = only_asks or _only_waited(execution, call)
     arguments = "" if is_hidden else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"
     text, style = _describe_outcome(execution, call)
     parts: tuple[Part, ...] = (name, (" → ", "dim"), (text, style))
-    if asked is not None and (edit := describe_call_edit(asked.question, call.call_id)):
+    if ruling is not None and (edit := describe_call_edit(ruling.question, call.call_id)):
         parts = (*parts, (f"  ({edit})", "warn"))
     if call.origin and execution.steps[call.step_id].taken_from is None:
         made_by = escape_text(shorten_id(call.origin.partition(":")[0]))
@@ -211,15 +211,15 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
 
 def _only_waited(execution: ExecutionState, call: Call) -> bool:
     """Return whether the call is a wait and nothing else; a tool that was called again after a wait did more."""
-    asked = execution.suspensions.get(call.suspension_id or "")
-    return asked is not None and asked.question.addressee == "clock" and not call.attempts
+    suspension = execution.suspensions.get(call.suspension_id or "")
+    return suspension is not None and suspension.question.addressee == "clock" and not call.attempts
 
 
 def _describe_rejected(execution: ExecutionState, call: Call) -> str:
     """Return who rejected it; the reason for which all rows were rejected is said of their step."""
-    asked = find_decided(execution, call)
-    is_row = asked is not None and bool(asked.question.rows)
-    return describe_decision(asked, is_left_out=True, has_reason=not is_row) or "rejected"
+    suspension = find_decided(execution, call)
+    is_row = suspension is not None and bool(suspension.question.rows)
+    return describe_decision(suspension, is_left_out=True, has_reason=not is_row) or "rejected"
 
 
 def _describe_rehearsed(call: Call) -> str:
@@ -248,10 +248,10 @@ def _describe_wait(execution: ExecutionState, call: Call) -> str:
 
 def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
     if state.status == "rejected":
-        asked = execution.suspensions.get(state.rejected_by or "")
+        suspension = execution.suspensions.get(state.rejected_by or "")
         # A question about one call is shown at that call, with the answer.
-        if asked is not None and asked.question.call_id is None:
-            yield TerminalLine(((describe_decision(asked, is_left_out=True) or "rejected", "bad"),), indent=1)
+        if suspension is not None and suspension.question.call_id is None:
+            yield TerminalLine(((describe_decision(suspension, is_left_out=True) or "rejected", "bad"),), indent=1)
         return
     if state.status == "skipped" and state.skipped_by == WHEN:
         yield TerminalLine((("its condition did not hold", "dim"),), indent=1)
@@ -270,9 +270,9 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
 
 def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     """Return how the execution ended: counts that the log proves, its final text, and its error."""
-    done = sum(1 for state in execution.steps.values() if state.status == "completed")
+    successes = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
-    counts = [f"{done} of {len(execution.steps)} steps completed", _count(usage.tool_calls, "tool call")]
+    counts = [f"{successes} of {len(execution.steps)} steps completed", _count(usage.tool_calls, "tool call")]
     if usage.model_calls:
         counts.append(_count(usage.model_calls, "model reply", "model replies"))
     lines = [TerminalLine((" · ".join(counts),))]

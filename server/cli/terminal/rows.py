@@ -71,12 +71,12 @@ class RowTable:
         typed = self._terminal.ask("Rows to approve, such as 1,3,6-10 (Enter: as they are): ")
         if not typed:
             return
-        chosen = read_ranges(typed, len(self._calls))
-        if chosen is None:
+        rows = read_ranges(typed, len(self._calls))
+        if rows is None:
             self._terminal.warn(f"Name rows from 1 to {len(self._calls)}.")
             return
-        self._chosen = chosen
-        self._terminal.say(f"{name_rows(chosen).capitalize()} would run, and no others.")
+        self._chosen = rows
+        self._terminal.say(f"{name_rows(rows).capitalize()} would run, and no others.")
 
     def edit(self) -> None:
         """Ask for a row and its arguments; what does not fit the tool is refused here, and nothing is changed."""
@@ -96,8 +96,8 @@ class RowTable:
         """Return the approval of the chosen rows; None when the person did not mean those that were not shown."""
         unseen = [row for row in self._chosen if row not in self._seen]
         if unseen:
-            named = f"{name_rows(unseen).capitalize()} {'was' if len(unseen) == 1 else 'were'}"
-            typed = self._terminal.ask(f"{named} not on the screen. Type all to approve them too: ")
+            subject = f"{name_rows(unseen).capitalize()} {'was' if len(unseen) == 1 else 'were'}"
+            typed = self._terminal.ask(f"{subject} not on the screen. Type all to approve them too: ")
             if (typed or "").lower() != "all":
                 return None
         edits: dict[str, JsonValue] = {str(row): self._calls[row].values for row in self._chosen if row in self._edited}

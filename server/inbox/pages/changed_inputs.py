@@ -40,22 +40,22 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     execution = await find_execution(request)
     schema = None if execution.plan is None else execution.plan.inputs
     fields = build_input_fields(schema, execution.inputs)
-    given = read_given_inputs(schema, fields, request.form_values())
-    if not given.is_usable:
-        return await _render(request, execution, build_fault_remark(given), filled=given.filled, status=422)
+    form_inputs = read_given_inputs(schema, fields, request.form_values())
+    if not form_inputs.is_usable:
+        return await _render(request, execution, build_fault_remark(form_inputs), filled=form_inputs.filled, status=422)
     if verdict == "check":
         remark = Remark(text="These inputs fit the plan; nothing was started.", tone="plain")
-        return await _render(request, execution, remark, filled=given.filled)
+        return await _render(request, execution, remark, filled=form_inputs.filled)
     changed = {
         name: value
-        for name, value in given.values.items()
+        for name, value in form_inputs.values.items()
         if name not in execution.inputs or not is_same_json(execution.inputs[name], value)
     }
     try:
         return await go_on(request, request.form_value("from") or None, changed)
     except UsageError as error:
         refusal = describe_refusal(error, "Nothing was started.")
-        return await _render(request, execution, refusal, filled=given.filled, status=http_status(error))
+        return await _render(request, execution, refusal, filled=form_inputs.filled, status=http_status(error))
 
 
 async def _render(

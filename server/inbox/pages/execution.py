@@ -104,7 +104,7 @@ async def _build_values(request: InboxRequest, execution: ExecutionState) -> Val
     headers = await store.thread(execution.thread_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
     recorded = await store.read(execution.execution_id)
-    entries = [_build_timeline_entry(found, people) for found in build_observations(recorded, execution)]
+    entries = [_build_timeline_entry(observation, people) for observation in build_observations(recorded, execution)]
     graph = PlanGraph(rows=(), links=()) if execution.plan is None else build_graph(execution.plan, execution)
     is_newest = headers[-1].execution_id == execution.execution_id
     return {
@@ -139,29 +139,29 @@ def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> lis
     return relatives[-MAX_RELATIVES:]
 
 
-def _build_timeline_entry(found: Observation, people: Collection[str]) -> TimelineEntry:
+def _build_timeline_entry(observation: Observation, people: Collection[str]) -> TimelineEntry:
     """`people` holds the ids of questions to people; only these questions have a page."""
-    data = dict(found.data)
+    data = dict(observation.data)
     who, assurance, channel = (data.pop(name, None) for name in ("principal", "assurance", "channel"))
     details = [
         (name, value) for name, value in data.items() if name not in _HIDDEN_DATA and value not in (None, [], "")
     ]
     if isinstance(assurance, str) and isinstance(channel, str):
         details.append(("by", f"{who or data.get('endorsedBy') or 'nobody'} ({describe_proof(assurance, channel)})"))
-    question = found.data.get("suspensionId")
-    is_wait = found.data.get("kind") == "wait" and found.type in _OF_THE_CLOCK
-    words = WORDS["event"].get(found.type, Words(found.type.replace("_", " ").lower(), "none"))
+    question = observation.data.get("suspensionId")
+    is_wait = observation.data.get("kind") == "wait" and observation.type in _OF_THE_CLOCK
+    words = WORDS["event"].get(observation.type, Words(observation.type.replace("_", " ").lower(), "none"))
     if is_wait:
-        words = Words(_OF_THE_CLOCK[found.type], "none")
+        words = Words(_OF_THE_CLOCK[observation.type], "none")
         details = [(name, value) for name, value in details if name == "toolName"]
     tone = words.tone
-    if found.data.get("approved") is not None:
-        tone = WORDS["question"]["approved" if found.data["approved"] is True else "rejected"].tone
+    if observation.data.get("approved") is not None:
+        tone = WORDS["question"]["approved" if observation.data["approved"] is True else "rejected"].tone
     return TimelineEntry(
-        sequence=found.sequence,
-        at=found.at,
+        sequence=observation.sequence,
+        at=observation.at,
         kind=words.word,
-        step=escape_text(found.step_id or ""),
+        step=escape_text(observation.step_id or ""),
         details=tuple((escape_text(name), _format_detail(value)) for name, value in details),
         tone=tone,
         question=question if isinstance(question, str) and question in people else None,

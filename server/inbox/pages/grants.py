@@ -45,8 +45,8 @@ ROUTES = PageRoutes()
 async def show_grants(request: InboxRequest) -> Response:
     titles, listing = await read_titles(request.service), request.service.grants.list
     # However many have ended, those that allow something are listed.
-    found = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
-    grants = [_build_listed_grant(grant, titles) for grant in found.values()]
+    grants_by_id = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
+    grants = [_build_listed_grant(grant, titles) for grant in grants_by_id.values()]
     usable = [listed for listed in grants if listed.grant.is_open and not listed.grant.is_stale]
     over = [listed for listed in grants if not listed.grant.is_open or listed.grant.is_stale]
     return request.render_page(
@@ -74,24 +74,24 @@ async def make_grant(request: InboxRequest) -> Response:
         return _render_grant_form(
             request, record, fault=f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
         )
-    sent = request.form_values()
+    form_texts = request.form_values()
     arguments: dict[str, JsonValue] = {
         name: value
         for name, value in (record.question.arguments or {}).items()
-        if sent.get(f"fix.{derive_key(name)}") == "yes"
+        if form_texts.get(f"fix.{derive_key(name)}") == "yes"
     }
-    wanted = GrantRequest(
+    grant_request = GrantRequest(
         tool_name=record.question.tool_name or "",
         arguments=arguments,
         free=tuple(name for name in record.question.arguments or {} if name not in arguments),
-        opens_others=sent.get("others") == "yes",
+        opens_others=form_texts.get("others") == "yes",
         uses=uses or 0,
         expires_in_s=int(minutes) * 60.0 if minutes in DURATIONS else 0.0,
         owner=record.row.principal,
         definition_digest=record.question.definition_digest,
     )
     try:
-        return await answer_and_allow(request, record, wanted)
+        return await answer_and_allow(request, record, grant_request)
     except InvalidArguments as error:
         return _render_grant_form(request, record, fault=error.message)
 

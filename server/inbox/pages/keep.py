@@ -58,11 +58,11 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     comment: str
     text: str
 
-    def is_kept(self, found: PlanCatalogue) -> bool:
+    def is_kept(self, catalogue: PlanCatalogue) -> bool:
         """There is a plan of this name with exactly this content, such as that of the same form sent before."""
-        known = found.get(self.name)
+        saved_plan = catalogue.get(self.name)
         expected = {key: value for key, value in self.document.items() if key != "title"}
-        return known is not None and known.document == expected and (known.title or "") == self.title
+        return saved_plan is not None and saved_plan.document == expected and (saved_plan.title or "") == self.title
 
 
 ROUTES = PageRoutes()
@@ -87,11 +87,11 @@ async def keep_plan(request: InboxRequest) -> Response:
     if len(draft.title) > MAX_TITLE_CHARS:
         remark = Remark(text=f"The title is longer than {MAX_TITLE_CHARS} characters; nothing was written.", tone="bad")
         return _render(request, execution, draft, remark, status=422)
-    found = await request.service.look_at_plans()
-    if verdict == "keep" and draft.is_kept(found):
+    catalogue = await request.service.look_at_plans()
+    if verdict == "keep" and draft.is_kept(catalogue):
         return request.redirect(f"/saved/{draft.name}")
     try:
-        check_new_name(found, draft.name)
+        check_new_name(catalogue, draft.name)
     except UsageError as error:
         return _render(request, execution, draft, name_fault=capitalize(escape_text(error.message)), status=422)
     other = (Remark(text=OTHER_FILE), 409) if verdict == "keep" else (None, 200)
@@ -110,19 +110,19 @@ async def keep_plan(request: InboxRequest) -> Response:
     return request.redirect(f"/saved/{draft.name}")
 
 
-def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, title: str, chosen: str) -> _Draft:
-    """`chosen` is the value that the box of each wanted input has; empty wants all of them."""
+def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, title: str, mark: str) -> _Draft:
+    """`mark` is the value that the box of each wanted input has; empty wants all of them."""
     plan = check_keepable(execution)
     proposed = propose_inputs(plan, execution.goal)
-    wanted = [found for number, found in enumerate(proposed) if request.form_value(f"input.{number}") == chosen]
-    document = build_document(plan, title, execution.inputs, wanted)
+    inputs = [entry for number, entry in enumerate(proposed) if request.form_value(f"input.{number}") == mark]
+    document = build_document(plan, title, execution.inputs, inputs)
     who = request.session.principal[:MAX_PERSON_CHARS]
     comment = escape_text(f"Kept in the inbox by {who} from thread {execution.thread_id}.")
     return _Draft(
         name=name,
         title=title,
         proposed=proposed,
-        inputs=tuple(wanted),
+        inputs=tuple(inputs),
         document=document,
         comment=comment,
         text=format_plan(document, comment),
@@ -161,7 +161,7 @@ def _render(
         max_name=MAX_NAME_CHARS,
         title=draft.title,
         max_title=MAX_TITLE_CHARS,
-        inputs=[_show_input(number, found, draft.inputs) for number, found in enumerate(draft.proposed)],
+        inputs=[_show_input(number, proposal, draft.inputs) for number, proposal in enumerate(draft.proposed)],
         file=ValueView(draft.text.rstrip("\n")),
         folder=escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         seen=hash_draft(draft.text),
@@ -169,15 +169,15 @@ def _render(
 
 
 def _show_input(
-    number: int, found: ProposedInput, chosen: Sequence[ProposedInput]
+    number: int, proposal: ProposedInput, selection: Sequence[ProposedInput]
 ) -> tuple[str, str, ValueView, str, bool]:
     """Return the key of its box, its name, its value now, the step that has it, and whether it is chosen."""
     return (
         f"input.{number}",
-        escape_text(found.name),
-        ValueView(found.value),
-        escape_text(found.step_id),
-        found in chosen,
+        escape_text(proposal.name),
+        ValueView(proposal.value),
+        escape_text(proposal.step_id),
+        proposal in selection,
     )
 
 

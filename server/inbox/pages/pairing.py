@@ -44,10 +44,10 @@ async def _show_form(site: InboxSite, request: Request) -> Response:
 
 
 async def _redeem_code(site: InboxSite, request: Request) -> Response:
-    given = {name: values[0] for name, values in (await read_form(request)).items()}
-    code, target = given.get("code", ""), _check_target(given.get("next", ""))
+    fields = {name: values[0] for name, values in (await read_form(request)).items()}
+    code, target = fields.get("code", ""), _check_target(fields.get("next", ""))
     try:
-        opened = await site.access(await site.passphrase.read()).redeem(code, given.get("passphrase", "")[:1_000])
+        opened = await site.access(await site.passphrase.read()).redeem(code, fields.get("passphrase", "")[:1_000])
     except PlanwardenError as error:
         # Only a wrong passphrase leaves the code usable.
         usable_code = code[:256] if isinstance(error, PassphraseRefused) else ""

@@ -73,8 +73,8 @@ class PlanFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_query(self) -> str:
         """Return the part of the address that asks for the same again; empty or ending with `&`."""
-        chosen = {name: value for name, value in asdict(self).items() if value}
-        return f"{urlencode(chosen)}&" if chosen else ""
+        parameters = {name: value for name, value in asdict(self).items() if value}
+        return f"{urlencode(parameters)}&" if parameters else ""
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,20 +90,20 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("/plans")
 async def show_plans(request: InboxRequest) -> Response:
-    wanted, after = _read_filter(request), request.query("after") or None
+    filters, after = _read_filter(request), request.query("after") or None
     store = request.service.store
     listed = await store.list_executions(
         ExecutionFilter(
-            search=wanted.q,
-            status=STATUSES[wanted.state] if wanted.state else None,
-            host=wanted.host or None,
-            tool=wanted.tool or None,
-            saved_plan=wanted.plan or None,
+            search=filters.q,
+            status=STATUSES[filters.state] if filters.state else None,
+            host=filters.host or None,
+            tool=filters.tool or None,
+            saved_plan=filters.plan or None,
         ),
         limit=PAGE_SIZE,
         cursor=after,
     )
-    next_runs = await _list_next_runs(request) if wanted.is_empty and after is None else ()
+    next_runs = await _list_next_runs(request) if filters.is_empty and after is None else ()
 
     async def build() -> Values:
         now = store.clock.now()
@@ -111,21 +111,21 @@ async def show_plans(request: InboxRequest) -> Response:
             "rows": [_build_row(build_line(row), now) for row in listed.rows],
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
-            "wanted": wanted,
-            "plan": shorten_text(wanted.plan, TITLE_CHARS),
-            "query": wanted.to_query(),
+            "wanted": filters,
+            "plan": shorten_text(filters.plan, TITLE_CHARS),
+            "query": filters.to_query(),
             "after": after,
-            "choices": None if request.is_refresh else await _build_choices(request, wanted),
+            "choices": None if request.is_refresh else await _build_choices(request, filters),
         }
 
     # The page need not change because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 
-async def _build_choices(request: InboxRequest, wanted: PlanFilter) -> Choices:
+async def _build_choices(request: InboxRequest, filters: PlanFilter) -> Choices:
     store, tools = request.service.store, request.service.tools
-    hosts = (*await store.list_hosts(), wanted.host)
-    names = (*(definition.name for definition in tools.definitions()), wanted.tool)
+    hosts = (*await store.list_hosts(), filters.host)
+    names = (*(definition.name for definition in tools.definitions()), filters.tool)
     return Choices(
         states=tuple((state, state) for state in STATUSES), tools=_build_options(names), hosts=_build_options(hosts)
     )
@@ -134,16 +134,16 @@ async def _build_choices(request: InboxRequest, wanted: PlanFilter) -> Choices:
 def _read_filter(request: InboxRequest) -> PlanFilter:
     """Raise `BadForm` for a state that there is not."""
     state = request.query("state")
-    wanted = PlanFilter(
+    filters = PlanFilter(
         q=request.query("q").strip()[:MAX_WORD_CHARS],
         state=FORMER.get(state, state),
         host=request.query("host")[:NAME_CHARS],
         tool=request.query("tool")[:NAME_CHARS],
         plan=request.query("plan")[:NAME_CHARS],
     )
-    if wanted.state and wanted.state not in STATUSES:
+    if filters.state and filters.state not in STATUSES:
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")
-    return wanted
+    return filters
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -174,7 +174,7 @@ async def _list_next_runs(request: InboxRequest) -> tuple[NextRun, ...]:
     """Return the next ones, earliest first. Damaged schedules must not hide the plans: their own page says what is
     wrong."""
     schedules, _ = await list_schedules(request.service)
-    waiting = sorted((found.next_at, found.plan) for found in schedules if found.paused_at is None)
+    waiting = sorted((schedule.next_at, schedule.plan) for schedule in schedules if schedule.paused_at is None)
     return tuple(
         NextRun(plan=shorten_text(plan, TITLE_CHARS), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
         for next_at, plan in waiting[:MAX_NEXT_RUNS]

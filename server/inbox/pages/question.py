@@ -107,12 +107,12 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
         return await show()
     page = request.confirm(
         [record.question.digest, edit.draft],
-        lambda seen: request.render_page(
+        lambda draft_hash: request.render_page(
             "changes.html",
             card=record.card,
             changes=edit.changes,
             edited=canonical_json(edit.draft),
-            seen=seen,
+            seen=draft_hash,
             reason=request.form_value("reason"),
             can_sign=plan is None and can_sign(request, record),
         ),

@@ -35,7 +35,7 @@ async def show_waiting(request: InboxRequest) -> Response:
             "listed": listed,
             "cards": build_cards(request.service, listed),
             "notices": {
-                found.question.suspension_id: describe_question(state, found) for state, found in listed.questions
+                item.question.suspension_id: describe_question(state, item) for state, item in listed.questions
             },
             "after": _read_cursor(request),
         }
@@ -53,38 +53,38 @@ async def show_history(request: InboxRequest) -> Response:
 @ROUTES.page("/review")
 async def show_review(request: InboxRequest) -> Response:
     """Show every call of the chosen questions completely, before one decision about all of them."""
-    chosen = list(dict.fromkeys(request.http.query_params.getlist("id")))
-    if not chosen:
+    question_ids = list(dict.fromkeys(request.http.query_params.getlist("id")))
+    if not question_ids:
         raise BadForm(
             "nothing is selected: tick the questions that you want to review together, then press Review selected"
         )
-    if len(chosen) > MAX_TOGETHER:
-        raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(chosen)}")
+    if len(question_ids) > MAX_TOGETHER:
+        raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(question_ids)}")
     ready: list[Card] = []
     single: list[Card] = []
-    gone = 0
-    for suspension_id in chosen:
+    closed_count = 0
+    for suspension_id in question_ids:
         try:
             card = (await find_question(request.service, suspension_id)).card
         except UnknownSuspension:
-            gone += 1
+            closed_count += 1
             continue
         if not card.is_open:
-            gone += 1
+            closed_count += 1
         else:
             (ready if card.is_yes_or_no else single).append(card)
-    return request.render_page("review.html", ready=ready, single=single, gone=gone)
+    return request.render_page("review.html", ready=ready, single=single, gone=closed_count)
 
 
 @ROUTES.form("/review/decision")
 async def decide_together(request: InboxRequest) -> Response:
     """Apply one decision to each checked question; a failure of one does not affect the others."""
-    verdict, chosen = request.form_value("decision"), request.form.get("decide", ())
-    if verdict not in ("approve", "reject") or not 0 < len(chosen) <= MAX_TOGETHER:
+    verdict, question_ids = request.form_value("decision"), request.form.get("decide", ())
+    if verdict not in ("approve", "reject") or not 0 < len(question_ids) <= MAX_TOGETHER:
         raise BadForm("choose at least one question, then approve or reject")
     reason = request.form_value("reason").strip() or None
     decision = Decision(approved=verdict == "approve", reason=reason)
-    outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(chosen)]
+    outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(question_ids)]
     failed = sum(outcome.tone == "bad" for outcome in outcomes)
     return request.render_page("reviewed.html", outcomes=outcomes, failed=failed, verdict=verdict)
 

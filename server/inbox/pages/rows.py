@@ -39,55 +39,55 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
     turned = _turn(request, choice, pages)
     if turned is not None or verdict == "edit":
         return await render_question(request, record, choice=turned or choice)
-    chosen = [row for row in range(len(rows)) if row not in choice.left_out]
-    if not chosen:
+    picks = [row for row in range(len(rows)) if row not in choice.left_out]
+    if not picks:
         return await render_question(
             request, record, Remark(text=NOTHING_TICKED, tone="bad"), choice=choice, status=422
         )
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
-    edited = choice.keep(chosen)
+    edited = choice.keep(picks)
     if verdict in APPROVING and not record.card.is_open:
         # The same decision again, to which the recorded one is the answer.
-        return await _approve(request, record, choice, chosen, edited)
+        return await _approve(request, record, choice, picks, edited)
     if verdict == "sign" and unseen:
         remark = Remark(text=ALL_BEFORE_SIGNING, tone="bad")
         return await render_question(request, record, remark, choice=choice, status=422)
     if verdict in APPROVING and not (unseen or edited):
-        return await _approve(request, record, choice, chosen, edited)
+        return await _approve(request, record, choice, picks, edited)
     if not (unseen or edited or choice.left_out):
         remark = Remark(text="You changed no row.", tone="plain")
         return await render_question(request, record, remark, choice=choice)
     page = request.confirm(
         [record.question.digest, choice.edits_text, choice.left_out_text],
-        lambda seen: request.render_page(
+        lambda draft_hash: request.render_page(
             "row_changes.html",
             card=record.card,
             choice=choice,
             edited=len(edited),
             changes=list_row_changes(record.card, choice),
-            chosen=len(chosen),
+            chosen=len(picks),
             count=len(rows),
             unseen=len(unseen),
             unseen_text=format_ranges(unseen).replace(",", ", "),
             left_out=choice.left_out_text.replace(",", ", "),
-            seen=seen,
+            seen=draft_hash,
             reason=request.form_value("reason"),
             can_sign=can_sign(request, record),
         ),
     )
-    return page or await _approve(request, record, choice, chosen, edited)
+    return page or await _approve(request, record, choice, picks, edited)
 
 
 async def _approve(
-    request: InboxRequest, record: QuestionRecord, choice: RowChoice, chosen: list[int], edited: dict[str, JsonValue]
+    request: InboxRequest, record: QuestionRecord, choice: RowChoice, picks: list[int], edited: dict[str, JsonValue]
 ) -> Response:
-    content: JsonValue = {"items": list[JsonValue](chosen)} if choice.left_out else None
+    content: JsonValue = {"items": list[JsonValue](picks)} if choice.left_out else None
     decision = Decision(approved=True, reason=read_reason(request), content=content, modified_args=edited or None)
     # What was edited is in the next revision of the question, if somebody else has to approve that.
-    kept = replace(choice, edits={})
+    unedited_choice = replace(choice, edits={})
     try:
-        return await record_answer(request, record, decision, kept)
+        return await record_answer(request, record, decision, unedited_choice)
     except InvalidArguments as error:
         return await render_question(request, record, describe_refusal(error), choice=choice, status=422)
 

@@ -58,22 +58,22 @@ async def show_step_form(request: InboxRequest) -> Response:
 async def make_step_grant(request: InboxRequest) -> Response:
     """Approve all that the question asks, and allow the step's calls in later runs."""
     record = await find_allowable(request)
-    found = await find_step(request, record)
+    plan_step = await find_step(request, record)
     uses, seconds = read_number(request.form_value("uses")), _read_end(request, request.form_value("until"))
     if record.card.is_open and (uses is None or seconds is None):
-        return await _render(request, record, found, fault=FAULT)
-    wanted = GrantRequest(
+        return await _render(request, record, plan_step, fault=FAULT)
+    grant_request = GrantRequest(
         tool_name=find_step_tool(record) or "",
-        step=found.step,
+        step=plan_step.step,
         uses=uses or 0,
         expires_in_s=seconds or 0.0,
         owner=record.row.principal,
         definition_digest=_find_definition(record),
     )
     try:
-        return await answer_and_allow(request, record, wanted)
+        return await answer_and_allow(request, record, grant_request)
     except InvalidArguments as error:
-        return await _render(request, record, found, fault=error.message)
+        return await _render(request, record, plan_step, fault=error.message)
 
 
 def _find_definition(record: QuestionRecord) -> str:
@@ -98,10 +98,10 @@ def _find_now(request: InboxRequest) -> datetime:
     return to_utc(request.service.store.clock.now())
 
 
-async def _render(request: InboxRequest, record: QuestionRecord, found: FoundStep, fault: str = "") -> Response:
+async def _render(request: InboxRequest, record: QuestionRecord, plan_step: FoundStep, fault: str = "") -> Response:
     question, now = record.question, _find_now(request)
     last = now + timedelta(days=MAX_STEP_DAYS)
-    titles, step = await read_titles(request.service), found.step
+    titles, step = await read_titles(request.service), plan_step.step
     rows = None
     if question.rows:
         pages = split_rows(question.covers)
@@ -121,10 +121,10 @@ async def _render(request: InboxRequest, record: QuestionRecord, found: FoundSte
             owner=record.row.principal,
         ),
         plan_name=escape_text(step.plan_name),
-        calls=[_list_arguments(call) for call in found.calls[:MAX_CALLS]],
-        more_calls=max(0, len(found.calls) - MAX_CALLS),
-        is_loop=found.is_loop,
-        attempts=found.attempts,
+        calls=[_list_arguments(call) for call in plan_step.calls[:MAX_CALLS]],
+        more_calls=max(0, len(plan_step.calls) - MAX_CALLS),
+        is_loop=plan_step.is_loop,
+        attempts=plan_step.attempts,
         uses=request.form_value("uses") or str(max(DEFAULT_USES, len(question.covers))),
         max_uses=MAX_USES,
         until=request.form_value("until") or last.date().isoformat(),

@@ -43,7 +43,7 @@ class GivenInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_input_fields(
-    inputs: JsonSchema | None, given: Mapping[str, JsonValue] = MappingProxyType({})
+    inputs: JsonSchema | None, values: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> tuple[Field, ...]:
     """Return the fields of the plan's inputs, in their order; none for a plan that takes nothing.
 
@@ -57,21 +57,21 @@ def build_input_fields(
         # A field with a default cannot be left out: the default would come back.
         fields = tuple(
             replace(field, is_required=field.is_required or field.is_present)
-            for field in build_form_fields(inputs, {name: given[name] for name in given if name in declared})
+            for field in build_form_fields(inputs, {name: values[name] for name in values if name in declared})
         )
     takes_more = inputs.get("additionalProperties") not in (None, False) or bool(inputs.get("patternProperties"))
     if not takes_more:
         return fields
-    others = {name: value for name, value in given.items() if name not in declared}
+    others = {name: value for name, value in values.items() if name not in declared}
     return (*fields, replace(_MORE, is_present=bool(others), value=others))
 
 
-def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], sent: Mapping[str, str]) -> GivenInputs:
+def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], form_texts: Mapping[str, str]) -> GivenInputs:
     """Return what the form holds, checked by the plan's schema; every fault is shown at its field where it has one."""
-    filled = fill_form([field for field in fields if field.key != MORE_KEY], sent)
+    filled = fill_form([field for field in fields if field.key != MORE_KEY], form_texts)
     values = dict(filled.values)
     if any(field.key == MORE_KEY for field in fields):
-        more = fill_form([field for field in fields if field.key == MORE_KEY], sent)
+        more = fill_form([field for field in fields if field.key == MORE_KEY], form_texts)
         values |= _read_object(more.values.get(""))
         faults = {**filled.faults, **more.faults, **_find_faults_of_more(fields, more.values.get(""))}
         filled = replace(filled, texts={**filled.texts, **more.texts}, faults=faults)
@@ -101,15 +101,15 @@ def _find_faults_of_more(fields: Sequence[Field], value: JsonValue) -> dict[str,
     return {} if doubled is None else {MORE_KEY: f"{escape_text(doubled)} has a field of its own"}
 
 
-def build_fault_remark(given: GivenInputs) -> Remark:
+def build_fault_remark(inputs: GivenInputs) -> Remark:
     """Return what is above a form that holds what the plan does not take."""
-    said = f" {'; '.join(given.faults[:5])}" if given.faults else ""
-    return Remark(text=f"Some inputs need another look; nothing was started.{said}", tone="bad")
+    details = f" {'; '.join(inputs.faults[:5])}" if inputs.faults else ""
+    return Remark(text=f"Some inputs need another look; nothing was started.{details}", tone="bad")
 
 
-def keep_texts(fields: Sequence[Field], sent: Mapping[str, str]) -> FilledForm:
+def keep_texts(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
     """Return what was typed into the fields that are still there, without a check."""
-    return FilledForm(texts={field.key: sent[field.key] for field in fields if field.key in sent})
+    return FilledForm(texts={field.key: form_texts[field.key] for field in fields if field.key in form_texts})
 
 
 def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -118,12 +118,12 @@ def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dic
     others: list[str] = []
     for problem in problems:
         text = problem.removeprefix(_OF_ALL)
-        found = next((field for field in fields if field.key != MORE_KEY and _is_about(field.name, text)), None)
-        if found is None:
+        target = next((field for field in fields if field.key != MORE_KEY and _is_about(field.name, text)), None)
+        if target is None:
             others.append(escape_text(text))
         else:
-            said = escape_text(text.removeprefix(f"/{found.name}: "))
-            at_fields[found.key] = f"{at_fields[found.key]}; {said}" if found.key in at_fields else said
+            fault_text = escape_text(text.removeprefix(f"/{target.name}: "))
+            at_fields[target.key] = f"{at_fields[target.key]}; {fault_text}" if target.key in at_fields else fault_text
     return at_fields, tuple(others)
 
 

@@ -48,16 +48,16 @@ async def show_saved_plans(request: InboxRequest) -> Response:
     by_plan: dict[str, list[PlanSchedule]] = {}
     for schedule in schedules:
         by_plan.setdefault(schedule.plan, []).append(schedule)
-    after, gone = request.query("after"), request.query("removed")
+    after, removed_id = request.query("after"), request.query("removed")
     following = [plan for plan in catalogue.plans if plan.name > after]
-    shown = following[:PAGE_SIZE]
-    lost = [found for name, group in by_plan.items() if catalogue.get(name) is None for found in group]
+    page_plans = following[:PAGE_SIZE]
+    lost = [item for name, group in by_plan.items() if catalogue.get(name) is None for item in group]
     broken = list_broken(catalogue)
     values: Values = {
-        "plans": [await _build_row(request, build_plan_card(plan), by_plan.get(plan.name, [])) for plan in shown],
+        "plans": [await _build_row(request, build_plan_card(plan), by_plan.get(plan.name, [])) for plan in page_plans],
         "total": len(catalogue.plans),
         "after": after,
-        "next_after": shown[-1].name if len(following) > len(shown) else "",
+        "next_after": page_plans[-1].name if len(following) > len(page_plans) else "",
         "broken": broken[:MAX_FAULTS],
         "more_broken": max(0, len(broken) - MAX_FAULTS),
         "lost": await _build_cards(request, lost[:MAX_LOST]),
@@ -65,7 +65,7 @@ async def show_saved_plans(request: InboxRequest) -> Response:
         "folder": escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         "fault": fault,
     }
-    is_removed = bool(gone) and all(schedule.schedule_id != gone for schedule in schedules)
+    is_removed = bool(removed_id) and all(schedule.schedule_id != removed_id for schedule in schedules)
 
     async def build() -> Values:
         return {**values, "is_removed": is_removed}
@@ -77,19 +77,19 @@ def list_broken(catalogue: PlanCatalogue) -> list[BrokenPlan]:
     """Return the files that no plan comes from: what is wrong with them, or which file has their name."""
     hidden = (
         BrokenPlan(
-            name="", path=escape_text(str(found.path)), reason=f"not used: {escape_text(str(found.by))} has its name"
+            name="", path=escape_text(str(entry.path)), reason=f"not used: {escape_text(str(entry.by))} has its name"
         )
-        for found in catalogue.hidden
+        for entry in catalogue.hidden
     )
     return [*map(build_broken_plan, catalogue.faults), *hidden]
 
 
 async def _build_row(request: InboxRequest, card: SavedPlanCard, schedules: Sequence[PlanSchedule]) -> ListedPlan:
-    shown = schedules[:SHOWN_SCHEDULES]
+    first_schedules = schedules[:SHOWN_SCHEDULES]
     return ListedPlan(
         card=card,
-        schedules=tuple(await _build_cards(request, shown)),
-        more_schedules=len(schedules) - len(shown),
+        schedules=tuple(await _build_cards(request, first_schedules)),
+        more_schedules=len(schedules) - len(first_schedules),
     )
 
 

@@ -96,7 +96,7 @@ async def find_shown_plan(service: Service, name: str) -> SavedPlan | BrokenPlan
 def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> SavedPlanCard:
     """Return what a page shows of the plan; its description is cut to `limit` characters."""
     names = [field.name for field in build_fields(plan.inputs)]
-    shown = [shorten_text(name, 64) for name in names[:MAX_NAMED_INPUTS]]
+    labels = [shorten_text(name, 64) for name in names[:MAX_NAMED_INPUTS]]
     return SavedPlanCard(
         name=plan.name,
         title=shorten_text(_flow(plan.title or ""), 200),
@@ -105,7 +105,7 @@ def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> SavedPlanCard
         is_own=plan.source == HOME,
         path=escape_text(str(plan.path)),
         version=plan.digest[:VERSION_DIGITS],
-        inputs=(*shown, f"{len(names) - len(shown)} more") if len(names) > len(shown) else tuple(shown),
+        inputs=(*labels, f"{len(names) - len(labels)} more") if len(names) > len(labels) else tuple(labels),
     )
 
 
@@ -120,64 +120,64 @@ def build_broken_plan(fault: PlanFault) -> BrokenPlan:
 async def forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> ForecastCard:
     """Return what a run with these inputs would do and ask; without them, what is known of every run."""
     try:
-        found = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
+        forecast = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
     except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
         if inputs is None and isinstance(error, InvalidArguments):
             return ForecastCard(summary="It depends on the inputs: fill them in, and press Forecast.")
         return ForecastCard(summary="", fault=shorten_text(capitalize(error.message), WHOLE_CHARS))
-    return build_forecast_card(found, plan.document)
+    return build_forecast_card(forecast, plan.document)
 
 
-def build_forecast_card(found: Forecast, document: Mapping[str, JsonValue]) -> ForecastCard:
+def build_forecast_card(forecast: Forecast, document: Mapping[str, JsonValue]) -> ForecastCard:
     """Return the forecast in words, step by step."""
     descriptions = dict(_read_descriptions(document))
-    shown = found.steps[:MAX_STEPS_SHOWN]
+    first_steps = forecast.steps[:MAX_STEPS_SHOWN]
     return ForecastCard(
-        summary=_summarize(found),
+        summary=_summarize(forecast),
         steps=tuple(
             StepPreview(
                 step_id=shorten_text(step.id, 200),
                 description=shorten_text(_flow(descriptions.get(step.id, "")), LISTED_CHARS),
                 tools=tuple(shorten_text(tool, 128) for tool in step.tools),
                 after=tuple(shorten_text(name, 64) for name in step.after),
-                asks=tuple(_describe_asks(step.id, found)),
-                unknown=tuple(_describe_unknown(step.id, found)),
+                asks=tuple(_describe_asks(step.id, forecast)),
+                unknown=tuple(_describe_unknown(step.id, forecast)),
                 faults=tuple(
                     f"{shorten_text(call.tool_name, 128)} would fail now: {shorten_text(call.why, REASON_CHARS)}"
-                    for call in found.impossible
+                    for call in forecast.impossible
                     if call.step_id == step.id
                 ),
             )
-            for step in shown
+            for step in first_steps
         ),
-        left_out=len(found.steps) - len(shown),
-        warnings=tuple(shorten_text(warning, REASON_CHARS) for warning in found.warnings),
+        left_out=len(forecast.steps) - len(first_steps),
+        warnings=tuple(shorten_text(warning, REASON_CHARS) for warning in forecast.warnings),
     )
 
 
-def _summarize(found: Forecast) -> str:
-    loops = sum(asking.for_all_rows is True for asking in found.asks)
-    count = len(found.asks) - loops
-    may_ask_more = bool(found.only_the_run_knows or found.models or found.unseen)
-    asked = [f"{count} call{'' if count == 1 else 's'} will ask before {'it runs' if count == 1 else 'they run'}"]
+def _summarize(forecast: Forecast) -> str:
+    loops = sum(asking.for_all_rows is True for asking in forecast.asks)
+    count = len(forecast.asks) - loops
+    may_ask_more = bool(forecast.only_the_run_knows or forecast.models or forecast.unseen)
+    call_parts = [f"{count} call{'' if count == 1 else 's'} will ask before {'it runs' if count == 1 else 'they run'}"]
     asks_for_rows = f"{loops} loop{'' if loops == 1 else 's'} will ask once for all rows"
-    said = " and ".join([*(asked if count else []), *([asks_for_rows] if loops else [])])
-    if said:
-        return f"{said}, perhaps more." if may_ask_more else f"{said}."
+    summary = " and ".join([*(call_parts if count else []), *([asks_for_rows] if loops else [])])
+    if summary:
+        return f"{summary}, perhaps more." if may_ask_more else f"{summary}."
     return "Whether it asks anybody, only the run will know." if may_ask_more else "It will ask nobody."
 
 
-def _describe_asks(step_id: str, found: Forecast) -> Iterator[str]:
-    yield from (asking.sentence for asking in found.asks if asking.step_id == step_id)
+def _describe_asks(step_id: str, forecast: Forecast) -> Iterator[str]:
+    yield from (asking.sentence for asking in forecast.asks if asking.step_id == step_id)
 
 
-def _describe_unknown(step_id: str, found: Forecast) -> Iterator[str]:
-    for step in found.steps:
+def _describe_unknown(step_id: str, forecast: Forecast) -> Iterator[str]:
+    for step in forecast.steps:
         if step.id == step_id and step.fate:
             yield f"It {step.fate}."
         if step.id == step_id and step.needs_model:
             yield "A model writes its calls or its text."
-    for call in found.only_the_run_knows:
+    for call in forecast.only_the_run_knows:
         if call.step_id == step_id:
             manner = "only read" if call.risk == "read" else f"are {call.risk or 'of unknown risk'}"
             yield (
@@ -191,8 +191,8 @@ def _read_descriptions(document: Mapping[str, JsonValue]) -> Iterator[tuple[str,
     steps = document.get("todoList", document.get("steps"))
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict) and isinstance(step_id := step.get("id"), str):
-            said = step.get("description")
-            yield step_id, said if isinstance(said, str) else ""
+            description = step.get("description")
+            yield step_id, description if isinstance(description, str) else ""
 
 
 def _join(names: Sequence[str]) -> str:

@@ -57,43 +57,43 @@ async def add_schedule(request: InboxRequest) -> Response:
     book = open_book(request)
     if verdict == "add" and await _is_there(request, schedule_id):
         return request.redirect(f"/schedules/{schedule_id}?did=added")
-    found = await _find_plan(request)
-    fields, sent = build_input_fields(found.inputs), request.form_values()
-    if request.form_value("digest") != found.digest:
-        return _render_form(request, found, Remark(text=CHANGED), filled=keep_texts(fields, sent), status=409)
+    plan = await _find_plan(request)
+    fields, texts = build_input_fields(plan.inputs), request.form_values()
+    if request.form_value("digest") != plan.digest:
+        return _render_form(request, plan, Remark(text=CHANGED), filled=keep_texts(fields, texts), status=409)
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
-    given = read_given_inputs(found.inputs, fields, sent)
+    form = read_given_inputs(plan.inputs, fields, texts)
     if verdict == "times":
-        return _render_form(request, found, filled=keep_texts(fields, sent), faults=faults, times=times)
+        return _render_form(request, plan, filled=keep_texts(fields, texts), faults=faults, times=times)
     overlap, missed = _OVERLAPS.get(request.form_value("overlap")), _MISSED.get(request.form_value("missed"))
     if overlap is None or missed is None:
         raise BadForm
-    if faults or not given.is_usable:
-        remark = build_fault_remark(given) if not given.is_usable else Remark(text="No schedule was added.", tone="bad")
-        return _render_form(request, found, remark, filled=given.filled, faults=faults, times=times, status=422)
-    wanted = ScheduleRequest(
-        plan=found.name,
+    if faults or not form.is_usable:
+        remark = build_fault_remark(form) if not form.is_usable else Remark(text="No schedule was added.", tone="bad")
+        return _render_form(request, plan, remark, filled=form.filled, faults=faults, times=times, status=422)
+    order = ScheduleRequest(
+        plan=plan.name,
         cron=cron,
         timezone=zone,
-        inputs=given.values,
+        inputs=form.values,
         overlap=overlap,
         missed=missed,
         owner=LOCAL,
     )
     try:
-        await book.add(wanted, schedule_id)
+        await book.add(order, schedule_id)
     except UsageError as error:
         refusal = describe_refusal(error, "No schedule was added.")
-        return _render_form(request, found, refusal, filled=given.filled, times=times, status=http_status(error))
+        return _render_form(request, plan, refusal, filled=form.filled, times=times, status=http_status(error))
     return request.redirect(f"/schedules/{schedule_id}?did=added")
 
 
 async def _find_plan(request: InboxRequest) -> SavedPlan:
-    found = await find_shown_plan(request.service, request.path("name"))
-    if isinstance(found, BrokenPlan):
+    plan = await find_shown_plan(request.service, request.path("name"))
+    if isinstance(plan, BrokenPlan):
         raise NotFound("the file of this saved plan cannot be used; its page says why")
-    return found
+    return plan
 
 
 def _derive_id(key: str) -> str:
@@ -109,21 +109,21 @@ def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[date
     """Return the next ticks in the zone of the schedule, and the faults of the two fields, escaped."""
     faults: dict[str, str] = {}
     try:
-        found = find_zone(zone)
+        timezone = find_zone(zone)
     except InvalidArguments as error:
         faults["timezone"] = escape_text(error.message)
-        zone, found = DEFAULT_ZONE, find_zone(DEFAULT_ZONE)
+        zone, timezone = DEFAULT_ZONE, find_zone(DEFAULT_ZONE)
     try:
         ticks = CronTimes(cron, zone).list_next(request.service.store.clock.now(), SHOWN_TIMES)
     except InvalidArguments as error:
         faults["cron"] = escape_text(error.message)
         ticks = []
-    return (() if faults else tuple(datetime.fromtimestamp(tick, found) for tick in ticks)), faults
+    return (() if faults else tuple(datetime.fromtimestamp(tick, timezone) for tick in ticks)), faults
 
 
 def _render_form(
     request: InboxRequest,
-    found: SavedPlan,
+    plan: SavedPlan,
     remark: Remark | None = None,
     *,
     filled: FilledForm | None = None,
@@ -136,10 +136,10 @@ def _render_form(
         "saved_schedule.html",
         status=status,
         remark=remark,
-        plan=build_plan_card(found),
-        digest=found.digest,
+        plan=build_plan_card(plan),
+        digest=plan.digest,
         key=request.new_key() if is_new or status == 409 else request.form_value("key"),
-        fields=build_input_fields(found.inputs),
+        fields=build_input_fields(plan.inputs),
         filled=filled,
         cron=request.form_value("cron"),
         timezone=request.form_value("timezone") or DEFAULT_ZONE,

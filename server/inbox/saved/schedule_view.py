@@ -105,9 +105,9 @@ async def build_schedule_card(
         # A zone that this machine does not know.
         return replace(card, fault=escape_text(error.message))
     store = request.service.store
-    shown = list(view.recent[:shown_runs])
-    if all(tick.execution_id is None for tick in shown):
-        shown += [tick for tick in view.recent[shown_runs:] if tick.execution_id is not None][:1]
+    ticks = list(view.recent[:shown_runs])
+    if all(tick.execution_id is None for tick in ticks):
+        ticks += [tick for tick in view.recent[shown_runs:] if tick.execution_id is not None][:1]
     return replace(
         card,
         inputs=tuple((format_name(name), ValueView(value)) for name, value in view.inputs.items()),
@@ -117,7 +117,7 @@ async def build_schedule_card(
         paused_at=view.paused_at,
         next_ticks=view.next_ticks,
         queued=len(view.queued_ticks),
-        runs=tuple([await _build_run_line(store, tick) for tick in shown]),
+        runs=tuple([await _build_run_line(store, tick) for tick in ticks]),
     )
 
 

@@ -46,8 +46,8 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("/saved/{name}")
 async def show_saved_plan(request: InboxRequest) -> Response:
-    found = await find_shown_plan(request.service, request.path("name"))
-    return await _render_plan(request, found)
+    plan = await find_shown_plan(request.service, request.path("name"))
+    return await _render_plan(request, plan)
 
 
 @ROUTES.form("/saved/{name}/start")
@@ -57,68 +57,68 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     if verdict not in ("start", "rehearse", "forecast"):
         raise BadForm
     key = request.read_key(f"start {name} {verdict}")
-    if verdict != "forecast" and (known := await _find_known(request, name, key)) is not None:
-        return known
-    found = await find_shown_plan(request.service, name)
-    if isinstance(found, BrokenPlan):
-        return await _render_plan(request, found, Remark(text=CHANGED), status=409)
-    fields, sent = build_input_fields(found.inputs), request.form_values()
-    if request.form_value("digest") != found.digest:
-        return await _render_plan(request, found, Remark(text=CHANGED), filled=keep_texts(fields, sent), status=409)
-    given = read_given_inputs(found.inputs, fields, sent)
-    if not given.is_usable:
-        return await _render_plan(request, found, build_fault_remark(given), filled=given.filled, status=422)
+    if verdict != "forecast" and (earlier_response := await _find_known(request, name, key)) is not None:
+        return earlier_response
+    plan = await find_shown_plan(request.service, name)
+    if isinstance(plan, BrokenPlan):
+        return await _render_plan(request, plan, Remark(text=CHANGED), status=409)
+    fields, texts = build_input_fields(plan.inputs), request.form_values()
+    if request.form_value("digest") != plan.digest:
+        return await _render_plan(request, plan, Remark(text=CHANGED), filled=keep_texts(fields, texts), status=409)
+    form = read_given_inputs(plan.inputs, fields, texts)
+    if not form.is_usable:
+        return await _render_plan(request, plan, build_fault_remark(form), filled=form.filled, status=422)
     if verdict == "forecast":
-        return await _render_plan(request, found, filled=given.filled, inputs=given.values)
+        return await _render_plan(request, plan, filled=form.filled, inputs=form.values)
     try:
         person = request.session.principal
         host, starter = f"{CHANNEL} ({person[:MAX_PERSON_CHARS]})", Starter(principal=person, channel=CHANNEL)
         start = StartOptions(
             requester=Requester(LOCAL, host=host, starter=starter),
             key=key,
-            inputs=given.values,
+            inputs=form.values,
             options={"rehearse": True} if verdict == "rehearse" else None,
         )
-        execution = await request.service.run_plan(name, start, shown=found.digest)
+        execution = await request.service.run_plan(name, start, shown_digest=plan.digest)
     except (PlanChanged, UnknownPlan):
         now = await find_shown_plan(request.service, name)
-        return await _render_plan(request, now, Remark(text=CHANGED), filled=given.filled, status=409)
+        return await _render_plan(request, now, Remark(text=CHANGED), filled=form.filled, status=409)
     except UsageError as error:
         remark = Remark(text=f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started.", tone="bad")
-        return await _render_plan(request, found, remark, filled=given.filled, status=http_status(error))
+        return await _render_plan(request, plan, remark, filled=form.filled, status=http_status(error))
     return request.redirect(f"/executions/{execution.execution_id}")
 
 
 async def _find_known(request: InboxRequest, name: str, key: str) -> Response | None:
     """Return the answer to a form that has started a run before; None for every other one."""
     store = request.service.store
-    known = await store.find_start(LOCAL, key)
-    if known is None:
+    start = await store.find_start(LOCAL, key)
+    if start is None:
         return None
-    header = await store.header(known.execution_id)
+    header = await store.header(start.execution_id)
     if header is None or store.clock.now() - header.created_at <= DOUBLE_S:
-        return request.redirect(f"/executions/{known.execution_id}")
+        return request.redirect(f"/executions/{start.execution_id}")
     # Who went back to an old page wants another run, and must not take the old one for it.
     remark = Remark(text="This form has started a run before; nothing more was started. The form below starts another.")
-    found = await find_shown_plan(request.service, name)
+    plan = await find_shown_plan(request.service, name)
     filled = None
-    if isinstance(found, SavedPlan):
-        filled = keep_texts(build_input_fields(found.inputs), request.form_values())
-    return await _render_plan(request, found, remark, filled=filled, status=409, started=known.execution_id)
+    if isinstance(plan, SavedPlan):
+        filled = keep_texts(build_input_fields(plan.inputs), request.form_values())
+    return await _render_plan(request, plan, remark, filled=filled, status=409, started=start.execution_id)
 
 
-def _describe_basis(found: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
+def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
     """Which inputs the forecast is for."""
     if inputs is not None:
         return "With the inputs of the form, as tools and rules are now."
-    if (found.inputs or {}).get("required"):
+    if (plan.inputs or {}).get("required"):
         return "Before the inputs are known. Forecast looks again, with those of the form."
     return "With the defaults of the form. Forecast looks again, with what it holds."
 
 
 async def _render_plan(
     request: InboxRequest,
-    found: SavedPlan | BrokenPlan,
+    plan: SavedPlan | BrokenPlan,
     remark: Remark | None = None,
     *,
     filled: FilledForm | None = None,
@@ -143,18 +143,18 @@ async def _render_plan(
         "more_schedules": len(of_plan) - len(cards),
         "fault": fault,
     }
-    if isinstance(found, BrokenPlan):
-        return request.render_page("saved_broken.html", status=status, broken=found, **values)
+    if isinstance(plan, BrokenPlan):
+        return request.render_page("saved_broken.html", status=status, broken=plan, **values)
     return request.render_page(
         "saved_plan.html",
         status=status,
-        plan=build_plan_card(found, WHOLE_CHARS),
-        digest=found.digest,
+        plan=build_plan_card(plan, WHOLE_CHARS),
+        digest=plan.digest,
         key=request.new_key() if filled is None or status == 409 else request.form_value("key"),
-        fields=build_input_fields(found.inputs),
+        fields=build_input_fields(plan.inputs),
         filled=filled,
-        takes_inputs=found.inputs is not None,
-        forecast=await forecast_run(request.service, found, inputs),
-        basis=_describe_basis(found, inputs),
+        takes_inputs=plan.inputs is not None,
+        forecast=await forecast_run(request.service, plan, inputs),
+        basis=_describe_basis(plan, inputs),
         **values,
     )

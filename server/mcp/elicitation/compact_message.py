@@ -64,14 +64,14 @@ def _find_layouts(card: Card) -> list[list[str]]:
     findings = [sentence.removesuffix(".") for sentence in card.findings]
     if sum(map(len, (head, *findings, *arguments, *covers, *notes))) > MAX_FACT_LINES * LINE_CELLS:
         return []
-    found = f"planwarden found: {'; '.join(findings)}" if findings else ""
-    given, covered, noted = ", ".join(arguments), "; ".join(covers), "; ".join(notes)
-    rest = "; ".join(filter(None, (found, given, covered, noted)))
+    findings_text = f"planwarden found: {'; '.join(findings)}" if findings else ""
+    arguments_text, covered, noted = ", ".join(arguments), "; ".join(covers), "; ".join(notes)
+    rest = "; ".join(filter(None, (findings_text, arguments_text, covered, noted)))
     ways = (
-        (head, found, given, covered, noted),
-        (head, found, *arguments, *covers, *notes),
-        (head, found, "; ".join(filter(None, (given, covered, noted)))),
-        ("; ".join(filter(None, (head, found, given))), covered, noted),
+        (head, findings_text, arguments_text, covered, noted),
+        (head, findings_text, *arguments, *covers, *notes),
+        (head, findings_text, "; ".join(filter(None, (arguments_text, covered, noted)))),
+        ("; ".join(filter(None, (head, findings_text, arguments_text))), covered, noted),
         (head, rest),
         (f"{head}; {rest}",),
     )

@@ -93,8 +93,8 @@ def build_elicitation(
     form: Callable[[Suspension], ElicitationForm | None] | None = None,
 ) -> Elicitation | None:
     """Return a form, else the address of the question's page; None where the client can show neither."""
-    shown = (form or build_form)(suspension) if shows_forms else None
-    return shown or (build_link(suspension) if opens_links else None)
+    elicitation = (form or build_form)(suspension) if shows_forms else None
+    return elicitation or (build_link(suspension) if opens_links else None)
 
 
 def build_form(suspension: Suspension) -> ElicitationForm | None:
@@ -134,17 +134,17 @@ def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Dec
     Raises:
         InvalidArguments: a field has a value of the wrong type.
     """
-    given = {name: value for name, value in (content or {}).items() if value is not None}
-    verdict = given.pop(DECISION, None)
+    values = {name: value for name, value in (content or {}).items() if value is not None}
+    verdict = values.pop(DECISION, None)
     if verdict not in ("approve", "reject"):
         return None
     if suspension.answer_schema is not None:
-        return Decision(approved=True, content=given) if verdict == "approve" else Decision(approved=False)
-    reason = given.get(REASON)
+        return Decision(approved=True, content=values) if verdict == "approve" else Decision(approved=False)
+    reason = values.get(REASON)
     given_reason = reason if isinstance(reason, str) and reason.strip() else None
     if verdict == "reject":
         return Decision(approved=False, reason=given_reason)
-    return Decision(approved=True, reason=given_reason, modified_args=_apply_edits(suspension.card, given))
+    return Decision(approved=True, reason=given_reason, modified_args=_apply_edits(suspension.card, values))
 
 
 def _build_fields(card: Card) -> tuple[dict[str, JsonValue], list[str]] | None:
@@ -173,12 +173,12 @@ def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
 
 
-def _apply_edits(card: Card, given: dict[str, Any]) -> dict[str, JsonValue] | None:
+def _apply_edits(card: Card, values: dict[str, Any]) -> dict[str, JsonValue] | None:
     """Return all arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
     fields = _build_argument_fields(card)
     edits = {
         name: build_field(name, fields[name]).read_typed(value) if isinstance(value, str) else value
-        for name, value in given.items()
+        for name, value in values.items()
         if name in fields
     }
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
@@ -194,10 +194,10 @@ def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonVa
     fields, required = read_flat_fields(schema), schema.get("required", [])
     if fields is None or not isinstance(required, list):
         return None
-    shown = {field.name: part for field in fields if (part := _draw_answer_field(field)) is not None}
-    names = [name for name in required if isinstance(name, str) and name in shown]
-    is_whole = len(shown) == len(fields) and len(names) == len(required) and DECISION not in shown
-    return ({**shown}, names) if is_whole else None
+    parts = {field.name: part for field in fields if (part := _draw_answer_field(field)) is not None}
+    names = [name for name in required if isinstance(name, str) and name in parts]
+    is_whole = len(parts) == len(fields) and len(names) == len(required) and DECISION not in parts
+    return ({**parts}, names) if is_whole else None
 
 
 def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:

@@ -155,9 +155,9 @@ class Tasks(Extension):
             document["inputRequests"] = requests
         elif state.status == "completed":
             outcome = self.build_outcome(task)
-            given = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
-            failed = {"status": "failed", "error": given}
-            document |= failed if isinstance(outcome, ErrorData) else {"result": given}
+            content = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
+            failed = {"status": "failed", "error": content}
+            document |= failed if isinstance(outcome, ErrorData) else {"result": content}
         return TaskSnapshot(document, state.changes_in_s)
 
     async def _read_state(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:

@@ -118,12 +118,12 @@ RESUME_EXECUTION = McpTool(
 
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """Ask the client's person as `resume_execution` does, or else waits for a decision through another channel."""
-    asked = read_asked(request.context)
-    if asked is not None:
-        row = await request.service.store.find_suspension(asked)
+    suspension_id = read_asked(request.context)
+    if suspension_id is not None:
+        row = await request.service.store.find_suspension(suspension_id)
         if row is None or row.principal != request.principal:
-            raise UnknownSuspension(f"there is no suspension {asked[:64]!r}")
-        request, answer = _name_question(request, row.thread_id, asked), read_answer(request.context)
+            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}")
+        request, answer = _name_question(request, row.thread_id, suspension_id), read_answer(request.context)
         return await (
             _show_undecided(request, "did not answer") if answer is None else _apply_person_answer(request, answer)
         )

@@ -83,16 +83,16 @@ def build_graph(
     `asking` names the steps that will ask a person, as far as a forecast knows, `skipped` those that will not run.
     """
     ordered = list_in_order(plan)
-    shown = ordered[:MAX_ROWS]
-    places = {step.step_id: number for number, step in enumerate(shown)}
+    first_steps = ordered[:MAX_ROWS]
+    places = {step.step_id: number for number, step in enumerate(first_steps)}
     waits = {} if execution is None else _find_waits(execution)
     states: Mapping[str, StepState] = {} if execution is None else execution.steps
     rows = tuple(
         _build_row(step, states.get(step.step_id), waits.get(step.step_id), _foresee(step, asking, skipped), above)
-        for step, above in zip(shown, [None, *shown], strict=False)
+        for step, above in zip(first_steps, [None, *first_steps], strict=False)
     )
-    links = tuple(link for step in shown for link in _list_links(plan, step, places))
-    return PlanGraph(rows=rows, links=links, left_out=len(ordered) - len(shown))
+    links = tuple(link for step in first_steps for link in _list_links(plan, step, places))
+    return PlanGraph(rows=rows, links=links, left_out=len(ordered) - len(first_steps))
 
 
 def list_in_order(plan: Plan) -> list[PlanStep]:

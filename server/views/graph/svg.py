@@ -85,10 +85,10 @@ def lay_out(graph: PlanGraph) -> Layout:
 def _assign(bundles: Sequence[Sequence[GraphLink]]) -> tuple[Lane, ...]:
     """Give each bundle the nearest lane that is free all along, the short ones first."""
     lanes: list[Lane] = []
-    taken: list[list[tuple[int, int]]] = [[] for _ in range(MAX_LANES)]
+    columns: list[list[tuple[int, int]]] = [[] for _ in range(MAX_LANES)]
     for bundle in sorted(bundles, key=_measure_bundle):
         first, last = min(link.source for link in bundle), max(link.target for link in bundle)
-        for column, spans in enumerate(taken):
+        for column, spans in enumerate(columns):
             if all(last <= begin or end <= first for begin, end in spans):
                 spans.append((first, last))
                 lanes.append(

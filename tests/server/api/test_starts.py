@@ -279,7 +279,7 @@ async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) 
     async with opened(tmp_path, ledger) as made:
         with pytest.raises(PlanChanged):
             await made.service.run_plan(
-                "remind", StartOptions(requester=Requester("local"), inputs={"customer": "Ada"}), shown="0" * 64
+                "remind", StartOptions(requester=Requester("local"), inputs={"customer": "Ada"}), shown_digest="0" * 64
             )
         assert ledger.lines == [] and await made.service.store.executions(None, 1) == ()
         by_ann = Requester("local", starter=starter)

@@ -62,17 +62,17 @@ class LoginBrowser(Protocol):
 
 
 def build_provider(
-    kept: ServerLogin, storage: LoginTokenStorage, browser: LoginBrowser | None = None
+    login: ServerLogin, storage: LoginTokenStorage, browser: LoginBrowser | None = None
 ) -> OAuthClientProvider:
     """Return the SDK's provider for the server. Without a browser it can only refresh a token."""
     redirect_uri = AnyUrl(UNUSED_REDIRECT_URI if browser is None else browser.redirect_uri)
     provider = OAuthClientProvider(
-        kept.url,
+        login.url,
         OAuthClientMetadata(client_name="planwarden", redirect_uris=[redirect_uri]),
         storage,
         redirect_handler=None if browser is None else browser.visit,
         callback_handler=None if browser is None else browser.wait_for_callback,
-        client_metadata_url=kept.config.settings.login.client_metadata_url,
+        client_metadata_url=login.config.settings.login.client_metadata_url,
     )
     storage.configure(provider)
     return provider
@@ -165,25 +165,25 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
         return response
 
 
-async def log_in(kept: ServerLogin, browser: LoginBrowser) -> bool:
+async def log_in(login: ServerLogin, browser: LoginBrowser) -> bool:
     """Ask the server for its tools, and let the person log in if it wants that. Returns False if it did not.
 
     Raises `ToolError`: the login failed, or the server cannot be reached; the stored login is unchanged.
     """
-    stored, redirect_uri = await kept.load(), browser.redirect_uri
-    storage = LoginTokenStorage(kept, stored, ignore_tokens=stored.challenge is None, redirect_uri=redirect_uri)
-    limited = _LimitedBrowser(browser, kept.url, storage)
+    stored, redirect_uri = await login.load(), browser.redirect_uri
+    storage = LoginTokenStorage(login, stored, ignore_tokens=stored.challenge is None, redirect_uri=redirect_uri)
+    limited = _LimitedBrowser(browser, login.url, storage)
     inner = httpx2.AsyncHTTPTransport()
-    async with inner, IssuerRequests(inner, kept.url).client() as issuer:
-        provider = build_provider(kept, storage, limited)
+    async with inner, IssuerRequests(inner, login.url).client() as issuer:
+        provider = build_provider(login, storage, limited)
         flow = _LoginFlowTransport(inner, issuer, provider, storage, stored.challenge)
         try:
-            await _list_tools(kept.config, flow)
+            await _list_tools(login.config, flow)
         # The SDK and a stranger's servers can raise anything, in groups; the first error of the login itself counts.
         except Exception as error:  # noqa: BLE001
             why = _describe(flow.error or error, flow.refusal or "its answer is not valid OAuth")
             # The SDK's message may quote secrets.
-            raise ToolError(f"the login to server {kept.config.name!r} failed: {why}") from None
+            raise ToolError(f"the login to server {login.config.name!r} failed: {why}") from None
     return limited.visits > 0
 
 

@@ -115,9 +115,9 @@ def check_address(url: str, server_url: str) -> None:
     is_allowed = is_local(server_url) if is_local(url) else is_private(url)
     if is_allowed and not is_local(server_url):
         # A browser resolves names by itself, so only a literal address can be refused here.
-        written = _parse_address(urlsplit(url).hostname or "")
+        address = _parse_address(urlsplit(url).hostname or "")
         is_private_server = _parse_address(urlsplit(server_url).hostname or "") is not None
-        is_allowed = written is None or special_range(written) is None or is_private_server
+        is_allowed = address is None or special_range(address) is None or is_private_server
     if not is_allowed:
         raise AccessError(f"its authorization server is not at a public https address: {one_line(url, 200)}")
 

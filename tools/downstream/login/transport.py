@@ -30,12 +30,12 @@ REFRESH_S = 30.0
 class LoginTransport(httpx2.AsyncBaseTransport):
     """Sends requests with the stored token, if there is one."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, kept: ServerLogin) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, login: ServerLogin) -> None:
         self._inner = inner
-        self._issuer = IssuerRequests(inner, kept.url).client()
-        self._kept = kept
+        self._issuer = IssuerRequests(inner, login.url).client()
+        self._kept = login
         self._version: str | None = None
-        self._use(StoredLogin(server_url=kept.url))
+        self._use(StoredLogin(server_url=login.url))
         self._lock = anyio.Lock()
         self._is_known = False
         """The server has answered a request without asking for a login."""

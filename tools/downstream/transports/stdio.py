@@ -208,7 +208,7 @@ async def stdio_transport(
     with anyio.CancelScope(shield=True) as scope:
         process, transport = await spawn(config, {**get_default_environment(), **config.env})
         inbox, received = anyio.create_memory_object_stream[Item](0)
-        sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
+        outgoing, outbox = anyio.create_memory_object_stream[Outgoing](0)
         child = _McpChild(
             process=process,
             transport=transport,
@@ -224,13 +224,13 @@ async def stdio_transport(
                 tasks.start_soon(task)
             try:
                 scope.shield = False
-                yield received, _Outbox(sent)
+                yield received, _Outbox(outgoing)
             finally:
                 scope.shield = True
                 received.close()
-                sent.close()
+                outgoing.close()
                 await child.stop()
                 log.close()
                 tasks.cancel_scope.cancel()
-        for stream in (inbox, received, sent, outbox):
+        for stream in (inbox, received, outgoing, outbox):
             stream.close()

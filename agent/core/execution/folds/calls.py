@@ -46,8 +46,8 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         last_failure=None,
     )
     steps = put_call(execution, intended, event)
-    asked = execution.suspensions.get(event.suspension_id or "")
-    is_same = asked is not None and (asked.question.asker or asked.question.kind == "wait")
+    question_state = execution.suspensions.get(event.suspension_id or "")
+    is_same = question_state is not None and (question_state.question.asker or question_state.question.kind == "wait")
     if is_same and call.status == "decided":
         # The same call continues: its server or agent has the answer, or it looks again at what it waits for.
         return {"steps": steps}

@@ -51,10 +51,10 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
         raise IllegalTransition(f"no model revises the plan of {execution.execution_id!r} while it is suspended")
     steps: dict[str, StepState] = {}
     for step in event.plan.steps:
-        known = execution.steps.get(step.step_id)
-        if known is not None and is_same_json(known.step, step):
-            steps[step.step_id] = known
-        elif known is None or not known.has_begun:
+        earlier_state = execution.steps.get(step.step_id)
+        if earlier_state is not None and is_same_json(earlier_state.step, step):
+            steps[step.step_id] = earlier_state
+        elif earlier_state is None or not earlier_state.has_begun:
             steps[step.step_id] = StepState(step=step, calls=make_planned_calls(step))
         else:
             raise IllegalTransition(f"step {step.step_id!r} has begun and cannot be revised")

@@ -58,10 +58,10 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
         filled = call.arguments
         if not is_plain(filled):
             filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in filled.items()}
-        found, work = check(filled, bound, work_left)
+        call_faults, work = check(filled, bound, work_left)
         work_left -= work
-        if found:
-            faults.extend(f"{call}: {fault}" for fault in found)
+        if call_faults:
+            faults.extend(f"{call}: {fault}" for fault in call_faults)
     return faults[:MAX_FAULTS]
 
 

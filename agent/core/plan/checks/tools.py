@@ -18,13 +18,13 @@ def check_tools(
     """Raise `InvalidPlan` with the `problems` and what does not fit the tools."""
     unknown: dict[str, list[str]] = {}
     for step in steps:
-        named = list_step_tools(step)
-        for name in named:
+        step_tools = list_step_tools(step)
+        for name in step_tools:
             if name not in tools:
                 unknown.setdefault(name[:MAX_NAME_CHARS], []).append(step.step_id)
         if step.loop is None and not step.confirms:
             continue
-        asking = [name for name in named if name in tools and tools[name].is_blocking]
+        asking = [name for name in step_tools if name in tools and tools[name].is_blocking]
         if step.loop is not None and asking:
             problems.append(
                 f"step {step.step_id!r}: {asking[0]} cannot ask once for each item; leave it out: calls that need a "
