@@ -80,9 +80,9 @@ def save_gated_server(home: Path, config: ServerConfig) -> None:
 
 
 def read_gated_servers(
-    home: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], taken: Collection[str]
+    home: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], slugs: Collection[str]
 ) -> Iterator[ServerConfig]:
-    """Yield the wrapped servers of the home, without those whose tools would be named like those of a `taken` slug."""
+    """Yield the wrapped servers of the home, without those whose tools would be named like those of one of the `slugs`."""
     for path in sorted((home / FOLDER).glob("*.json"))[:MAX_FILES]:
         try:
             with path.open("rb") as file:
@@ -90,7 +90,7 @@ def read_gated_servers(
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue
         slug = build_slug(record.name)
-        if record.form != FORM or not record.command or _find_file(home / FOLDER, slug) != path or slug in taken:
+        if record.form != FORM or not record.command or _find_file(home / FOLDER, slug) != path or slug in slugs:
             continue
         values = {name: environment[name] for name in record.env if name in environment}
         command = (record.command, *record.args)
