@@ -82,7 +82,7 @@ def save_gated_server(home: Path, config: ServerConfig) -> None:
 def read_gated_servers(
     home: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], slugs: Collection[str]
 ) -> Iterator[ServerConfig]:
-    """Yield the wrapped servers of the home, without those whose tools would be named like those of one of the `slugs`."""
+    """Yield the wrapped servers of the home, without those whose names would be those of one of the `slugs`."""
     for path in sorted((home / FOLDER).glob("*.json"))[:MAX_FILES]:
         try:
             with path.open("rb") as file:

@@ -199,12 +199,12 @@ async def _describe_step_id(request: ToolRequest) -> str | None:
     return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
 
 
-async def _describe_id(store: Store, kind: IdKind, identifier: str, principal: str) -> str | None:
+async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
     """Return a sentence about what the text is instead of an id of the kind; None if it is not like any id.
 
     Only ids of the principal's own threads are named; for all others an id looks as if it did not exist.
     """
-    text = identifier.strip()
+    text = value.strip()
     if not text:
         return f"{_ARGUMENTS[kind]!r} is empty"
     if len(text) < MIN_BEGINNING_CHARS:
@@ -212,13 +212,13 @@ async def _describe_id(store: Store, kind: IdKind, identifier: str, principal: s
     entries = [entry for entry in await store.find_ids(text, MAX_CANDIDATES) if await _is_own(store, entry, principal)]
     whole = [entry for entry in entries if entry.id == text]
     same = [entry for entry in whole or entries if entry.kind == kind]
-    if same and identifier != same[0].id:
-        return f"{identifier[:64]!r} is not a whole id (did you mean {' or '.join(repr(entry.id) for entry in same)}?)"
+    if same and value != same[0].id:
+        return f"{value[:64]!r} is not a whole id (did you mean {' or '.join(repr(entry.id) for entry in same)}?)"
     for entry in [] if same else whole or entries:
         return (
-            f"{identifier[:64]!r} is the {_ARGUMENTS[entry.kind]} of thread {entry.thread_id!r}, not a {_ARGUMENTS[kind]}"
+            f"{value[:64]!r} is the {_ARGUMENTS[entry.kind]} of thread {entry.thread_id!r}, not a {_ARGUMENTS[kind]}"
             if entry.kind != "thread"
-            else f"{identifier[:64]!r} is a threadId, not a {_ARGUMENTS[kind]}; get_execution shows its open questions"
+            else f"{value[:64]!r} is a threadId, not a {_ARGUMENTS[kind]}; get_execution shows its open questions"
         )
     return None
 
