@@ -31,7 +31,7 @@ from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
 _KNOWN = ("completed", "skipped")
-"""Statuses of steps whose results are known: that there is none is known, too."""
+"""Statuses of steps whose result is known, or known to be absent."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
 """The most arguments that one forecast looks at, because planwarden does nothing else during that time."""
@@ -47,7 +47,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly as they will run; None when only the run will know them."""
     definition_digest: str = ""
     takes_from: tuple[str, ...] = ()
-    """What its arguments take values from that is not there yet: steps of the plan, `inputs`, or a loop's `item`."""
+    """The sources of its arguments that do not exist yet: steps of the plan, `inputs`, or a loop's `item`."""
     asks: ev.SuspensionKind | None = None
     needs: ev.Needs | None = None
     quorum: int = 1
@@ -190,7 +190,7 @@ def _forecast_call(
 
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:
-    """Yield what the call's arguments take values from that is not there yet, each once."""
+    """Yield the sources of the call's arguments that do not exist yet, each once."""
     plan, loop = execution.plan, execution.steps[call.step_id].step.loop
     assert plan is not None
     takes_inputs = plan.inputs is not None
@@ -266,12 +266,12 @@ def _find_likely_grant(
     definition: ToolDefinition,
     before: list[CallForecast],
 ) -> str | None:
-    """Return the grant that lets the call through whatever the values will be that are not there yet."""
+    """Return the grant that lets the call through whatever its missing values turn out to be."""
     literal = {name: value for name, value in call.proposed.items() if not has_bindings(value)}
     requirement = context.find_requirement(definition, literal)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None
-    # What takes a value has its name already, and no grant for one value.
+    # An argument that is a binding counts as present; a grant that names one value does not fit it.
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
     now, uses = context.clock.now(), _count_uses(before)
     return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)

@@ -26,16 +26,16 @@ MAX_WORK = 2_500_000
 """Units of judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
-"""Stand before the values of a rule that nobody knows whether it matches."""
+"""Shown before the values of a rule whose match or budget is not known."""
 MAX_CACHED = 1_000
 """Names of tools whose rules are remembered."""
 
 
 class RuleBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """How much the calls that a rule lets pass may come to within a rolling window."""
+    """The most that the calls allowed by a rule may add up to in a rolling window."""
 
     budget: str
-    """Digest that names it, the same as long as the rule says the same."""
+    """A digest of the rule's tool and conditions and of this budget."""
     condition: RuleCondition | None = None
     """Where in the arguments the amount is; None counts calls."""
     limit: float
@@ -52,16 +52,18 @@ class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[RuleCondition, ...] = ()
     then: Then | None = None
     risk: Risk | None = None
-    """What the risk of a call is instead; exactly one of this and `then` is set."""
+    """The risk that replaces the tool's own; exactly one of this and `then` is set."""
     budgets: tuple[RuleBudget, ...] = ()
     because: str = ""
     words: str = ""
 
     @property
     def loosens(self) -> bool | None:
-        """Whether a call may need less because of it, and never more; None for a risk between the others, which
-        lowers one tool's and raises another's."""
-        return True if self.then == "allow" or self.risk == "read" else None if self.risk == "confirm" else False
+        """Whether a call may need less because of it, and never more; None for `confirm`, which lowers the
+        risk of some tools and raises that of others."""
+        if self.risk == "confirm":
+            return None
+        return self.then == "allow" or self.risk == "read"
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

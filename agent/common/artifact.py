@@ -18,7 +18,7 @@ INLINE_VALUES = 20_000
 MAX_ARTIFACT_BYTES = 8 * 1024 * 1024
 """Larger content is not stored: a call with such a result fails."""
 MAX_ARTIFACT_VALUES = 1_000_000
-"""Of a result: native code encodes as many in 50 ms."""
+"""The most values in a result; native code encodes as many in 50 ms."""
 PREVIEW_CHARS = 4_000
 JSON_TYPE = "application/json"
 

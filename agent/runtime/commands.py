@@ -7,17 +7,14 @@ that returns no events asks for nothing; one that raises `PlanwardenError` refus
 import logging
 
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.questions import is_of_policy
 from planwarden.agent.approval.revisions import add_late_report
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.notifications import find_due_alarm
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard, StartRequest
-from planwarden.agent.runtime.transaction import BuildEvents, EventBatch, JobOutcome
+from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch, JobOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -65,30 +62,6 @@ def withdraw(suspension_id: str, reason: str) -> BuildEvents:
             return EventBatch()
         guard = Guard(suspension_id=suspension_id, digest=suspension.question.digest, deadline="any")
         return EventBatch((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
-
-    return build
-
-
-def wake(suspension_id: str, policy: Policy) -> BuildEvents:
-    """Let an open question time out, or let its next alarm fire, whichever is due.
-
-    Silence approves only under the policy that the question was asked under.
-    """
-
-    def build(execution: ExecutionState, now: float) -> EventBatch:
-        suspension = execution.suspensions.get(suspension_id)
-        if suspension is None or not suspension.is_open or execution.is_finished:
-            return EventBatch()
-        question = suspension.question
-        if question.expires_at is None or question.expires_at > now:
-            alarm = find_due_alarm(suspension, now)
-            guard = Guard(suspension_id=suspension_id, digest=question.digest)
-            return EventBatch() if alarm is None else EventBatch((alarm,), guard)
-        is_clock = question.addressee == "clock"
-        outcome = question.on_timeout if is_clock or is_of_policy(question, policy) else "reject"
-        timed_out = ev.SuspensionTimedOut(suspension_id=suspension_id, outcome=outcome)
-        guard = Guard(suspension_id=suspension_id, digest=question.digest, deadline="passed")
-        return EventBatch((timed_out,), guard)
 
     return build
 

@@ -57,7 +57,8 @@ from planwarden.agent.runtime.new_execution import NewExecution
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
-from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
+from planwarden.agent.runtime.timeouts import wake
+from planwarden.agent.runtime.transaction_builder import BuildEvents, Command, EventBatch, TransactionContext
 
 logger = logging.getLogger(__name__)
 
@@ -497,7 +498,7 @@ class Engine:
         return self._facts[1]
 
     async def _wake(self, row: SuspensionRow) -> None:
-        await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id, self.grants.policy))
+        await self._command(await self.find(row.execution_id), wake(row.suspension_id, self.grants.policy))
 
     def _continue_run(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
         assert self._context is not None

@@ -34,7 +34,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.control.decide import remaining_budgets
-from planwarden.agent.core.control.patience import bound_asked_s
+from planwarden.agent.core.control.provider_waits import bound_asked_s
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.execution.suspension_kinds import KINDS

@@ -45,7 +45,7 @@ from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.lookups import LookedUp, LookupReader
 from planwarden.agent.runtime.ownership import Ownership
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.transaction import (
+from planwarden.agent.runtime.transaction_builder import (
     Command,
     EventBatch,
     Job,

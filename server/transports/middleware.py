@@ -1,4 +1,4 @@
-"""Middleware of the HTTP server: bound the values of a body and the sessions of a caller, and end requests at the end.
+"""Middleware of the HTTP server: bound the values of a body and the sessions of a caller, and answer requests that shutting down cuts off.
 
 The SDK bounds the sessions of all callers together, and an idle one ends after half an hour. So without a bound for
 each caller, one token would keep everybody else out. A session is closed as its client would, by DELETE
@@ -73,11 +73,11 @@ class _CountedBody:
         return message
 
 
-ENDING = "the server is ending; what it acknowledged goes on when it runs again\n"
+ENDING = "the server is shutting down; what it has accepted continues after a restart\n"
 
 
 class CutOffMiddleware:
-    """Answers 503 where uvicorn cancels a request that outlasts the time for closing and has no answer yet."""
+    """Answers 503 when uvicorn cancels a request that is still unanswered at the end of the shutdown period."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -6,7 +6,7 @@ they stand here as values, which cannot pass for words of planwarden.
 
 from collections.abc import Collection
 
-from planwarden.agent.core.control.patience import list_outages
+from planwarden.agent.core.control.provider_waits import list_outages
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage
 from planwarden.server.views.decisions import describe_rejection
 from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_value

@@ -4,26 +4,26 @@ from collections.abc import Callable
 from time import monotonic
 
 QUICK_S = 0.002
-"""What the loop may wait for, on average; handing work to a thread and back costs a good part of it."""
+"""The longest average wait that is allowed on the loop; handing work to a thread and back costs almost as much."""
 WEIGHT = 1 / 8
 REST_S, MAX_REST_S = 0.1, 10.0
 """How long a slow disk is left to the thread before the loop tries it again: twice as long after each slow try."""
-TRY_S = 0.05
-"""The loop does not try a disk on which the thread waited longer than this, last time."""
+MAX_THREAD_WAIT_S = 0.05
+"""If the last wait of the thread was longer than this, the loop does not try the disk again yet."""
 
 
 class Pace:
     """What the disk took lately.
 
-    Only the loop's own waits tell exactly: a thread that waited for the disk then waits for the interpreter, which the
-    loop has. So the loop looks again after a rest, unless the thread's last wait was long by any measure.
+    Only waits on the loop are exact: the wait of a thread includes its wait for the interpreter's lock, which the loop
+    holds. So the loop tries again after a rest, unless the thread's last wait was long by any measure.
     """
 
     def __init__(self, steady: Callable[[], float] = monotonic) -> None:
         self._steady = steady
         self._average_s = 0.0
-        """Of the loop's own waits, a moving one."""
-        self._elsewhere_s = 0.0
+        """A moving average of the waits on the loop."""
+        self._thread_wait_s = 0.0
         self._rest_s = REST_S
         self._rests_until: float | None = None
 
@@ -31,9 +31,9 @@ class Pace:
     def is_quick(self) -> bool:
         if self._rests_until is None:
             return self._average_s <= QUICK_S
-        return self._elsewhere_s <= TRY_S and self._steady() >= self._rests_until
+        return self._thread_wait_s <= MAX_THREAD_WAIT_S and self._steady() >= self._rests_until
 
-    def note(self, seconds: float) -> None:
+    def note_loop_wait(self, seconds: float) -> None:
         """The loop waited that long."""
         if self._rests_until is None:
             self._average_s += (seconds - self._average_s) * WEIGHT
@@ -45,6 +45,6 @@ class Pace:
         elif self._rests_until is not None:
             self._rests_until, self._rest_s = None, REST_S
 
-    def note_elsewhere(self, seconds: float) -> None:
+    def note_thread_wait(self, seconds: float) -> None:
         """A thread waited that long, for the disk or for the interpreter."""
-        self._elsewhere_s = seconds
+        self._thread_wait_s = seconds

@@ -54,7 +54,7 @@ class Reader:
             return await self.fetch_long(name, parameters) if rows is None else rows
         began = perf_counter()
         rows = await self.fetch_long(name, parameters)
-        self._pace.note_elsewhere(perf_counter() - began)
+        self._pace.note_thread_wait(perf_counter() - began)
         return rows
 
     def _look_up(self, sql: str, parameters: Sequence[object]) -> Rows | None:
@@ -70,7 +70,7 @@ class Reader:
             if is_busy(error):
                 return None
             raise store_error(error, self._path) from error
-        self._pace.note(perf_counter() - began)
+        self._pace.note_loop_wait(perf_counter() - began)
         return rows if len(rows) <= MAX_AT_ONCE else None
 
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:

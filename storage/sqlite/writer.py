@@ -152,7 +152,7 @@ class Writer:
                 if not any(request.is_large for request in batch):
                     with self._lock.held_if_free() as is_free:
                         if is_free:
-                            self._perform(batch, self.pace.note)
+                            self._perform(batch, self.pace.note_loop_wait)
                             is_done = True
             if not is_done:
                 self._requests.extendleft(reversed(batch))
@@ -252,7 +252,7 @@ class Writer:
         """On the thread: waits for other writers. What it cannot get fails all requests of the batch."""
         try:
             with self._lock.held(), self._patiently():
-                self._perform(batch, self.pace.note_elsewhere)
+                self._perform(batch, self.pace.note_thread_wait)
         except (StoreError, *FAULTS) as error:
             for request in batch:
                 request.error = error if isinstance(error, StoreError) else _translate(error, self._path)

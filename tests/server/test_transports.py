@@ -43,7 +43,7 @@ async def _cut_off(*answered: Message) -> list[Message]:
 
 async def test_a_request_that_is_cut_off_is_told_that_the_server_ends_unless_its_answer_has_begun() -> None:
     start, body = await _cut_off()
-    assert start["status"] == 503 and b"the server is ending" in body["body"]
+    assert start["status"] == 503 and b"the server is shutting down" in body["body"]
     begun: Message = {"type": "http.response.start", "status": 200, "headers": []}
     assert await _cut_off(begun) == [begun]
 

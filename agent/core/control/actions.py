@@ -56,7 +56,7 @@ Action = RecordEvent | BeginStep | DispatchCall | AskModel | WaitForModel | AskR
 
 
 def decide_call(execution: ExecutionState, call: Call) -> Action | None:
-    """Dispatch the first call that has no outcome yet, act on its rejection, or wait."""
+    """Dispatch this call, act on its rejection, or return None to wait."""
     if call.status == "running":
         return None
     if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:

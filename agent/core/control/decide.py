@@ -18,7 +18,7 @@ from planwarden.agent.core.control.actions import (
     reject_step,
 )
 from planwarden.agent.core.control.loops import decide_items
-from planwarden.agent.core.control.patience import find_wait_s, has_given_up
+from planwarden.agent.core.control.provider_waits import find_wait_s, has_given_up
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.rehearsal import is_unknown_in_rehearsal, needs_result
 from planwarden.agent.core.execution.state import (

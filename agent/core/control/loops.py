@@ -1,8 +1,8 @@
 """What follows in a step with a loop: the calls of several items at the same time, and the end of the step.
 
-Items begin in their order, at most `max_concurrent` at a time. A call that takes the result of another call of its item
-waits until such calls were made for all items. No call begins while a person is asked about many of them, and the step
-ends only when none of its calls is on its way or asked about.
+Items begin in their order, at most `max_concurrent` at a time. A call that uses the result of another call for the same
+item waits until that other call has been made for every item: one wave after another. No call begins while a person is
+asked about many of them, and the step ends only when none of its calls is on its way or asked about.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
 
 
 def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
-    """Return whether a question about the call is open; a call whose outcome is unknown keeps its status until then."""
+    """Return whether a question about the call is open, such as the one about an unknown outcome."""
     suspension = execution.suspensions.get(call.suspension_id or "")
     return suspension is not None and suspension.is_open
 
@@ -51,7 +51,7 @@ def _list_current(state: StepState) -> list[Call]:
         call = state.find_next_call(index)
         if call is None:
             continue
-        # Nothing has begun beyond the first item that has not.
+        # Items begin in order, so after the first that has not begun, none has.
         if len(calls) >= loop.max_concurrent or (
             is_stopping and not state.has_begun_item(state.list_item_calls(index))
         ):

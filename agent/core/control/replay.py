@@ -3,9 +3,9 @@
 Facts from outside (results, replies, answers, commands) only have to be legal where they stand. What `decide` wants is
 compared by what it does, not by the words of its messages, which a later version may choose better.
 
-One transaction records what several looks of `decide` wanted, and events of one transaction have one time. So a
-decision counts when a state of its transaction wanted it. A prompt stays wanted until it is answered, because its reply
-may come when the execution wants it no more.
+One transaction may hold the results of several calls of `decide`, and all events of a transaction have one time. So a
+decision is legal if any state within its transaction called for it. A prompt stays expected until it is answered,
+because its reply may arrive when the execution no longer needs it.
 
 Not checked: what the operator's policy asked for, the tools' definitions, and what tools and models returned.
 """
@@ -66,7 +66,7 @@ def can_go_on(status: ExecutionStatus) -> bool:
 
 
 def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> ReplayFault | None:
-    """Return the first event that does not replay from the new `execution` on; None when all of them do."""
+    """Replay from `execution`, which is new. Return the first event that fails; None when all of them replay."""
     expected: set[Key] = set()
     prompts: set[Key] = set()
     at: float | None = None
@@ -87,7 +87,7 @@ def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]
 
 
 def _find_refusal(execution: ExecutionState, event: ev.Event, expected: set[Key], prompts: set[Key]) -> str | None:
-    """Return why the event is not allowed here, or None. Raises `IllegalTransition` for what it refers to."""
+    """Return why the event is not allowed here, or None. Raises `IllegalTransition` if it names what does not exist."""
     match event:
         case ev.ModelReplied(suspension_id=None) | ev.ModelFailed():
             return _use_prompt(prompts, ("prompt", event.purpose, event.step_id))
@@ -103,12 +103,12 @@ def _find_refusal(execution: ExecutionState, event: ev.Event, expected: set[Key]
     if keys is None or not expected.isdisjoint(keys):
         return None
     listed = "; ".join(sorted(" ".join(map(str, key)) for key in expected)) or "nothing"
-    return f"the installed planwarden would not record this here; it wants {listed}"[:500]
+    return f"the installed planwarden would not record this here; it expects {listed}"[:500]
 
 
 def _use_prompt(prompts: set[Key], key: Key) -> str | None:
     if key not in prompts:
-        return "the installed planwarden would not have asked for this reply"
+        return "the installed planwarden does not expect this reply here"
     prompts.discard(key)
     return None
 
@@ -165,9 +165,9 @@ def _list_reasons_to_ask(execution: ExecutionState, question: ev.Question) -> tu
 
 
 def _list_reasons_of_outcome(execution: ExecutionState, call_id: str) -> tuple[Key, ...] | None:
-    """A call that runs ends as it ends; what becomes of any other one is decided.
+    """Return None for a running call, whose end is a fact from outside; the outcome of every other call is decided.
 
-    A call of a loop that cannot work fails when another one of the loop has its turn, before a person is asked.
+    In a loop, a call that cannot work may be failed on another call's turn, before a person is asked.
     """
     call = execution.call(call_id)
     if call.status == "running":

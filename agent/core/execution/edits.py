@@ -1,6 +1,6 @@
 """What people changed in arguments between a question and its answer, in words.
 
-The one who planned a call has to know, and a report must say what was really done.
+The planner of the call must be told, and a report must say what was really done.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 
 MAX_EDITS = 10
-"""Arguments that are told of one execution, the newest."""
+"""The most edits that are reported for one execution; the newest are kept."""
 MAX_VALUE_CHARS = 80
 MODEL: tuple[ev.Assurance, ...] = ("claimed", "caller")
 
 
 def describe_edits(execution: ExecutionState) -> str:
-    """Return a sentence about arguments that others than the calling model changed before an approval, or no text."""
+    """Return a sentence about arguments that others than the calling model changed; empty if there are none."""
     closed = [suspension for suspension in execution.suspensions.values() if suspension.decision is not None]
     edits = [
         edit

@@ -284,7 +284,7 @@ class ModelFailed(StoredStruct, tag="MF"):
     """Of answers that could not be used."""
     output_tokens: int = 0
     retryable: bool = False
-    """The provider failed or was out of reach, so the execution waits for it; see `core.control.patience`."""
+    """The provider failed or was out of reach, so the execution waits for it; see `core.control.provider_waits`."""
     asked_s: float | None = None
     """Seconds that the provider asked to wait before the next attempt; None if it did not."""
 

@@ -1,4 +1,4 @@
-"""TAEF: which required tools the log proves for a step.
+"""TAEF: which required tools the log proves for a step; `control/decide.py` completes the step if none is missing.
 
 Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool does not.
 Names and rules are those of the Tool-Aware Execution Framework, described in docs/concepts.md.

@@ -2,7 +2,7 @@
 
 The system part holds instructions only. Goals, tool results and other text from outside are data: they go into the user
 part between markers, cut to a limit, and are never instructions. A planning prompt shows one line for each tool; a
-step's prompt goes with the full schemas of its own tools.
+step's prompt goes with the full schemas of its own tools, which `runtime/perform.py` looks up.
 """
 
 import json

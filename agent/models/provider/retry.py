@@ -2,7 +2,7 @@
 
 The wait doubles from attempt to attempt and varies at random, so that many processes do not return together. A wait
 that the provider asks for is respected up to `RetryLimits.longest_wait_s`; a longer one is left to the caller, who
-waits durably (`planwarden.agent.core.control.patience`). A model request has no side effect, so
+waits durably (`planwarden.agent.core.control.provider_waits`). A model request has no side effect, so
 repeating it is safe, and the number of attempts limits its cost.
 
 Source: https://httpwg.org/specs/rfc9110.html#field.retry-after.
@@ -18,7 +18,7 @@ import anyio
 import msgspec
 
 from planwarden.agent.common.errors import ModelError
-from planwarden.agent.core.control.patience import bound_asked_s
+from planwarden.agent.core.control.provider_waits import bound_asked_s
 
 logger = logging.getLogger(__name__)
 

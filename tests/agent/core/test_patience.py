@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.core.control.decide import AskModel, RecordEvent, WaitForModel, decide
-from planwarden.agent.core.control.patience import LONGEST_ASKED_S, bound_asked_s, list_outages
+from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S, bound_asked_s, list_outages
 from planwarden.agent.core.control.replay import find_replay_fault
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply

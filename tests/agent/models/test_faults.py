@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from planwarden.agent.common.errors import ModelError
-from planwarden.agent.core.control.patience import LONGEST_ASKED_S
+from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S
 from planwarden.agent.core.prompt.prompts import Prompt
 from planwarden.agent.models.provider import transport as provider_transport
 from planwarden.agent.models.provider.model import ProviderModel

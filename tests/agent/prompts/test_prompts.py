@@ -18,7 +18,7 @@ from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.prompt import prompts
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.runtime.transaction import choose_tools
+from planwarden.agent.runtime.transaction_builder import choose_tools
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT
 from planwarden.tools.registry import Registry
 from tests.kit import model_step, plan, requirement, tool_step
