@@ -1,4 +1,4 @@
-"""Middleware of the HTTP server: bound the values of a body and the sessions of a caller, and answer requests that shutting down cuts off.
+"""Middleware of the HTTP server: limit values per body and sessions per caller, and answer what shutting down cuts off.
 
 The SDK bounds the sessions of all callers together, and an idle one ends after half an hour. So without a bound for
 each caller, one token would keep everybody else out. A session is closed as its client would, by DELETE
