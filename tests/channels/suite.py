@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import Schedule
 from planwarden.agent.core.execution.synopsis import describe_fault
 from planwarden.server.cli.terminal.lines import step_lines
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution
 from tests.channels.channels import CHANNELS, SEND, Answer, Event, Stage
-from tests.kit import confirm, governed, plan, tool_step
+from tests.kit import confirm, ev, governed, plan, tool_step
 from tests.server.mcp.support import text_of
 
 Json = dict[str, JsonValue]

@@ -8,18 +8,15 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.audit import AuditReader
-from planwarden.server.api.warden import Warden
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.inputs import ODD_NUMBERS, PLANS, Mutator
-from tests.kit import decide
-from tests.support.wardens import Ledger, plan, tool_step
+from tests.kit import Authority, Decision, Ledger, Warden, decide, plan, tool_step
 
 TABLES = ("events",) * 6 + ("executions",) * 3 + ("suspensions",) * 3 + ("audit", "audit", "artifacts", "grants")
 """Changed as often as they occur here."""

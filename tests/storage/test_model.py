@@ -19,14 +19,13 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common import errors
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply, fold
 from planwarden.agent.core.execution.question import Alarm
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlanStep
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
-from tests.kit import ManualClock, first_only, requirement
+from tests.kit import ManualClock, ev, first_only, requirement
 from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd, decided
 
 Option = TypeVar("Option")

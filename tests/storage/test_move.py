@@ -29,8 +29,7 @@ from planwarden.storage.postgres.connection import connect
 from planwarden.storage.postgres.moved_marker import write_mark
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.tokens import TokenStore
-from tests.kit import first_only
-from tests.requirements import requirement
+from tests.kit import first_only, requirement
 from tests.storage.suite import Scribe
 from tests.support.full_store import dump, fill, make_url
 from tests.support.paths import ROOT

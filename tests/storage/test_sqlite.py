@@ -17,14 +17,12 @@ import anyio.lowlevel
 import pytest
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.agent.core.execution import events as ev
 from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.writer import Writer
 from tests.harness.process import Worker
-from tests.kit import ManualClock, first_only, requirement
+from tests.kit import ManualClock, SqliteStore, ev, first_only, requirement
 from tests.storage.suite import Scribe, decided
 
 pytestmark = pytest.mark.anyio

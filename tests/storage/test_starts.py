@@ -9,13 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, StoreError, ThreadMovedOn
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Append, StartRequest, Store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import requirement
+from tests.kit import SqliteStore, ev, requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe
 
 pytestmark = pytest.mark.anyio

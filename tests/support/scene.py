@@ -11,14 +11,11 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
-from tests.kit import Ledger, decide, plan, tool_step, warden
+from tests.kit import Authority, Decision, Ledger, OperatorPolicy, Settings, decide, plan, tool_step, warden
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
 

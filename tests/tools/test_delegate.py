@@ -14,13 +14,11 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.codec import decode_events
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
-from tests.kit import Authority, Suspension, open_inbox, plan, requirement, start_as, tool_step
+from tests.kit import Authority, Requester, Suspension, ev, open_inbox, plan, requirement, start_as, tool_step
 from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 

@@ -6,11 +6,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.evidence import gather_evidence
 from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, InvalidPlan, StaleDefinition
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import new_execution
 from tests import kit
-from tests.kit import plan
+from tests.kit import apply, ev, plan
 
 pytestmark = pytest.mark.anyio
 

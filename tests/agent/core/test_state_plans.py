@@ -12,21 +12,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import ToolError
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import PlanStep
-from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
-from planwarden.tools.registry import Registry
 from tests.harness.team import FORM, PERSON, begin, engine_on
-from tests.kit import ManualClock, MemoryStore, requirement
+from tests.kit import CallerModel, Decision, ManualClock, MemoryStore, Registry, apply, ev, parse_plan, requirement
 
 KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")
 MAX_ROUNDS = 60

@@ -8,8 +8,6 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.runtime.adoption import Adoption
@@ -18,9 +16,8 @@ from planwarden.server.api.peers import StorePeers, describe_missing
 from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, Stalls, StallWatch, describe, read_stalls
 from planwarden.storage.ports.processes import ProcessFacts
 from planwarden.tools.base import Tool
-from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger as EffectLedger
-from tests.kit import Ledger, MemoryStore, first_only, plan, requirement, tool_step, warden
+from tests.kit import Ledger, MemoryStore, Registry, apply, ev, first_only, plan, requirement, tool_step, warden
 from tests.support.fakes import recording_tool
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 

@@ -15,13 +15,11 @@ import pytest
 from starlette.routing import Match, Route
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.inbox.site import InboxSite
-from tests.kit import by, plan, requirement, tool_step
+from tests.kit import Decision, by, ev, plan, requirement, tool_step
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, find_violations, launch_browser, read_axe

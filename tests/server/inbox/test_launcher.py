@@ -16,11 +16,10 @@ import planwarden
 from planwarden.server.inbox.browser import open_page
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Client, Ledger, confirm, ok, plan, requirement, tool_step, warden
+from tests.kit import Client, Ledger, Settings, confirm, load_settings, ok, plan, requirement, tool_step, warden
 from tests.server.cli.support import ERASE, Cli, PtyTerminal, make_home, start_on_terminal
 from tests.server.inbox.support import Person
 from tests.server.mcp.http_support import serving

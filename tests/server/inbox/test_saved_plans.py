@@ -12,10 +12,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
-from tests.kit import ManualClock, MemoryStore, Settings, requirement, tool_step
+from tests.kit import ManualClock, MemoryStore, Settings, ev, requirement, tool_step
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 
 pytestmark = pytest.mark.anyio

@@ -13,13 +13,11 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.ports.store import Store
 from planwarden.server.signatures import signature
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
 from planwarden.storage.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce
 from planwarden.storage.sessions import InboxSession
-from tests.kit import ManualClock, MemoryStore
-from tests.requirements import requirement
+from tests.kit import ManualClock, MemoryStore, Store, requirement
 from tests.server.signatures.support import HERE, PRESENT, Authenticator
 from tests.storage.suite import BackEnd
 

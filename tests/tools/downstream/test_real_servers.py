@@ -18,9 +18,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.settings.configuration import load_settings
 from tests.clients.installed import find_node, find_npm, path_with_node
-from tests.kit import plan, requirement, tool_step
+from tests.kit import load_settings, plan, requirement, tool_step
 from tests.tools.downstream.support import Place, approve, run_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.downstream]
