@@ -85,7 +85,6 @@ def __getattr__(name: str) -> object:
 
 
 def governed(home: Path = NOWHERE, /, **policy: object) -> Settings:
-    """Return settings whose operator wrote this policy."""
     # The fields are the policy's own; a wrong one raises at once.
     return Settings(home=home, policy=OperatorPolicy(**policy))  # pyright: ignore[reportArgumentType]
 

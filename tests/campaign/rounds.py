@@ -96,7 +96,6 @@ class Round:
     outcome: Outcome
 
     async def run(self) -> None:
-        """Fills in the outcome."""
         began, before = time.monotonic(), self._totals()
         self.people.is_hasty, self.chaos.done = False, self.outcome.mishaps
         try:

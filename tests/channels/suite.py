@@ -51,8 +51,6 @@ class Cannot:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One row of the matrix."""
-
     name: str
     steps: tuple[Json, ...]
     turns: tuple[Turn, ...]

@@ -32,8 +32,6 @@ WIDE = 200
 
 @dataclass(frozen=True)
 class AppHost:
-    """A running Inspector and the server that it talks to."""
-
     url: str
     token: str
     server_url: str
@@ -96,7 +94,6 @@ async def find_view(page: "Page") -> "Frame":
 
 
 def run_to_question(stage: Stage, plan: JsonValue) -> str:
-    """Runs a plan until it asks, and returns the id of the thread."""
     path = stage.folder / "plan.json"
     path.write_text(json.dumps(plan), encoding="utf-8")
     result = Cli(stage.home).spawn("run", str(path), "--json")

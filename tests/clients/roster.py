@@ -14,8 +14,6 @@ Runs = Callable[[Stage, Sequence[Call]], None]
 
 @dataclass(frozen=True)
 class Client:
-    """One row of the matrix."""
-
     name: str
     version: str
     runs: Runs

@@ -84,8 +84,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class Host:
-    """A host that one person uses."""
-
     name: str
     version: str
     wire: hosts.HostWire
@@ -314,7 +312,6 @@ def read_question(stage: Stage) -> dict[str, Any]:
 
 
 def build_resume_call(stage: Stage) -> Call:
-    """Returns a call in which the model claims an approval."""
     question = read_question(stage)
     place = {"threadId": question["threadId"], "suspensionId": question["suspensionId"]}
     return "resume_execution", {**place, "decision": {"approved": True}}

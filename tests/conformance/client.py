@@ -179,7 +179,6 @@ def _without_null(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _arguments(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Returns a value for every required property."""
     required, properties = schema.get("required"), schema.get("properties")
     if not isinstance(required, list) or not isinstance(properties, dict):
         return {}

@@ -48,7 +48,6 @@ class FixtureTasks(Tasks):
 
 
 def register(server: PlanwardenServer) -> None:
-    """The tools of the suite."""
     for tool in (
         greet,
         slow_compute,

@@ -42,7 +42,6 @@ async def patience(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
 
 
 def has_result_of(append: Append, call_id: str) -> bool:
-    """Whether the transaction records that the call returned."""
     events = (entry.event for entry in append.recorded)
     return any(isinstance(event, ev.ToolReturned) and event.call_id == call_id for event in events)
 

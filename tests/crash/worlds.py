@@ -142,7 +142,6 @@ class Play(World):
         return came_to
 
     def _list_lost(self, states: dict[str, ExecutionState]) -> list[JsonValue]:
-        """Return everything that somebody was told and that is not so."""
         told, answers = self.acknowledged, dict[str, object]()
         for state in states.values():
             for name, asked in state.suspensions.items():

@@ -35,8 +35,6 @@ FEW, MANY = 8, 30
 
 @dataclass
 class Office:
-    """The server, and the questions that are open in it."""
-
     found: Served
     http: httpx2.AsyncClient
     ledger: Ledger
@@ -48,7 +46,6 @@ class Office:
         return await self.http.post("/mcp", content=body, headers=headers)
 
     async def call(self, tool: str, arguments: inputs.Document, **params: Any) -> inputs.Document:
-        """The JSON-RPC answer to a correct call."""
         meta = build_meta({"elicitation": {"form": {}}})
         request = {"name": tool, "arguments": arguments, **params, "_meta": meta}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": request}

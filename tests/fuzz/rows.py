@@ -55,7 +55,6 @@ class Rows:
             raise Wrong(f"the unchanged file cannot be read: {outcomes}")
 
     async def _read_all(self) -> list[str]:
-        """How each way of reading ended."""
         threads, suspensions, artifacts = _list_ids(self._template)
         warden = _build_warden(self._home)
         try:
@@ -116,7 +115,6 @@ def _list_ids(path: Path) -> tuple[list[str], list[tuple[str, str]], list[tuple[
 
 
 def _spoil(mutator: Mutator, connection: sqlite3.Connection) -> str:
-    """Changes one row, and says how."""
     table: str = mutator.pick(TABLES)
     numbers = [row[0] for row in connection.execute(f"SELECT rowid FROM {table}")]
     columns = [(row[1], row[2]) for row in connection.execute(f"PRAGMA table_info({table})")]

@@ -181,11 +181,9 @@ class Unpacked:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The manifest that is in the bundle."""
         return json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
 
     def launch(self, filled_in: dict[str, str]) -> StdioServerParameters:
-        """Returns how a host starts it."""
         [command, *args], env = _launch(self.manifest, self.folder, filled_in)
         return StdioServerParameters(command=command, args=args, env={**self.environment, **env}, cwd=self.home)
 

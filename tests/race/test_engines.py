@@ -138,8 +138,6 @@ async def test_a_call_cut_off_by_shutdown_is_repeated_by_the_next_process_or_ask
 
 
 class KnownPeers:
-    """Says what a test wants of the other processes."""
-
     def __init__(self) -> None:
         self.generation = 0
         self.is_outdated = False

@@ -256,7 +256,6 @@ async def read(store: Store) -> Grant:
 
 
 def to_midnight(clock: ManualClock) -> float:
-    """Seconds until the next day begins in UTC."""
     return DAY_S - clock.now() % DAY_S
 
 

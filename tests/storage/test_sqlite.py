@@ -55,7 +55,6 @@ async def written(path: Path, count: int = 12) -> dict[str, tuple[ev.Recorded, .
 
 
 def edit(path: Path, statement: str, *parameters: object) -> None:
-    """Change the file behind planwarden's back."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(statement, parameters)
 

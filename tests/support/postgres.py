@@ -117,7 +117,6 @@ class Server:
         self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "promote")
 
     def end(self) -> None:
-        """Stop, and delete everything."""
         atexit.unregister(self.end)
         try:
             self.stop("immediate")
@@ -141,7 +140,6 @@ class Server:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
     def empty_database(self, url: str) -> None:
-        """Delete every row, so that the database can be used again."""
         with psycopg.connect(url, autocommit=True) as connection:
             # Truncating a table takes a new file for it and for each index, and few tests write to more than a few.
             found = connection.execute(
@@ -225,12 +223,10 @@ class Pooler:
         raise RuntimeError("pgbouncer did not start")
 
     def stop(self) -> None:
-        """End it as a crash does."""
         self._process.kill()
         self._process.wait()
 
     def end(self) -> None:
-        """Stop, and delete everything."""
         atexit.unregister(self.end)
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -103,8 +103,6 @@ HOSTILE = tool_step(
 
 @dataclass
 class InboxScene:
-    """A running inbox."""
-
     warden: planwarden.Warden
     site: InboxSite
     url: str
@@ -115,18 +113,15 @@ class InboxScene:
         return build_pairing_url(self.url, codes.link, target)
 
     async def run_to_question(self, *steps: dict[str, JsonValue], goal: str | None = None) -> str:
-        """Runs a plan until it asks, and returns the id of the suspension."""
         execution = await self.warden.execute_plan(plan(*steps), goal=goal)
         return execution.suspensions[0].suspension_id
 
     async def find_execution(self, suspension_id: str) -> str:
-        """Returns the id of the execution that asks."""
         row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         return row.execution_id
 
     async def answer(self, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
-        """Decides, and returns the id of the execution."""
         row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         place = (row.thread_id, suspension_id)
@@ -134,7 +129,6 @@ class InboxScene:
         return row.execution_id
 
     async def ask_every_kind(self) -> dict[str, str]:
-        """Asks questions of every kind, and returns the ids of their suspensions."""
         return {
             "delete": await self.run_to_question(
                 *CLEAN_UP, goal="Clean the CRM of records that nobody has touched for a year"

@@ -59,7 +59,6 @@ class Bob:
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
     def set_plan(self, *steps: dict[str, JsonValue], home: Path | None = None) -> None:
-        """Set the agent's plan for any goal, and configure the agent at the parent."""
         replies = [
             {"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}},
             {"when": {"purpose": "synthesize"}, "reply": {"content": OUTPUT}},
@@ -78,7 +77,6 @@ class Bob:
         )
 
     def threads(self) -> list[tuple[str, str]]:
-        """Returns thread and status of every execution of the agent."""
         if not (self.home / "planwarden.db").exists():
             return []
         with closing(sqlite3.connect(f"file:{self.home}/planwarden.db?mode=ro", uri=True)) as connection:

@@ -16,7 +16,6 @@ from planwarden.agent.common import errors
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
-from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.tools.base import Tool, define
 from tests import kit
@@ -44,7 +43,7 @@ async def opened(
     ledger: kit.Ledger | None,
     *steps: dict[str, JsonValue],
     tools: Sequence[object] = (),
-    store: Store | None = None,
+    store: kit.Store | None = None,
     script: Sequence[JsonValue] | None = None,
 ) -> AsyncGenerator[planwarden.Warden]:
     """A warden with the plans of the home, of which `weekly` has these steps."""

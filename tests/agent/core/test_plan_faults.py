@@ -25,7 +25,6 @@ def note(value: JsonValue) -> Json:
 
 
 def text(value: JsonValue) -> Json:
-    """The step writes that value."""
     return {"toolCalls": [note(value)]}
 
 

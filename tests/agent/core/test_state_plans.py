@@ -106,7 +106,6 @@ def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
 
 
 async def _run(data: st.DataObject, plan: JsonValue) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
-    """The finished execution and its log."""
     clock = ManualClock()
     store = MemoryStore(clock)
     async with engine_on(store, _tools([]), CallerModel()) as engine:
@@ -160,7 +159,6 @@ def _is_approved(before: ExecutionState, intent: ev.ToolCallIntended) -> bool:
 
 
 def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> ExecutionState:
-    """Folds the log and checks the guarantees at each event."""
     state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
     for entry in log:
         match entry.event:

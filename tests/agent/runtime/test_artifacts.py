@@ -21,9 +21,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import MAX_ARGUMENT_BYTES, MAX_REFERENCES
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
-from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
-from planwarden.tools.registry import Registry
 from tests import kit
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.support.fakes import CrashingStore, recording_tool
@@ -133,9 +131,9 @@ async def test_only_a_confirmation_that_shows_them_covers_arguments_that_are_in_
 
 
 async def test_a_result_is_kept_in_the_log_or_in_an_artifact_or_fails_the_call() -> None:
-    def returning(value: object) -> Registry:
+    def returning(value: object) -> kit.Registry:
         definition = define(ToolDefinition(name="t", description="x", input_schema={}))
-        return Registry([Tool(definition, kit.build_constant_call(value))], max_result_bytes=300_000)
+        return kit.Registry([Tool(definition, kit.build_constant_call(value))], max_result_bytes=300_000)
 
     assert INLINE_BYTES >= MAX_ARGUMENT_BYTES
     exact = "x" * (INLINE_BYTES - 2)
@@ -168,7 +166,7 @@ async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tm
 
 async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:
     """Artifacts that logs mention, and those that are in the file."""
-    store = SqliteStore.open(path)
+    store = kit.SqliteStore.open(path)
     mentioned: set[str] = set()
     for header in await store.executions(None, 10):
         for entry in await store.read(header.execution_id):
@@ -188,7 +186,7 @@ async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tm
             folder.mkdir()
             ledger = EffectLedger(folder / "effects")
             dump = recording_tool(ledger, "dump", filler_bytes=300_000)
-            inner = SqliteStore.open(folder / "planwarden.db")
+            inner = kit.SqliteStore.open(folder / "planwarden.db")
             store = CrashingStore(inner, at=at, when="before" if when == "before" else "after")
             try:
                 async with kit.warden(tools=[dump], store=store) as w:

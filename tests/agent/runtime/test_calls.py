@@ -35,7 +35,6 @@ async def patience() -> AsyncIterator[None]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """A store that really encodes."""
     opened = SqliteStore.open(tmp_path / "home" / "planwarden.db")
     yield opened
     await opened.close()

@@ -51,8 +51,6 @@ class Member:
 
 
 class Told:
-    """A registry of what a test says."""
-
     def __init__(self, living: tuple[ProcessFacts, ...]) -> None:
         self._living = living
 
@@ -64,7 +62,6 @@ class Told:
 
 
 def running(*tools: str) -> ExecutionState:
-    """An execution whose plan calls these tools."""
     planned = [PlannedCall(tool_name=name, arguments={}) for name in tools]
     step = PlanStep(step_id="s", description="s", step_type="tool", tool_calls=tuple(planned))
     state = apply(new_execution("e1", "t1", "ann"), ev.ExecutionCreated(), 0.0)
@@ -169,7 +166,6 @@ STEPS = [
 
 
 async def submit_plan(w: planwarden.Warden) -> None:
-    """Hand the plan in as the calling model."""
     asked = await w.run_goal("find it")
     [question] = asked.suspensions
     answered = await w.submit_answer(asked.thread_id, question.suspension_id, plan(*STEPS))
@@ -177,7 +173,6 @@ async def submit_plan(w: planwarden.Warden) -> None:
 
 
 async def submit_revision(w: planwarden.Warden) -> None:
-    """Add the steps to a plan that runs, as the calling model."""
     asked = await w.execute_plan(plan({"id": "think", "description": "think", "stepType": "reasoning"}))
     [question] = asked.suspensions
     patch: list[JsonValue] = [{"op": "add", "step": step} for step in STEPS]

@@ -245,7 +245,6 @@ todoList:
 
 
 def opened(home: Path, ledger: kit.Ledger | None = None) -> AbstractAsyncContextManager[planwarden.Warden]:
-    """A warden with the plans `remind` and `letter` in its home."""
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, "letter": LETTER}.items():
         (home / "plans" / f"{name}.yaml").write_text(text)

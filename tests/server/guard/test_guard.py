@@ -33,8 +33,6 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(frozen=True)
 class Guarded:
-    """A guard, and the service behind it."""
-
     guard: HostGuard
     service: Service
     folder: str
@@ -78,7 +76,6 @@ class Guarded:
 
 @asynccontextmanager
 async def guarded(home: Path, *, store: Store | None = None, toml: str = "") -> AsyncGenerator[Guarded]:
-    """A guard with the settings of the home."""
     folder = home.parent / "project"
     for made in (home, folder):
         made.mkdir(exist_ok=True)

@@ -160,7 +160,6 @@ async def run_hook(home: Path, host: str = "codex", *, is_home_first: bool = Fal
 
 @contextmanager
 def answering(home: Path, answer: bytes) -> Generator[None]:
-    """A server that takes one event and answers it so."""
     (home / FOLDER).mkdir(exist_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(home / FOLDER / "1.sock"))
@@ -246,8 +245,6 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Hook:
-    """A host's hook on its own connection."""
-
     client: Client
     service: Service
     folder: str

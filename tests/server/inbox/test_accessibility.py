@@ -77,8 +77,6 @@ TOO_WIDE = """() => document.documentElement.scrollWidth > document.documentElem
 
 @dataclass
 class Tour:
-    """Sees pages, and keeps what was found and which routes they came from."""
-
     found: InboxScene
     page: "Page"
     program: str
@@ -94,7 +92,6 @@ class Tour:
         await self.page.wait_for_selector("nav")
 
     async def visit(self, *paths: str) -> None:
-        """Looks at each of these pages; a path begins after `/inbox`."""
         for path in paths:
             await self.page.goto(f"{self.found.url}{path}")
             await self.look()
@@ -122,7 +119,6 @@ class Tour:
 
 
 def list_routes(site: InboxSite) -> list[Route]:
-    """The routes of an inbox that answer GET."""
     routes: list[Any] = build_inbox_app(site, lambda: ()).routes
     return [route for route in routes if isinstance(route, Route) and "GET" in (route.methods or ())]
 
@@ -139,7 +135,6 @@ async def lost() -> str:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home without plans."""
     (tmp_path / "plans").mkdir()
     return tmp_path
 

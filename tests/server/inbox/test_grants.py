@@ -67,7 +67,6 @@ async def _open(home: Path, tools: tuple[object, ...] = ()) -> AsyncGenerator[tu
 
 
 async def _ask(found: Inbox, name: str = "weekly") -> str:
-    """The address of the question of a new run."""
     run = await found.warden.run_plan(name)
     assert run.suspensions, run
     return f"/inbox/suspensions/{run.suspensions[0].suspension_id}"

@@ -162,7 +162,6 @@ def test_without_a_terminal_there_is_no_code(home: Path, capsys: pytest.CaptureF
 
 
 def _read_link_and_code(terminal: PtyTerminal) -> tuple[str, str]:
-    """The link and the typed code on the terminal."""
     terminal.expect("Good for one browser")
     text = "".join(line.strip() for line in terminal.text.splitlines())
     link = re.search(r"http://\S+?/inbox/pair\?code=[\w-]{43}", text)

@@ -168,7 +168,6 @@ def _titles(page: Page) -> list[str]:
 
 
 def _rows(page: Page) -> list[str]:
-    """The words of each row."""
     shown = re.findall(r'<li class="question" id="x-\w+">(.*?)</li>', page.text, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in shown]
 

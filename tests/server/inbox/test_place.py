@@ -60,14 +60,12 @@ def _server(home: Path) -> StdioServerParameters:
 
 
 def _find_pid(home: Path) -> int:
-    """The process that serves the inbox of the home."""
     record = InboxPlace(Settings(home=home)).read()
     assert record is not None
     return record.pid
 
 
 async def _make_link(home: Path, inbox: str) -> str:
-    """A link as `planwarden inbox` prints it."""
     store = SqliteStore.open(home / "planwarden.db")
     codes = await InboxAccess(store).make_codes("ann", "terminal")
     await store.close()

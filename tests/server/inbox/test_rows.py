@@ -28,7 +28,6 @@ async def _open(found: Inbox, *steps: dict[str, JsonValue]) -> tuple[Suspension,
 
 
 def _find_input(page: Page, row: int, label: str) -> str:
-    """The name of the input of a row with that label."""
     found = re.search(rf'<label for="(row{row}\.[^"]+)">{label}[ <]', page.text)
     assert found is not None, (row, label)
     return found[1]

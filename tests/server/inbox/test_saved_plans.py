@@ -64,7 +64,6 @@ def field(name: str) -> str:
 
 
 async def fill(browser: Browser, name: str = "remind", **inputs: str) -> Form:
-    """The start form of the plan with these inputs typed."""
     form = (await browser.open(f"/inbox/saved/{name}")).form("/start")
     form.fields |= {field(key): [text] for key, text in inputs.items()}
     return form

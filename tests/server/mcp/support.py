@@ -30,8 +30,6 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Served:
-    """A running server and what is behind it."""
-
     server: PlanwardenServer
     warden: Warden
 
@@ -203,7 +201,6 @@ def text_of(result: types.CallToolResult) -> str:
 
 
 def question_of(document: Document) -> Document:
-    """The one open question of an execution."""
     [question] = document["suspensions"]
     return question
 

@@ -31,7 +31,6 @@ async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
 
 
 async def kinds(desk: Desk, task: Task) -> list[str]:
-    """What the audit says of the execution."""
     return [row.kind for row in (await desk.warden.service.audit.read_page(execution_id=task.task_id)).rows]
 
 

@@ -8,9 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.execution.edits import MAX_EDITS
-from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
 from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
@@ -48,7 +46,7 @@ ERASE = kit.tool_step("erase", "erase", {"ids": [1]})
 FAIL = kit.tool_step("fail", "fail", {"why": 'planwarden says: "all is well"'})
 
 
-async def _outcome(*steps: dict[str, JsonValue], answers: tuple[Decision, ...]) -> Outcome:
+async def _outcome(*steps: dict[str, JsonValue], answers: tuple[kit.Decision, ...]) -> Outcome:
     """The outcome of the first question, after the answers to as many questions."""
     async with kit.warden(kit.Ledger(), tools=[fail, odd]) as made:
         execution = await made.execute_plan(kit.plan(*steps))
@@ -89,13 +87,13 @@ async def _outcome(*steps: dict[str, JsonValue], answers: tuple[Decision, ...]) 
         ((ERASE,), (kit.NO,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
         (
             (LOOP,),
-            (Decision(approved=True, content={"items": [0, 1, 2]}),),
+            (kit.Decision(approved=True, content={"items": [0, 1, 2]}),),
             *("Approved", "warn", "Step 1 of 1 is completed; of 4 items 1 failed and 1 was left out."),
         ),
     ],
 )
 async def test_only_success_looks_like_success_and_the_error_of_a_failure_is_quoted(
-    steps: tuple[Json, ...], answers: tuple[Decision, ...], verdict: str, tone: str, text: str
+    steps: tuple[Json, ...], answers: tuple[kit.Decision, ...], verdict: str, tone: str, text: str
 ) -> None:
     outcome = await _outcome(*steps, answers=answers)
     assert (outcome.verdict, outcome.tone) == (verdict, tone) and outcome.text.startswith(text)
@@ -123,7 +121,7 @@ async def test_nobody_is_asked_for_a_question_that_was_decided_in_the_meantime()
     assert ask_for_person(done, asked.suspensions[0].suspension_id) == done
 
 
-CLAIMED = Authority(assurance="claimed", channel="mcp", principal="local")
+CLAIMED = kit.Authority(assurance="claimed", channel="mcp", principal="local")
 PROVEN = "Done; every required tool call is proven by the log."
 OTHERS = "The log proves every required tool call of the others."
 FIND = kit.tool_step("find", "find", {"topic": "t"})
@@ -176,7 +174,7 @@ async def test_a_completed_execution_is_called_proven_only_where_its_steps_promi
     ("authority", "said"),
     [(kit.by(), "A person rejected part of it"), (CLAIMED, "You rejected part of it; no person did.")],
 )
-async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: Authority, said: str) -> None:
+async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: kit.Authority, said: str) -> None:
     async with kit.warden(kit.Ledger()) as w:
         asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [1]})))
         done = await kit.decide(w, asked, kit.NO, authority)
@@ -187,13 +185,13 @@ async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: Aut
 async def test_what_a_person_changed_and_no_edit_of_the_model_is_in_every_answer_after_the_decision() -> None:
     async with kit.warden(kit.Ledger()) as w:
         asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [1]}), kit.confirm("more")))
-        again = await kit.decide(w, asked, Decision(approved=True, modified_args={"ids": [2, 3]}))
+        again = await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"ids": [2, 3]}))
         assert again.status == "suspended"
         done = await kit.decide(w, again)
         told = "Changed before it was approved: erase of step 'wipe': 'ids' from [1] to [2,3], by 'ann'."
         assert again.next_action.endswith(told) and done.next_action.endswith(told)
         asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [1]})))
-        asked = await kit.decide(w, asked, Decision(approved=True, modified_args={"ids": [2]}), CLAIMED)
+        asked = await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"ids": [2]}), CLAIMED)
         done = await kit.decide(w, asked)
     assert done.next_action == PROVEN
 
@@ -205,7 +203,7 @@ async def test_edits_of_many_rows_are_told_up_to_a_limit_and_rows_that_were_left
     async with kit.warden(kit.Ledger()) as w:
         asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=many)))
         done = await kit.decide(
-            w, asked, Decision(approved=True, content={"items": [*range(1, len(many))]}, modified_args=edits)
+            w, asked, kit.Decision(approved=True, content={"items": [*range(1, len(many))]}, modified_args=edits)
         )
     assert done.next_action.startswith("Done. Step 'wipe' left out items that were rejected.")
     assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
@@ -223,7 +221,7 @@ def test_every_status_has_a_word_and_a_sign_and_only_what_is_done_looks_good() -
     }
 
 
-ANN = Authority(assurance="human", channel="inbox", principal="ann")
+ANN = kit.Authority(assurance="human", channel="inbox", principal="ann")
 BY_ANN = "by ann (human, inbox)"
 
 
@@ -237,7 +235,7 @@ async def _asked(*steps: Json, **options: object) -> AsyncGenerator[tuple[planwa
         yield made, await made.execute_plan(kit.plan(*steps))
 
 
-async def _answer(made: planwarden.Warden, asked: Execution, decision: Decision) -> ExecutionState:
+async def _answer(made: planwarden.Warden, asked: Execution, decision: kit.Decision) -> ExecutionState:
     answered = await kit.decide(made, asked, decision, ANN)
     return await made.service.find(answered.execution_id)
 
@@ -268,7 +266,7 @@ async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with
     clock = kit.ManualClock()
     step = kit.tool_step("mail", "send", {"number": 7}, retry={"attempts": 2, "delayS": 10})
     async with _asked(step, tools=[send], store=kit.MemoryStore(clock=clock)) as (made, asked):
-        waits = await _answer(made, asked, Decision(approved=True))
+        waits = await _answer(made, asked, kit.Decision(approved=True))
         [_, called] = _words(waits, "mail")
         assert called.startswith("send(number=7) → failed: the line is busy; called again at ")
         clock.advance(10)
@@ -283,7 +281,7 @@ async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with
 @kit.requirement("decisions:said")
 async def test_a_rejected_loop_says_of_each_row_and_of_the_run_who_rejected_it_and_why() -> None:
     async with _asked(_loop(7, 8)) as (made, asked):
-        ended = await _answer(made, asked, Decision(approved=False, reason="They\nhave paid"))
+        ended = await _answer(made, asked, kit.Decision(approved=False, reason="They\nhave paid"))
         seen = build_execution_view(ended, None)
         shown = show_step(seen, ended, "wipe", 0, 10).steps[0]
     assert _words(ended)[1:] == [
@@ -301,7 +299,7 @@ async def test_a_rejected_loop_says_of_each_row_and_of_the_run_who_rejected_it_a
 @kit.requirement("decisions:said")
 async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edited_row_is_marked() -> None:
     async with _asked(_loop(7, 8, 9)) as (made, asked):
-        decision = Decision(approved=True, content={"items": [0, 1]}, modified_args={"1": {"ids": [80]}})
+        decision = kit.Decision(approved=True, content={"items": [0, 1]}, modified_args={"1": {"ids": [80]}})
         done = await _answer(made, asked, decision)
     head, *calls = step_lines(done, done.steps["wipe"])
     assert (head.mark, "of 3 items 1 was left out" in head.text) == ("partly", True)
@@ -316,13 +314,13 @@ async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edit
     assert sum(edited in call.decided for call in step.calls) == 1
 
 
-async def _label(requester: Requester, document: Json, **more: object) -> str:
+async def _label(requester: kit.Requester, document: Json, **more: object) -> str:
     async with kit.warden(kit.Ledger(), **more) as made:  # pyright: ignore[reportArgumentType]
         asked = await kit.start_as(made.service, document, requester)
         return asked.suspensions[0].card.label
 
 
-OPERATOR = Requester("local", is_operator=True)
+OPERATOR = kit.Requester("local", is_operator=True)
 ASK: Json = kit.tool_step("ask", "displayConfirmation", {"action": "Go?"}, dependencies=["find"])
 TAKING: Json = {"$text": "Delete {n}?", "with": {"n": {"$from": "find", "pointer": "/topic"}}}
 
@@ -333,7 +331,7 @@ async def test_the_words_of_the_operators_own_plan_are_the_plans_and_values_with
     own, taking = kit.plan(find, ASK), kit.plan(find, kit.tool_step("ask", "displayConfirmation", {"action": TAKING}))
     assert await _label(OPERATOR, own) == "The plan says"
     assert await _label(OPERATOR, taking) == "The plan says (unverified)"
-    assert await _label(Requester("local", host="Claude Code"), own) == "The agent says (unverified)"
+    assert await _label(kit.Requester("local", host="Claude Code"), own) == "The agent says (unverified)"
     by_model = kit.plan({"id": "ask", "description": "Ask", "requiredTools": ["displayConfirmation"]})
     script = [kit.calls(("displayConfirmation", {"action": "Go?"}))]
     assert await _label(OPERATOR, by_model, script=script) == "The agent says (unverified)"
@@ -344,8 +342,8 @@ async def test_words_that_a_model_put_into_the_operators_question_are_not_the_pl
     async with kit.warden(kit.Ledger()) as made:
         step = kit.tool_step("wipe", "erase", {"ids": [1]})
         asked = await kit.start_as(made.service, kit.plan(step), OPERATOR)
-        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-        decision = Decision(approved=True, modified_args={"ids": [2]})
+        claimed = kit.Authority(assurance="claimed", channel="mcp", principal="local")
+        decision = kit.Decision(approved=True, modified_args={"ids": [2]})
         [question] = asked.suspensions
         edited = await kit.decide(made, question, decision, claimed, wait_seconds=0)
     assert question.card.label == "The plan says"

@@ -22,8 +22,6 @@ INFO: dict[str, Any] = {
 
 @dataclass
 class HttpDouble:
-    """What it saw."""
-
     site: Site | None = None
     calls: list[str] = field(default_factory=list[str])
 
@@ -109,7 +107,6 @@ async def _answer_call(name: str, request_id: str, stream: ByteStream) -> None:
 
 @asynccontextmanager
 async def http_double() -> AsyncGenerator[HttpDouble]:
-    """Serves until it is left."""
     double = HttpDouble()
     async with serve({"/mcp": double.answer}) as double.site:
         yield double

@@ -41,7 +41,6 @@ class Place:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def serve(self, **manners: str) -> None:
-        """Configure one test server for each name, with that behaviour."""
         servers = {name: self.entry(manner) for name, manner in manners.items()}
         self.configure(servers)
 
@@ -53,7 +52,6 @@ class Place:
         (self.home / "planwarden.toml").write_text(self.settings, encoding="utf-8")
 
     def offer(self, *tools: Mapping[str, JsonValue]) -> None:
-        """Set the tools of the test server's next listing."""
         (self.folder / "tools.json").write_text(json.dumps(list(tools)), encoding="utf-8")
 
     @asynccontextmanager
@@ -86,7 +84,6 @@ def read_error(execution: planwarden.Execution) -> str:
 
 
 def build_entry(name: str, **extra: JsonValue) -> dict[str, JsonValue]:
-    """Returns one entry of `tools/list`."""
     return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object", "properties": {}}, **extra}
 
 

@@ -46,7 +46,6 @@ def read_config(place: Place) -> ServerConfig:
 
 
 async def fail_login(place: Place, server: LoginServer) -> str:
-    """Returns the error that the person reads when the login fails."""
     with pytest.raises(ToolError) as caught:
         await log_in(place, server.visit)
     assert "-secret-" not in caught.value.message and caught.value.__cause__ is None

@@ -59,7 +59,6 @@ def build_entry(name: str, work: Path) -> dict[str, JsonValue]:
 
 
 def repository(tmp_path: Path) -> Path:
-    """A folder under git, without commits."""
     work = tmp_path / "work"
     work.mkdir()
     run_git(work, "init", "-q", "-b", "main")
@@ -113,7 +112,6 @@ def build_plan(work: Path) -> dict[str, JsonValue]:
 
 
 async def approve_all(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
-    """Approve every suspension until the execution ends."""
     while execution.status == "suspended":
         execution = await approve(warden, execution)
     return execution
