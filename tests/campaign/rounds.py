@@ -146,7 +146,6 @@ class Round:
                 await self._cancel(started["executionId"], started["threadId"])
 
     async def _cancel(self, execution_id: str, thread_id: str) -> None:
-        """Through any server."""
         await anyio.sleep(self.chance.random())
         servers = [server.http for server in self.stage.living() if server.http is not None]
         if servers:

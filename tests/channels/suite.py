@@ -206,12 +206,11 @@ def edited_as(*arguments: str, revision: int = 2) -> Callable[[Stage], Awaitable
     return check
 
 
-async def form_is_the_result(stage: Stage) -> None:
-    assert (await stage.look()).steps[0].result == {"approved": True, "content": {"city": "Oslo", "nights": 2}}
+def result_is(result: object) -> Callable[[Stage], Awaitable[None]]:
+    async def check(stage: Stage) -> None:
+        assert (await stage.look()).steps[0].result == result
 
-
-async def result_is_what_was_said(stage: Stage) -> None:
-    assert (await stage.look()).steps[0].result == {"id": 7}
+    return check
 
 
 async def later_steps_are_skipped(stage: Stage) -> None:
@@ -478,7 +477,7 @@ CASES: tuple[Case, ...] = (
         turns=(
             Turn(answers=(Answer(content={"city": "Oslo", "nights": 2}),), ledger=("note Oslo",), status="completed"),
         ),
-        check=form_is_the_result,
+        check=result_is({"approved": True, "content": {"city": "Oslo", "nights": 2}}),
         cannot={"tool": CLAIM},
     ),
     Case(
@@ -550,7 +549,7 @@ CASES: tuple[Case, ...] = (
                 status="completed",
             ),
         ),
-        check=result_is_what_was_said,
+        check=result_is({"id": 7}),
         cannot=RECONCILED,
         requirements=("approval:reconcile",),
     ),

@@ -71,7 +71,6 @@ def run_app_host(stage: Stage) -> Generator[AppHost]:
 async def open_app(
     host: AppHost, browser_path: str, tool: str, arguments: dict[str, JsonValue]
 ) -> AsyncGenerator["Page"]:
-    """Opens the Inspector's page and draws our view."""
     async with launch_browser(browser_path) as browser:
         page = await (await browser.new_context(viewport={"width": 1280, "height": 780})).new_page()
         await page.goto(host.link(tool, arguments))

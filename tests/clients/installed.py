@@ -78,7 +78,6 @@ def find_npm(script: str = "npm-cli.js") -> Path:
 
 
 def path_with_node() -> str:
-    """Returns a PATH for programs that start `node` by its name."""
     return f"{find_node().parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 

@@ -14,7 +14,6 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.policy import OnceRule
-from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.storage.clock import ManualClock
@@ -22,7 +21,7 @@ from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, 
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
 from tests.harness.team import FORM, Acknowledged, Person, begin, engine_on, start
-from tests.kit import CallerModel, Decision, Store, confirm, ev, find_engine, governed, plan, tool_step, warden
+from tests.kit import CallerModel, Decision, Engine, Store, confirm, ev, find_engine, governed, plan, tool_step, warden
 from tests.support.fakes import UnreachableModel, WatchedStore, recording_tool
 
 Outcome = dict[str, JsonValue]

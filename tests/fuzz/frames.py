@@ -125,7 +125,6 @@ Made = tuple[str, str | None, Any]
 def build_call(
     mutator: inputs.Mutator, tool: str, arguments: inputs.Document, meta: inputs.Document | None = None, **more: Any
 ) -> Made:
-    """Return a call of a tool by a client with some capabilities."""
     params = {"name": tool, "arguments": arguments, **more}
     params["_meta"] = {**build_meta(mutator.pick(inputs.CAPABILITIES)), **(meta or {})}
     return "tools/call", tool, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}

@@ -102,7 +102,6 @@ def _build_warden(home: Path) -> Warden:
 
 
 def _list_ids(path: Path) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]]]:
-    """Threads, open suspensions with their threads, and artifacts with theirs."""
     of_execution = "JOIN executions e ON e.number = x.execution"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         threads = [row[0] for row in connection.execute("SELECT DISTINCT thread_id FROM executions")]

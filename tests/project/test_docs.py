@@ -35,7 +35,6 @@ def read(page: str) -> str:
 
 
 def blocks(language: str, page: str) -> list[str]:
-    """The fenced blocks of a page in this language, in order."""
     return re.findall(rf"```{language}\n(.*?)```", read(page), re.DOTALL)
 
 

@@ -145,7 +145,6 @@ def test_what_is_filled_in_arrives_and_the_key_is_kept_secret(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle as `make bundle` packs it."""
     npx = shutil.which("npx")
     if npx is None:
         pytest.skip("npx is not installed, so the bundle cannot be packed")

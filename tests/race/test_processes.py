@@ -137,7 +137,6 @@ class Fleet:
         await poll(has_status)
 
     async def wait_for_takeover(self, execution: dict[str, Any]) -> int:
-        """Return the process that ended the ownership of another one."""
         database, execution_id = self.stage.database, execution["executionId"]
         assert database is not None
         takes = await poll(lambda: [take for take in database.list_takes() if take.execution_id == execution_id])

@@ -211,6 +211,10 @@ class Scribe:
         )
 
 
+async def kinds(store: Store) -> list[str]:
+    return [row.entry.kind for row in await store.audit_rows()]
+
+
 def question(suspension_id: str, *, addressee: Addressee = "human", **fields: object) -> ev.Question:
     given: dict[str, object] = {"digest": f"digest of {suspension_id}", "step_id": "a", "call_id": "a:1", **fields}
     # The fields are the dataclass's own; a wrong one raises at once.

@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect, GrantUsedUp
-from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S, HeldKey
 from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_left, day_of, is_open
-from tests.kit import ManualClock, Store, ev, requirement
+from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
 
 pytestmark = pytest.mark.anyio

@@ -158,7 +158,6 @@ class Server:
 
 
 def as_url(database: str) -> str:
-    """What `make_database` returned, as `--store` takes it."""
     found = conninfo_to_dict(database)
     return f"postgresql://{found['user']}@/{found['dbname']}?host={found['host']}"
 
@@ -232,7 +231,6 @@ class Pooler:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def lead_to(self, url: str) -> str:
-        """The URL of the same database through the pooler."""
         return make_conninfo(url, host="127.0.0.1", port=self.port)
 
 

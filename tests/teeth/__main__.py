@@ -46,7 +46,6 @@ class Patch:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that it changes, from the root of the tree."""
         return tuple(match["path"] for match in _FILE.finditer(self.diff))
 
 

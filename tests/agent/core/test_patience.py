@@ -15,9 +15,8 @@ from planwarden.agent.core.control.patience import LONGEST_ASKED_S, bound_asked_
 from planwarden.agent.core.control.replay import find_replay_fault
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlanStep
-from planwarden.agent.models.scripted import ScriptedModel
 from tests import kit
-from tests.kit import apply, ev, plan
+from tests.kit import ScriptedModel, apply, ev, plan
 from tests.support.fakes import UnreachableModel
 from tests.support.wardens import pass_time
 

@@ -15,9 +15,8 @@ from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers, describe_missing
 from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, Stalls, StallWatch, describe, read_stalls
 from planwarden.storage.ports.processes import ProcessFacts
-from planwarden.tools.base import Tool
 from tests.harness.ledger import Ledger as EffectLedger
-from tests.kit import Ledger, MemoryStore, Registry, apply, ev, first_only, plan, requirement, tool_step, warden
+from tests.kit import Ledger, MemoryStore, Registry, Tool, apply, ev, first_only, plan, requirement, tool_step, warden
 from tests.support.fakes import recording_tool
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 

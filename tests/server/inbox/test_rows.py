@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
-from planwarden.tools.base import Tool, define
-from tests.kit import Ledger, Suspension, requirement, tool_step
+from tests.kit import Ledger, Suspension, Tool, define, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
 
 pytestmark = pytest.mark.anyio

@@ -47,7 +47,6 @@ Opened = tuple[Inbox, Browser]
 
 @asynccontextmanager
 async def opened(home: Path, *tools: object, store: MemoryStore | None = None, **files: str) -> AsyncGenerator[Opened]:
-    """An inbox on a home with these plans, and a browser that has logged in."""
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, **files}.items():
         write(home, name, text)

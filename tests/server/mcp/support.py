@@ -206,7 +206,6 @@ def question_of(document: Document) -> Document:
 
 
 def ids_of(document: Document) -> Document:
-    """Thread and suspension id of the one open question, as arguments."""
     return {"threadId": document["threadId"], "suspensionId": question_of(document)["suspensionId"]}
 
 

@@ -127,7 +127,6 @@ async def approve_all(service: Service) -> None:
 
 
 async def asked_by(found: Served, principal: str = "local") -> str:
-    """The thread of a plan that waits for a person."""
     view = await start_as(found.warden.service, CONFIRMED, Requester(principal))
     assert view.status == "suspended"
     return view.thread_id

@@ -12,14 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
-from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.server.signatures import signature
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
 from planwarden.storage.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce
 from planwarden.storage.sessions import InboxSession
-from tests.kit import ManualClock, MemoryStore, Store, requirement
+from tests.kit import AuditEntry, ManualClock, MemoryStore, Store, requirement
 from tests.server.signatures.support import HERE, PRESENT, Authenticator
-from tests.storage.suite import BackEnd
+from tests.storage.suite import BackEnd, kinds
 
 pytestmark = pytest.mark.anyio
 ASKED = SignedStatement(execution_id="e", suspension_id="q", digest="a" * 64)
@@ -295,10 +294,6 @@ def nonce(text: str, session: str = "s", expires_at: float = 10.0) -> SigningNon
     return SigningNonce(
         nonce=text, purpose="sign", session=session, suspension_id="q", digest="d", expires_at=expires_at
     )
-
-
-async def kinds(store: Store) -> list[str]:
-    return [row.entry.kind for row in await store.audit_rows()]
 
 
 @requirement("keys:laws")

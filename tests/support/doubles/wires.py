@@ -45,7 +45,6 @@ class Wire:
         return f"{self.name}:{MODEL}"
 
     def key(self, http_request: HttpRequest) -> str:
-        """Returns the key that came with the request."""
         return http_request.headers.get("authorization", "").removeprefix("Bearer ")
 
     def read(self, http_request: HttpRequest, number: int) -> ModelRequest:

@@ -14,6 +14,7 @@ import planwarden
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sqlite.memory import MemoryStore
+from tests.harness.process import poll
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step
 
@@ -89,8 +90,5 @@ def build_entry(name: str, **extra: JsonValue) -> dict[str, JsonValue]:
 
 async def wait_until(happened: Callable[[], bool]) -> None:
     """Poll until `happened` is true in another process; fails after `WAIT_S`."""
-    for _ in range(int(WAIT_S * 100)):
-        if happened():
-            return
-        await anyio.sleep(0.01)
-    raise AssertionError("it did not happen")
+    with anyio.fail_after(WAIT_S):
+        await poll(happened)
