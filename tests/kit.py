@@ -18,17 +18,27 @@ from planwarden import Decision, Execution, Step, Warden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import CallContext
-from planwarden.agent.ports.store import SuspensionRow
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.views.execution import ask_for_person
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.base import Tool, define
+from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 from tests.support.wardens import (
     NOWHERE,
@@ -52,10 +62,12 @@ if TYPE_CHECKING:
     from tests.server.inbox.support import Browser, inbox, open_inbox
     from tests.server.mcp.support import ok, open_desk, refused, served
 
-__all__ = ["NOWHERE", "Authority", "Browser", "Cli", "Client", "Decision", "Execution", "Ledger", "ManualClock"]
-__all__ += ["MemoryStore", "OperatorPolicy", "PausingTool", "Settings", "Suspension", "Warden", "calls", "confirm"]
-__all__ += ["inbox", "make_home", "model_step", "ok", "open_desk", "open_inbox", "plan", "refused", "requirement"]
-__all__ += ["find_engine", "says", "served", "statuses", "tool_step", "warden"]
+__all__ = ["NOWHERE", "Authority", "Browser", "CallerModel", "Cli", "Client", "Decision", "Execution", "Ledger"]
+__all__ += ["ManualClock", "MemoryStore", "OperatorPolicy", "PausingTool", "Registry", "Requester", "Service"]
+__all__ += ["Settings", "SqliteStore", "StartOptions", "Store", "Suspension", "Warden", "apply", "calls", "confirm"]
+__all__ += ["ev", "find_engine", "inbox", "load_settings", "make_home", "model_step", "ok", "open_desk", "open_inbox"]
+__all__ += ["AuditEntry", "Engine", "Home", "ScriptedModel", "Tool", "define"]
+__all__ += ["parse_plan", "plan", "refused", "requirement", "says", "served", "statuses", "tool_step", "warden"]
 
 _BORDERS = {
     "mcp": ("Client",),
@@ -79,7 +91,6 @@ def __getattr__(name: str) -> object:
 
 
 def governed(home: Path = NOWHERE, /, **policy: object) -> Settings:
-    """Return settings whose operator wrote this policy."""
     # The fields are the policy's own; a wrong one raises at once.
     return Settings(home=home, policy=OperatorPolicy(**policy))  # pyright: ignore[reportArgumentType]
 

@@ -170,7 +170,6 @@ def summarize(lines: list[Line]) -> str:
 
 
 def describe_rounds(lines: list[Line]) -> str:
-    """Return one paragraph about these rounds."""
     mishaps = Counter(name for line in lines for name in line.get("mishaps", ()))
     breaches = Counter(breach.partition(":")[0] for line in lines for breach in line["breaches"])
     counts = " ".join(f"{name}={sum(line.get(name, 0) for line in lines):.0f}" for name in SUMS)

@@ -174,7 +174,6 @@ class Checker:
                     yield f"asked needlessly: whether {key} happened, and process {begun.pid} knew it"
 
     def _died(self) -> Iterator[str]:
-        """Servers and workers that nobody ended."""
         for server in self.stage.servers:
             process = server.process
             if process.has_ended and not process.was_ended and process.pid not in self._seen_deaths:

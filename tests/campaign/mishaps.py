@@ -30,8 +30,6 @@ STAND_S = 2.0
 
 @dataclass
 class Chaos:
-    """Hurts the processes of a stage at random moments."""
-
     stage: Stage
     chance: random.Random
     mishaps: "Mishaps"

@@ -96,7 +96,6 @@ class Round:
     outcome: Outcome
 
     async def run(self) -> None:
-        """Fills in the outcome."""
         began, before = time.monotonic(), self._totals()
         self.people.is_hasty, self.chaos.done = False, self.outcome.mishaps
         try:
@@ -147,7 +146,6 @@ class Round:
                 await self._cancel(started["executionId"], started["threadId"])
 
     async def _cancel(self, execution_id: str, thread_id: str) -> None:
-        """Through any server."""
         await anyio.sleep(self.chance.random())
         servers = [server.http for server in self.stage.living() if server.http is not None]
         if servers:

@@ -23,7 +23,6 @@ import planwarden
 from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.home import Home
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
@@ -81,8 +80,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the channel showed and said."""
-
     shown: str
     """Everything that stood in front of whoever answers."""
     said: str
@@ -145,7 +142,6 @@ class Stage:
         return open_inbox(self.warden)
 
     async def ask(self, plan: dict[str, JsonValue], options: dict[str, JsonValue], principal: str) -> kit.Suspension:
-        """Run the plan to its question."""
         options = {"synthesize": False, **options}
         self.asked = await self.warden.execute_plan(plan, options=options, wait_seconds=60, principal=principal)
         assert self.asked.suspensions, self.asked
@@ -160,12 +156,10 @@ class Stage:
         return await self.warden.service.find(self.asked.execution_id)
 
     async def events(self, kind: type[Any]) -> list[Any]:
-        """Return the events of that kind in the log."""
         assert self.asked is not None
         return [entry.event for entry in await self.store.read(self.asked.execution_id) if type(entry.event) is kind]
 
     async def edit_by_model(self, **edits: JsonValue) -> None:
-        """The calling model revises the question."""
         [question] = (await self.look()).suspensions
         assert question.tool_call is not None
         edit = kit.Decision(approved=True, modified_args={**question.tool_call.arguments, **edits})
@@ -225,8 +219,6 @@ class Channel(ABC):
 
 @dataclass(frozen=True)
 class InboxPage(Channel):
-    """A browser without script on the pages of the inbox."""
-
     async def decide(
         self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
@@ -294,7 +286,7 @@ class TerminalDialogue(Channel):
         self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
     ) -> list[Outcome]:
         warden, outcomes = stage.warden, list[Outcome]()
-        home = Home(warden.settings, model=CallerModel())
+        home = Home(warden.settings, model=kit.CallerModel())
         home.tools = warden.tools
         execution = await stage.find()
         view: kit.Suspension | None = None

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import Schedule
 from planwarden.agent.core.execution.synopsis import describe_fault
 from planwarden.server.cli.terminal.lines import step_lines
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution
 from tests.channels.channels import CHANNELS, SEND, Answer, Event, Stage
-from tests.kit import confirm, governed, plan, tool_step
+from tests.kit import confirm, ev, governed, plan, tool_step
 from tests.server.mcp.support import text_of
 
 Json = dict[str, JsonValue]
@@ -52,8 +51,6 @@ class Cannot:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One row of the matrix."""
-
     name: str
     steps: tuple[Json, ...]
     turns: tuple[Turn, ...]
@@ -209,12 +206,11 @@ def edited_as(*arguments: str, revision: int = 2) -> Callable[[Stage], Awaitable
     return check
 
 
-async def form_is_the_result(stage: Stage) -> None:
-    assert (await stage.look()).steps[0].result == {"approved": True, "content": {"city": "Oslo", "nights": 2}}
+def result_is(result: object) -> Callable[[Stage], Awaitable[None]]:
+    async def check(stage: Stage) -> None:
+        assert (await stage.look()).steps[0].result == result
 
-
-async def result_is_what_was_said(stage: Stage) -> None:
-    assert (await stage.look()).steps[0].result == {"id": 7}
+    return check
 
 
 async def later_steps_are_skipped(stage: Stage) -> None:
@@ -481,7 +477,7 @@ CASES: tuple[Case, ...] = (
         turns=(
             Turn(answers=(Answer(content={"city": "Oslo", "nights": 2}),), ledger=("note Oslo",), status="completed"),
         ),
-        check=form_is_the_result,
+        check=result_is({"approved": True, "content": {"city": "Oslo", "nights": 2}}),
         cannot={"tool": CLAIM},
     ),
     Case(
@@ -553,7 +549,7 @@ CASES: tuple[Case, ...] = (
                 status="completed",
             ),
         ),
-        check=result_is_what_was_said,
+        check=result_is({"id": 7}),
         cannot=RECONCILED,
         requirements=("approval:reconcile",),
     ),

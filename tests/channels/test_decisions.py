@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from planwarden.agent.core.execution import events as ev
 from planwarden.server.mcp.elicitation.forms import compute_form_digest
 from planwarden.server.views.question_text import hash_question
 from tests.channels.channels import CHANNELS, Channel, Outcome, Stage, build_decision, open_stage
 from tests.channels.suite import CASES, UNSEEN, WORTH_CLIENT, Cannot, Case, Turn
-from tests.kit import Suspension, by, decide, governed, plan
+from tests.kit import Suspension, by, decide, ev, governed, plan
 
 PAIRS = [
     pytest.param(

@@ -32,8 +32,6 @@ WIDE = 200
 
 @dataclass(frozen=True)
 class AppHost:
-    """A running Inspector and the server that it talks to."""
-
     url: str
     token: str
     server_url: str
@@ -73,7 +71,6 @@ def run_app_host(stage: Stage) -> Generator[AppHost]:
 async def open_app(
     host: AppHost, browser_path: str, tool: str, arguments: dict[str, JsonValue]
 ) -> AsyncGenerator["Page"]:
-    """Opens the Inspector's page and draws our view."""
     async with launch_browser(browser_path) as browser:
         page = await (await browser.new_context(viewport={"width": 1280, "height": 780})).new_page()
         await page.goto(host.link(tool, arguments))
@@ -96,7 +93,6 @@ async def find_view(page: "Page") -> "Frame":
 
 
 def run_to_question(stage: Stage, plan: JsonValue) -> str:
-    """Runs a plan until it asks, and returns the id of the thread."""
     path = stage.folder / "plan.json"
     path.write_text(json.dumps(plan), encoding="utf-8")
     result = Cli(stage.home).spawn("run", str(path), "--json")

@@ -143,7 +143,6 @@ HostWire = HostAnthropicWire | HostChatWire | HostResponsesWire | HostGeminiWire
 
 
 def count_results(wire: HostWire, request: ModelRequest) -> int:
-    """Returns the number of results of calls in the request."""
     return json.dumps(request.body).count(wire.results)
 
 
@@ -175,8 +174,6 @@ PROMPT = "Do what the plan needs."
 
 @dataclass(frozen=True)
 class Session:
-    """One headless run of a host."""
-
     command: list[str]
     env: dict[str, str]
 

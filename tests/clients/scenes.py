@@ -84,8 +84,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class Host:
-    """A host that one person uses."""
-
     name: str
     version: str
     wire: hosts.HostWire
@@ -190,44 +188,38 @@ NARROW = 80
 
 def form_in_claude_code(stage: Stage, capture: Capture) -> None:
     """The form appears by itself with all facts; the person fills it in with keys, and the plan continues."""
-    turn = Turn(
-        "Remind the customers whose invoices are overdue. Ask me before anything is sent.",
-        [("execute_plan", {"plan": REMIND})],
-        lambda: "The reminders are out." if SENT in stage.ledger else "The plan runs; you are asked before it sends.",
-    )
-
-    def person(screen: Screen) -> None:
-        screen.paste(turn.prompt)
-        _read_form(screen, TOOL_FORM)
-        assert stage.ledger == [FOUND]
-        capture("host-claude-code-form", screen)
-        _approve_in_claude_code(screen, "down", "down")
-        screen.expect("The reminders are out.")
-        screen.settle()
-        capture("host-claude-code-approved", screen)
-
-    run_with_person(CLAUDE_CODE_HOST, stage, [turn], person)
-    assert stage.ledger == [FOUND, SENT]
-    assert decided_by(stage) == (True, "client")
+    prompt = "Remind the customers whose invoices are overdue. Ask me before anything is sent."
+    turn = _remind(stage, prompt, ("execute_plan", {"plan": REMIND}))
+    _answer_in_claude_code(stage, capture, ("form", "approved"), turn, TOOL_FORM, COLUMNS)
 
 
 def confirmation_in_claude_code(stage: Stage, capture: Capture) -> None:
     """Also a narrow terminal shows every call that the decision releases, and no call is asked about again."""
-    turn = Turn(
-        "Remind the customers whose invoices are overdue, but let me see them first.",
-        [("execute_plan", {"plan": CONFIRM})],
-        lambda: "The reminders are out." if SENT in stage.ledger else "The plan runs; you are asked before it sends.",
-    )
+    prompt = "Remind the customers whose invoices are overdue, but let me see them first."
+    turn = _remind(stage, prompt, ("execute_plan", {"plan": CONFIRM}))
+    _answer_in_claude_code(stage, capture, ("confirmation",), turn, CONFIRMATION, NARROW)
 
+
+def _remind(stage: Stage, prompt: str, call: Call) -> Turn:
+    open_text = "The plan runs; you are asked before it sends."
+    return Turn(prompt, [call], lambda: "The reminders are out." if SENT in stage.ledger else open_text)
+
+
+def _answer_in_claude_code(
+    stage: Stage, capture: Capture, names: Sequence[str], turn: Turn, facts: tuple[str, ...], columns: int
+) -> None:
     def person(screen: Screen) -> None:
         screen.paste(turn.prompt)
-        _read_form(screen, CONFIRMATION)
+        _read_form(screen, facts)
         assert stage.ledger == [FOUND]
-        capture("host-claude-code-confirmation", screen)
+        capture(f"host-claude-code-{names[0]}", screen)
         _approve_in_claude_code(screen, "down", "down")
         screen.expect("The reminders are out.")
+        for name in names[1:]:
+            screen.settle()
+            capture(f"host-claude-code-{name}", screen)
 
-    run_with_person(CLAUDE_CODE_HOST, stage, [turn], person, columns=NARROW)
+    run_with_person(CLAUDE_CODE_HOST, stage, [turn], person, columns=columns)
     assert stage.ledger == [FOUND, SENT]
     assert decided_by(stage) == (True, "client")
 
@@ -314,7 +306,6 @@ def read_question(stage: Stage) -> dict[str, Any]:
 
 
 def build_resume_call(stage: Stage) -> Call:
-    """Returns a call in which the model claims an approval."""
     question = read_question(stage)
     place = {"threadId": question["threadId"], "suspensionId": question["suspensionId"]}
     return "resume_execution", {**place, "decision": {"approved": True}}

@@ -105,7 +105,6 @@ class Stage:
 
     @property
     def is_killed(self) -> bool:
-        """The tap killed the server."""
         return (self.folder / "killed").exists()
 
     @property
@@ -153,7 +152,6 @@ class Stage:
         return sum(message.get("method") == "tasks/update" for _, message in self.wire)
 
     def results_of(self, tool: str) -> list[Message]:
-        """Returns the structured results of a tool's calls, in order."""
         return [content for name, content in self._answers() if name == tool]
 
     def _answers(self) -> Iterator[tuple[str, Message]]:
@@ -184,7 +182,6 @@ class Stage:
             terminal.close()
 
     def status(self, thread_id: str) -> str:
-        """Returns the status that another process reads from the store."""
         return str(Cli(self.home).spawn("show", thread_id, "--json").json["status"])
 
 

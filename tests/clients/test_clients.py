@@ -17,8 +17,6 @@ pytestmark = pytest.mark.clients
 
 @dataclass
 class Row:
-    """What the run saw of one client."""
-
     client: str
     version: str
     protocol: str = ""
@@ -90,7 +88,6 @@ def check_client(client: Client, stage: Stage, row: Row) -> None:
 
 
 def decide_question(client: Client, stage: Stage, place: dict[str, str]) -> str:
-    """Returns how the question was answered."""
     if client.answers_forms:
         assert (stage.form_count, stage.ledger) == (1, ["first", "second"])
         return "in its form"

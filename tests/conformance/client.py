@@ -164,7 +164,10 @@ async def _steps(warden: planwarden.Warden, task: Task) -> list[dict[str, JsonVa
     found = await warden.get_tool_schemas(names)
     schemas = {tool.name: tool.input_schema for tool in found.tools}
     # null does not fit the schemas of those tools, so that no plan could pass it; leaving it out means the same.
-    calls = {f"{SERVER}_{call.name}": _without_null(call.arguments) for call in task.context.toolCalls}
+    calls = {
+        f"{SERVER}_{call.name}": {name: value for name, value in call.arguments.items() if value is not None}
+        for call in task.context.toolCalls
+    }
     if ECHO in schemas:
         echoed: dict[str, JsonValue] = {"schema": schemas[FOCAL]}
         calls = {ECHO: echoed}
@@ -174,12 +177,7 @@ async def _steps(warden: planwarden.Warden, task: Task) -> list[dict[str, JsonVa
     ]
 
 
-def _without_null(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return {name: value for name, value in arguments.items() if value is not None}
-
-
 def _arguments(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Returns a value for every required property."""
     required, properties = schema.get("required"), schema.get("properties")
     if not isinstance(required, list) or not isinstance(properties, dict):
         return {}

@@ -29,8 +29,6 @@ _RESULTS = re.compile(r"(server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """The results of one scenario's checks."""
-
     scenario: str
     passed: int
     failed: tuple[str, ...]
@@ -41,8 +39,6 @@ class ScenarioResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run of the suite."""
-
     code: int
     """0 when everything passed that counts."""
     found: tuple[ScenarioResult, ...]
@@ -52,8 +48,6 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The installed suite."""
-
     node: Path
     script: Path
     version: str
@@ -73,7 +67,6 @@ class Suite:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     async def run(self, url: str, *arguments: str) -> Outcome:
-        """Runs the suite against the server at `url`."""
         return await self._run("server", "--url", url, *arguments)
 
     async def run_client(self, command: str, *arguments: str) -> Outcome:

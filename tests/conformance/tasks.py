@@ -44,11 +44,11 @@ class FixtureTasks(Tasks):
         message = step.error_message or "nothing went wrong"
         if step.error_code is not None and "protocol_error_job" in step.step.required_tools:
             return types.ErrorData(code=types.INTERNAL_ERROR, message=message)
-        return _result(task) if task.execution.status == "completed" else _said(message, is_error=True)
+        results = "; ".join(str(step.result) for step in task.execution.steps.values())
+        return _said(results) if task.execution.status == "completed" else _said(message, is_error=True)
 
 
 def register(server: PlanwardenServer) -> None:
-    """The tools of the suite."""
     for tool in (
         greet,
         slow_compute,
@@ -176,10 +176,6 @@ def _form(suspension: Suspension) -> ElicitationForm | None:
 def _decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
     confirmed = (content or {}).get("confirm")
     return Decision(approved=confirmed) if isinstance(confirmed, bool) else None
-
-
-def _result(task: Task) -> types.CallToolResult:
-    return _said("; ".join(str(step.result) for step in task.execution.steps.values()))
 
 
 def _said(text: str, *, is_error: bool = False) -> types.CallToolResult:

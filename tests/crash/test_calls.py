@@ -21,11 +21,9 @@ from planwarden.agent.common.errors import CommitUnknown, PlanwardenError
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.cli.checks.replay import replay_logs
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import pace
 from tests.crash.worlds import SCENARIOS, WORLDS, Outcome, Play, World
-from tests.kit import each_once, first_only
-from tests.requirements import requirement
+from tests.kit import ManualClock, each_once, first_only, requirement
 from tests.storage.suite import BackEnd, Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore, StoreCall, WatchedStore
 

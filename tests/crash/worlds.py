@@ -9,16 +9,11 @@ from typing import ClassVar
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import CommitUnknown, ToolError
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.policy import OnceRule
-from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.storage.clock import ManualClock
@@ -26,7 +21,7 @@ from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, 
 from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger
 from tests.harness.team import FORM, Acknowledged, Person, begin, engine_on, start
-from tests.kit import confirm, find_engine, governed, plan, tool_step, warden
+from tests.kit import CallerModel, Decision, Engine, Store, confirm, ev, find_engine, governed, plan, tool_step, warden
 from tests.support.fakes import UnreachableModel, WatchedStore, recording_tool
 
 Outcome = dict[str, JsonValue]
@@ -146,7 +141,6 @@ class Play(World):
         return came_to
 
     def _list_lost(self, states: dict[str, ExecutionState]) -> list[JsonValue]:
-        """Return everything that somebody was told and that is not so."""
         told, answers = self.acknowledged, dict[str, object]()
         for state in states.values():
             for name, asked in state.suspensions.items():

@@ -22,8 +22,6 @@ class Wrong(Exception):
 
 
 class Entrance(Protocol):
-    """One way in, opened."""
-
     async def send(self, mutator: Mutator) -> str:
         """Makes an input, sets `mutator.sent`, sends it, and returns the kind of answer. Raises `Wrong`."""
         ...
@@ -80,7 +78,6 @@ def check_result(result: Mapping[str, Any]) -> str:
 
 
 def check_rpc(answer: dict[str, Any] | None) -> str:
-    """Returns the kind of a whole JSON-RPC answer. Raises `Wrong`."""
     if answer is None:
         raise Wrong("no answer")
     if "error" in answer:

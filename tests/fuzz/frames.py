@@ -35,8 +35,6 @@ FEW, MANY = 8, 30
 
 @dataclass
 class Office:
-    """The server, and the questions that are open in it."""
-
     found: Served
     http: httpx2.AsyncClient
     ledger: Ledger
@@ -48,7 +46,6 @@ class Office:
         return await self.http.post("/mcp", content=body, headers=headers)
 
     async def call(self, tool: str, arguments: inputs.Document, **params: Any) -> inputs.Document:
-        """The JSON-RPC answer to a correct call."""
         meta = build_meta({"elicitation": {"form": {}}})
         request = {"name": tool, "arguments": arguments, **params, "_meta": meta}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": request}
@@ -128,7 +125,6 @@ Made = tuple[str, str | None, Any]
 def build_call(
     mutator: inputs.Mutator, tool: str, arguments: inputs.Document, meta: inputs.Document | None = None, **more: Any
 ) -> Made:
-    """Return a call of a tool by a client with some capabilities."""
     params = {"name": tool, "arguments": arguments, **more}
     params["_meta"] = {**build_meta(mutator.pick(inputs.CAPABILITIES)), **(meta or {})}
     return "tools/call", tool, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}

@@ -30,8 +30,6 @@ ENOUGH = 8
 
 
 class Pages:
-    """A browser in an inbox with questions of every kind."""
-
     def __init__(self, found: Inbox, browser: Browser) -> None:
         self._inbox = found
         self._browser = browser

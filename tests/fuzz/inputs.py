@@ -278,7 +278,6 @@ class Mutator:
 
 
 def walk(document: Value) -> list[tuple[Value, Any]]:
-    """Every place in the document as its container and its key."""
     found: list[tuple[Value, Any]] = []
     waiting = [document]
     while waiting:
@@ -297,7 +296,6 @@ def list_keys(node: Value) -> list[Any]:
 
 
 def nest(value: Value, depth: int) -> Value:
-    """The value in that many lists or objects."""
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}
     return value

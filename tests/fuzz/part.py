@@ -74,7 +74,6 @@ class LogWatch(logging.Handler):
             self._found.append(self._formatter.format(record))
 
     def take(self) -> list[str]:
-        """Returns what was logged since the last call."""
         found, self._found = self._found, []
         return found
 
@@ -125,8 +124,6 @@ ENTRANCES: Mapping[str, Opener] = {
 
 @dataclass
 class Part:
-    """What a part came to."""
-
     entrance: str
     seed: int
     inputs: int = 0

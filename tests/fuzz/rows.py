@@ -8,18 +8,15 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.api.audit import AuditReader
-from planwarden.server.api.warden import Warden
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.inputs import ODD_NUMBERS, PLANS, Mutator
-from tests.kit import decide
-from tests.support.wardens import Ledger, plan, tool_step
+from tests.kit import Authority, Decision, Ledger, Warden, decide, plan, tool_step
 
 TABLES = ("events",) * 6 + ("executions",) * 3 + ("suspensions",) * 3 + ("audit", "audit", "artifacts", "grants")
 """Changed as often as they occur here."""
@@ -58,7 +55,6 @@ class Rows:
             raise Wrong(f"the unchanged file cannot be read: {outcomes}")
 
     async def _read_all(self) -> list[str]:
-        """How each way of reading ended."""
         threads, suspensions, artifacts = _list_ids(self._template)
         warden = _build_warden(self._home)
         try:
@@ -106,7 +102,6 @@ def _build_warden(home: Path) -> Warden:
 
 
 def _list_ids(path: Path) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]]]:
-    """Threads, open suspensions with their threads, and artifacts with theirs."""
     of_execution = "JOIN executions e ON e.number = x.execution"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         threads = [row[0] for row in connection.execute("SELECT DISTINCT thread_id FROM executions")]
@@ -119,7 +114,6 @@ def _list_ids(path: Path) -> tuple[list[str], list[tuple[str, str]], list[tuple[
 
 
 def _spoil(mutator: Mutator, connection: sqlite3.Connection) -> str:
-    """Changes one row, and says how."""
     table: str = mutator.pick(TABLES)
     numbers = [row[0] for row in connection.execute(f"SELECT rowid FROM {table}")]
     columns = [(row[1], row[2]) for row in connection.execute(f"PRAGMA table_info({table})")]

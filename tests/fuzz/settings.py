@@ -93,8 +93,6 @@ LONG_RUNNING = frozenset({"serve", "demo", "inbox", "login"})
 
 
 class SettingsFiles:
-    """Both files of a home."""
-
     def __init__(self, home: Path) -> None:
         self._home = home
 
@@ -126,7 +124,6 @@ class SettingsFiles:
 
 
 def _change_value(mutator: Mutator, toml: bytes) -> bytes:
-    """One line of the file with another value, or with another key."""
     lines = toml.splitlines() or [b""]
     place = mutator.random.randrange(len(lines))
     key, equals, value = lines[place].partition(b" = ")

@@ -45,8 +45,6 @@ ODD = (
 
 
 class Shell:
-    """A rule and a jail."""
-
     def __init__(self, judge: Judge, jail: Jail) -> None:
         self._judge = judge
         self._jail = jail

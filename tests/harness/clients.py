@@ -44,7 +44,6 @@ class StdioHost:
         self._tasks: TaskGroup | None = None
 
     async def run(self, tasks: TaskGroup) -> None:
-        """Reads what the process prints, until it ends."""
         self._tasks = tasks
         await self._process.read_lines(self._take)
 
@@ -127,7 +126,6 @@ def build_headers(method: str, name: str | None, version: str = LATEST_MODERN_VE
 
 
 def read_answer(answer: httpx2.Response) -> Document | None:
-    """Return the JSON-RPC message of a response; None if there is none."""
     events = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
     text = events[-1] if events else answer.text
     return json.loads(text) if text.strip() else None

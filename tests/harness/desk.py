@@ -26,7 +26,6 @@ def carry(name: str, key: str, arguments: Message) -> Message:
 
 
 def look(name: str, key: str, arguments: Message) -> Message:
-    """Look around for a while."""
     threading.Event().wait(arguments.get("seconds", 0))
     return {"article": arguments.get("article"), "price": 12, "inStock": True}
 
@@ -37,7 +36,6 @@ def report(name: str, key: str, arguments: Message) -> Message:
 
 
 def collapse(name: str, key: str, arguments: Message) -> Message:
-    """End the server in the middle of the call."""
     os._exit(3)
 
 

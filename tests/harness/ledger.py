@@ -43,7 +43,6 @@ class Ledger:
 
     @classmethod
     def of(cls, stage: Path) -> "Ledger":
-        """Return the ledger of a stage, by its folder."""
         return cls(stage / "ledger")
 
     def write(self, what: str, **facts: Any) -> None:
@@ -72,7 +71,6 @@ class Ledger:
         return Counter(line.key for line in self.lines("done") if line.facts.get("effect") != "read")
 
     def tools_run(self) -> list[str]:
-        """Return the names of the tools in the order in which they ran."""
         return [line.facts["tool"] for line in self.lines("done")]
 
     def has_happened(self, key: str) -> bool | None:

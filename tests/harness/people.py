@@ -36,8 +36,6 @@ FAILURES = (Lost, Refused, OSError, httpx2.HTTPError)
 
 @dataclass(frozen=True)
 class Question:
-    """An open question as one person saw it."""
-
     row: Pending
     asked: ev.Question
     happened: bool | None = None
@@ -209,7 +207,6 @@ class People:
         return found.status == "withdrawn" or (found.decision is not None and found.channel != "elicitation")
 
     async def answer_form(self, params: Document) -> Document:
-        """What the person enters into the form that is open now."""
         await anyio.sleep(0 if self.is_hasty else self.chance.random() * 0.5)
         wanted = params.get("requestedSchema", {}).get("properties", {})
         # A form may come late, when the person has turned to another question.

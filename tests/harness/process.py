@@ -160,7 +160,6 @@ class Process:
                 os.kill(self.pid, number)
 
     async def pause(self, seconds: float, *others: int) -> None:
-        """Stop it and these other processes for some seconds."""
         began = (time.monotonic(), NEVER)
         self.hurts.append(began)
         try:
@@ -178,7 +177,6 @@ class Process:
 
     @property
     def was_ended(self) -> bool:
-        """It was killed or told to end."""
         return any(until == NEVER for _, until in self.hurts)
 
     def was_hurt(self, at: float, margin_s: float) -> bool:
@@ -239,8 +237,6 @@ class Process:
 
 @dataclass
 class Launcher:
-    """Starts processes on one home."""
-
     stage: Path
     plant: str | None = None
     patience: Patience | None = "usual"
@@ -255,13 +251,11 @@ class Launcher:
     """Every process that was ever started, by its id."""
 
     def with_pipes(self, program: str, *arguments: str) -> Process:
-        """Start a process whose input and output are pipes to the driver."""
         theirs_in, inlet = os.pipe()
         outlet, theirs_out = os.pipe()
         return self._spawn(program, arguments, (theirs_in, theirs_out), inlet, outlet)
 
     def with_terminal(self, *arguments: str) -> Process:
-        """Start a command at a terminal on which the driver reads and types."""
         mine, theirs = pty.openpty()
         return self._spawn("planwarden", arguments, (theirs,), mine, mine)
 

@@ -27,16 +27,12 @@ class Unreadable(OSError):
 
 @dataclass(frozen=True)
 class Pending:
-    """An open question to a person."""
-
     suspension_id: str
     execution_id: str
     thread_id: str
 
 
 def read_file(path: Path) -> Fetch:
-    """Reads a file of SQLite."""
-
     def fetch(name: str, parameters: Sequence[object]) -> list[Any]:
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as connection:
@@ -80,8 +76,6 @@ Consent = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A decision that a channel acknowledged."""
-
     suspension_id: str
     approved: bool
     channel: str

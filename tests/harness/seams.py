@@ -53,7 +53,6 @@ def replace(owner: Any, **members: object) -> None:
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function by what `make` makes of it."""
     setattr(owner, name, make(getattr(owner, name)))
 
 

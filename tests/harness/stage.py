@@ -55,8 +55,6 @@ EXECUTE FUNCTION note_take();
 
 @dataclass(frozen=True)
 class Take:
-    """An execution that ran lost its owner."""
-
     execution_id: str
     previous: str
     taker: int
@@ -215,7 +213,6 @@ class Stage:
         return Records(read_file(self.home / DATABASE) if self.database is None else self.database.fetch)
 
     def living(self, *kinds: Kind) -> list[Server]:
-        """All, or those of these kinds."""
         return [server for server in self.servers if server.is_alive and (not kinds or server.kind in kinds)]
 
     async def start(self, kind: Kind) -> Server:
@@ -244,7 +241,6 @@ class Stage:
         return {"action": "decline"} if self.answer_form is None else await self.answer_form(params)
 
     async def _hear(self, line: list[str]) -> None:
-        """What a program printed."""
         if line[0] == "started":
             self.testimony.started.append(line[1])
 
@@ -282,7 +278,6 @@ class Stage:
                 resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
     def clear(self) -> None:
-        """Ends every process."""
         for process in self.launcher.started.values():
             for desk in self.launcher.desks_of(process.pid):
                 with suppress(ProcessLookupError):

@@ -196,7 +196,6 @@ def begin(plan: Plan | None, options: ev.Options, thread_id: str = "t", goal: st
 
 
 async def find_question(engine: Engine, execution: ExecutionState) -> Question:
-    """Return the one open question, once there is nothing else to do."""
     execution = await engine.wait(await engine.find(execution.execution_id), 60)
     [suspension] = execution.open_suspensions
     return suspension.question
@@ -205,7 +204,6 @@ async def find_question(engine: Engine, execution: ExecutionState) -> Question:
 async def answer(
     engine: Engine, execution: ExecutionState, decision: Decision = YES, authority: Authority = PERSON
 ) -> ExecutionState:
-    """Answer the one open question."""
     execution = await engine.find(execution.execution_id)
     [suspension] = execution.open_suspensions
     answered, _ = await engine.answer(execution, suspension.question.suspension_id, decision, authority)

@@ -22,7 +22,6 @@ from tests.harness.process import PATIENCE, PLANT, STAGE, say
 
 
 async def read_commands() -> AsyncIterator[Any]:
-    """Iterate over the lines of standard input, until it ends."""
     while line := await anyio.to_thread.run_sync(sys.stdin.readline):
         yield json.loads(line)
 

@@ -35,7 +35,6 @@ def read(page: str) -> str:
 
 
 def blocks(language: str, page: str) -> list[str]:
-    """The fenced blocks of a page in this language, in order."""
     return re.findall(rf"```{language}\n(.*?)```", read(page), re.DOTALL)
 
 
@@ -223,12 +222,10 @@ def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
 
 
 def _section(page: str, heading: str) -> str:
-    """The text below a heading of the second level, up to the next one."""
     return read(page).split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 def _prose(document: Path) -> str:
-    """Returns the document without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 

@@ -32,7 +32,6 @@ def own_arguments(line: str) -> list[str] | None:
 
 
 def deployed_commands() -> Iterator[tuple[str, list[str]]]:
-    """Yields each file and the arguments with which it starts planwarden."""
     [start] = re.findall(r"^ExecStart=(\S+) (.+)$", (DEPLOY / "planwarden.service").read_text(), re.MULTILINE)
     assert start[0] == "/opt/planwarden/bin/planwarden"
     yield "planwarden.service", start[1].split()

@@ -145,7 +145,6 @@ def test_what_is_filled_in_arrives_and_the_key_is_kept_secret(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle as `make bundle` packs it."""
     npx = shutil.which("npx")
     if npx is None:
         pytest.skip("npx is not installed, so the bundle cannot be packed")
@@ -181,11 +180,9 @@ class Unpacked:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The manifest that is in the bundle."""
         return json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
 
     def launch(self, filled_in: dict[str, str]) -> StdioServerParameters:
-        """Returns how a host starts it."""
         [command, *args], env = _launch(self.manifest, self.folder, filled_in)
         return StdioServerParameters(command=command, args=args, env={**self.environment, **env}, cwd=self.home)
 

@@ -15,24 +15,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UndecidableHere
 from planwarden.agent.core.tool import Effect, ToolDefinition
 from planwarden.agent.runtime.engine import Engine
-from tests.harness.team import (
-    ALONE,
-    ASK,
-    ASK_SOON,
-    DID_NOT_HAPPEN,
-    MAIL,
-    NO,
-    PERSON,
-    SLOW,
-    YES,
-    Gate,
-    Team,
-    answer,
-    find_question,
-    start,
-    step,
-    until_status,
-)
+from tests.harness import team as harness
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
@@ -41,8 +24,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def team(back_end: BackEnd, tmp_path: Path) -> Team:
-    return Team(back_end, tmp_path)
+def team(back_end: BackEnd, tmp_path: Path) -> harness.Team:
+    return harness.Team(back_end, tmp_path)
 
 
 Elsewhere = Literal["answered", "cancelled", "expired"]
@@ -56,15 +39,15 @@ ENDS: dict[Elsewhere, tuple[str, list[str]]] = {
 @requirement("engine:two-processes")
 @pytest.mark.parametrize("what", ENDS)
 async def test_what_another_process_records_reaches_the_owner_while_a_call_still_runs(
-    team: Team, what: Elsewhere
+    team: harness.Team, what: Elsewhere
 ) -> None:
-    gate = Gate()
+    gate = harness.Gate()
     async with team.process(gate) as owner, team.process() as other:
-        running = await start(owner, SLOW, ASK_SOON, MAIL)
+        running = await harness.start(owner, harness.SLOW, harness.ASK_SOON, harness.MAIL)
         await gate.is_reached.wait()
         match what:
             case "answered":
-                assert (await answer(other, running)).status == "running"
+                assert (await harness.answer(other, running)).status == "running"
             case "cancelled":
                 await other.cancel(await other.find(running.execution_id), "enough")
             case "expired":
@@ -86,21 +69,21 @@ async def test_what_another_process_records_reaches_the_owner_while_a_call_still
 
 @requirement("engine:two-processes")
 async def test_what_another_process_acknowledged_is_shown_although_something_of_ones_own_is_being_committed(
-    team: Team,
+    team: harness.Team,
 ) -> None:
-    late = Gate()
+    late = harness.Gate()
 
     async def watch(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("append", "before"):
             await late.hold()
 
     async with team.process() as first, team.process(on=lambda store: WatchedStore(store, watch)) as second:
-        asked = await first.wait(await start(first, ASK, MAIL), 60)
+        asked = await first.wait(await harness.start(first, harness.ASK, harness.MAIL), 60)
         known = await second.find(asked.execution_id)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer, second, known)
+            tasks.start_soon(harness.answer, second, known)
             await late.is_reached.wait()
-            done = await first.wait(await answer(first, asked), 60)
+            done = await first.wait(await harness.answer(first, asked), 60)
             shown = await second.find(asked.execution_id)
             assert shown == await second.wait(shown, 60) == done
             late.may_pass.set()
@@ -108,8 +91,8 @@ async def test_what_another_process_acknowledged_is_shown_although_something_of_
 
 
 @requirement("engine:two-processes")
-async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(team: Team) -> None:
-    gate = Gate()
+async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(team: harness.Team) -> None:
+    gate = harness.Gate()
 
     async def watch(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("read", "before"):
@@ -118,10 +101,10 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(tea
                 await anyio.lowlevel.checkpoint()
 
     async with team.process(gate) as owner, team.process(on=lambda store: WatchedStore(store, watch)) as other:
-        running = await start(owner, SLOW, ASK, MAIL)
+        running = await harness.start(owner, harness.SLOW, harness.ASK, harness.MAIL)
         await gate.is_reached.wait()
         [asked] = running.open_suspensions
-        await other.answer(running, asked.question.suspension_id, YES, PERSON)
+        await other.answer(running, asked.question.suspension_id, harness.YES, harness.PERSON)
         team.clock.advance(LEASE_S)
         await owner.tick()
         done = await owner.wait(running, 60)
@@ -130,8 +113,8 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(tea
 
 CUT_OFF: list[tuple[Effect, Decision | None, tuple[str, str | None, str, list[str]]]] = [
     ("read", None, ("completed", None, "completed", ["slow", "slow"])),
-    ("effect", DID_NOT_HAPPEN, ("completed", None, "completed", ["slow", "slow"])),
-    ("effect", NO, ("failed", "outcome_unknown", "skipped", [])),
+    ("effect", harness.DID_NOT_HAPPEN, ("completed", None, "completed", ["slow", "slow"])),
+    ("effect", harness.NO, ("failed", "outcome_unknown", "skipped", [])),
 ]
 """What a call is, what a person says that becomes of it, and the end."""
 
@@ -139,24 +122,22 @@ CUT_OFF: list[tuple[Effect, Decision | None, tuple[str, str | None, str, list[st
 @requirement("engine:shutdown")
 @pytest.mark.parametrize(("effect", "says", "end"), CUT_OFF)
 async def test_a_call_cut_off_by_shutdown_is_repeated_by_the_next_process_or_asked_about(
-    team: Team, effect: Effect, says: Decision | None, end: tuple[str, str | None, str, list[str]]
+    team: harness.Team, effect: Effect, says: Decision | None, end: tuple[str, str | None, str, list[str]]
 ) -> None:
-    gate, after = Gate(), step("after", "slow", "slow")
+    gate, after = harness.Gate(), harness.step("after", "slow", "slow")
     async with team.process(gate, effect=effect) as engine:
-        running = await start(engine, SLOW, after)
+        running = await harness.start(engine, harness.SLOW, after)
         await gate.is_reached.wait()
     async with team.process(effect=effect) as engine:
         await engine.tick()
         if says is not None:
-            assert (await find_question(engine, running)).kind == "reconcile" and team.ledger.tools_run() == []
-            await answer(engine, running, says)
+            assert (await harness.find_question(engine, running)).kind == "reconcile" and team.ledger.tools_run() == []
+            await harness.answer(engine, running, says)
         done = await engine.wait(await engine.find(running.execution_id), 60)
     assert (done.status, done.error_code, done.steps["after"].status, team.ledger.tools_run()) == end
 
 
 class KnownPeers:
-    """Says what a test wants of the other processes."""
-
     def __init__(self) -> None:
         self.generation = 0
         self.is_outdated = False
@@ -176,12 +157,12 @@ Member = Callable[..., Engine]
 
 
 @pytest.fixture
-def member(team: Team, monkeypatch: pytest.MonkeyPatch) -> Member:
+def member(team: harness.Team, monkeypatch: pytest.MonkeyPatch) -> Member:
     """Make an engine with the tools of these names; a worker unless it is a `front`."""
     # What one process leaves to others waits for their next turns, and those of a test come sooner.
     monkeypatch.setattr("planwarden.agent.runtime.scheduler.TICK_S", 0.02)
 
-    def make(*tools: str, gate: Gate | None = None, front: bool = False, **options: Any) -> Engine:
+    def make(*tools: str, gate: harness.Gate | None = None, front: bool = False, **options: Any) -> Engine:
         options.setdefault("peers", KnownPeers())
         return team.process(gate, tools=tools, adopts=not front, follows=not front, **options)
 
@@ -189,23 +170,27 @@ def member(team: Team, monkeypatch: pytest.MonkeyPatch) -> Member:
 
 
 @requirement("scale:roles")
-async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(team: Team, member: Member) -> None:
+async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(
+    team: harness.Team, member: Member
+) -> None:
     async with member("mail", front=True) as front:
-        running = await start(front, ASK, MAIL)
+        running = await harness.start(front, harness.ASK, harness.MAIL)
         header = await team.header(running)
         assert (header.status, header.owner) == ("running", None)
         assert await front.store.orphans(10) == (running.execution_id,)
         await front.tick()
         assert (await front.find(running.execution_id)).version == running.version
         async with member("mail"):
-            asked = await until_status(front, running, "suspended")
+            asked = await harness.until_status(front, running, "suspended")
             [question] = asked.open_suspensions
-            _, is_accepted = await front.answer(asked, question.question.suspension_id, YES, PERSON)
+            _, is_accepted = await front.answer(asked, question.question.suspension_id, harness.YES, harness.PERSON)
             assert is_accepted
-            done = await until_status(front, asked, "completed")
-            asked = await until_status(front, await start(front, ASK, MAIL, thread_id="t2"), "suspended")
+            done = await harness.until_status(front, asked, "completed")
+            asked = await harness.until_status(
+                front, await harness.start(front, harness.ASK, harness.MAIL, thread_id="t2"), "suspended"
+            )
             await front.cancel(asked, "no longer wanted")
-            await until_status(front, asked, "cancelled")
+            await harness.until_status(front, asked, "cancelled")
         assert done.is_finished
     assert team.ledger.tools_run() == ["mail"]
 
@@ -213,28 +198,28 @@ async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(
 @requirement("scale:tools")
 @pytest.mark.parametrize("tools", [(), ("mail",)], ids=["without the tool", "with an older one"])
 async def test_work_goes_to_the_process_that_has_the_newest_tools_and_waits_until_there_is_one(
-    team: Team, member: Member, tools: tuple[str, ...]
+    team: harness.Team, member: Member, tools: tuple[str, ...]
 ) -> None:
     peers = KnownPeers()
     peers.change(mail="digest of a newer version")
     async with member("mail", front=True) as front, member(*tools, peers=peers) as poor:
-        running = await start(front, ALONE)
+        running = await harness.start(front, harness.ALONE)
         for _ in range(3):
             await poor.tick()
         waiting = await front.find(running.execution_id)
         assert (waiting.status, waiting.version) == ("running", running.version)
         async with member("mail"):
-            await until_status(front, running, "completed")
+            await harness.until_status(front, running, "completed")
     assert team.ledger.tools_run() == ["mail"]
 
 
 @requirement("scale:policy")
 async def test_a_process_with_an_older_policy_hands_over_what_it_runs_when_its_calls_have_ended(
-    team: Team, member: Member
+    team: harness.Team, member: Member
 ) -> None:
-    old_peers, gate = KnownPeers(), Gate()
+    old_peers, gate = KnownPeers(), harness.Gate()
     async with member("mail", front=True) as front, member("mail", gate=gate, peers=old_peers):
-        running = await start(front, step("one", "mail"), step("two", "mail", "one"))
+        running = await harness.start(front, harness.step("one", "mail"), harness.step("two", "mail", "one"))
         await gate.is_reached.wait()
         old_peers.change(is_outdated=True)
         gate.may_pass.set()
@@ -243,7 +228,7 @@ async def test_a_process_with_an_older_policy_hands_over_what_it_runs_when_its_c
         assert (await front.find(running.execution_id)).status == "running"
         assert team.ledger.tools_run() == ["mail"]
         async with member("mail"):
-            await until_status(front, running, "completed")
+            await harness.until_status(front, running, "completed")
     assert team.ledger.tools_run() == ["mail", "mail"]
 
 
@@ -251,11 +236,11 @@ async def test_a_process_with_an_older_policy_hands_over_what_it_runs_when_its_c
 async def test_a_process_with_an_older_policy_lets_people_reject_but_not_approve(member: Member) -> None:
     peers = KnownPeers()
     async with member("mail", peers=peers) as engine:
-        asked = await until_status(engine, await start(engine, ASK, MAIL), "suspended")
+        asked = await harness.until_status(engine, await harness.start(engine, harness.ASK, harness.MAIL), "suspended")
         [found] = asked.open_suspensions
         peers.change(is_outdated=True)
         with pytest.raises(UndecidableHere, match="restart this one"):
-            await engine.answer(asked, found.question.suspension_id, YES, PERSON)
+            await engine.answer(asked, found.question.suspension_id, harness.YES, harness.PERSON)
         assert (await engine.find(asked.execution_id)).version == asked.version
-        rejected, is_accepted = await engine.answer(asked, found.question.suspension_id, NO, PERSON)
+        rejected, is_accepted = await engine.answer(asked, found.question.suspension_id, harness.NO, harness.PERSON)
         assert (rejected.status, is_accepted) == ("running", True)

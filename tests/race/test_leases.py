@@ -10,19 +10,15 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.runtime import scheduler
-from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.scheduler import TICK_S
 from planwarden.agent.runtime.unresponsive_owners import RENEW_S, SILENT_S, UNLIMITED_S
-from planwarden.tools.base import Tool, define
 from tests.harness import team
 from tests.harness import team as engines
 from tests.harness.ledger import Ledger
-from tests.kit import first_only
-from tests.requirements import requirement
+from tests.kit import Decision, Engine, Tool, define, first_only, requirement
 from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 

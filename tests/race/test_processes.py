@@ -23,10 +23,9 @@ from tests.harness.people import People
 from tests.harness.process import Patience, Process, poll
 from tests.harness.stage import Cast, Kind, Server, SharedDatabase, Stage, open_stage
 from tests.harness.team import step
-from tests.kit import first_only
+from tests.kit import first_only, requirement
 from tests.race.racer import race_again_and_again
 from tests.race.ticks import Campaign
-from tests.requirements import requirement
 from tests.support.paths import ROOT
 from tests.support.postgres import shared_server
 
@@ -138,7 +137,6 @@ class Fleet:
         await poll(has_status)
 
     async def wait_for_takeover(self, execution: dict[str, Any]) -> int:
-        """Return the process that ended the ownership of another one."""
         database, execution_id = self.stage.database, execution["executionId"]
         assert database is not None
         takes = await poll(lambda: [take for take in database.list_takes() if take.execution_id == execution_id])

@@ -44,8 +44,6 @@ PLAN = Plan(
 
 
 class BackEnd(Protocol):
-    """One kind of store with one content."""
-
     clock: ManualClock
 
     def connect(self) -> Store:
@@ -102,8 +100,6 @@ class Sqlite:
 
 
 class Postgres:
-    """A database of its own on a real server."""
-
     gone_s = GONE_S
 
     def __init__(self, folder: Path) -> None:
@@ -213,6 +209,10 @@ class Scribe:
             ev.StepCompleted(step_id="a", validation="passed"),
             ev.ExecutionCompleted(),
         )
+
+
+async def kinds(store: Store) -> list[str]:
+    return [row.entry.kind for row in await store.audit_rows()]
 
 
 def question(suspension_id: str, *, addressee: Addressee = "human", **fields: object) -> ev.Question:

@@ -122,7 +122,6 @@ def test_the_golden_file_shows_every_event() -> None:
 
 
 def shuffled(value: JsonValue) -> JsonValue:
-    """The same value with its keys inserted the other way round."""
     if isinstance(value, dict):
         return {key: shuffled(value[key]) for key in reversed(value)}
     if isinstance(value, list):

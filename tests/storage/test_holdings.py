@@ -6,13 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect, GrantUsedUp
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S, HeldKey
 from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_left, day_of, is_open
-from planwarden.agent.ports.store import Store
-from tests.kit import ManualClock, requirement
+from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
 
 pytestmark = pytest.mark.anyio
@@ -258,7 +255,6 @@ async def read(store: Store) -> Grant:
 
 
 def to_midnight(clock: ManualClock) -> float:
-    """Seconds until the next day begins in UTC."""
     return DAY_S - clock.now() % DAY_S
 
 

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, VersionConflict
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.ports.store import Append, FoundId, Lease, StartRequest, Store
 from planwarden.storage.schedules import ScheduleStore
-from tests.kit import ManualClock, requirement
+from tests.kit import ManualClock, ev, requirement
 from tests.storage.suite import LEASE_S, PLAN, BackEnd, Scribe, decided, guard
 from tests.storage.test_holdings import MADE, USE, begin, intend, make_grant, share
 from tests.storage.test_starts import ADDED, ENDED, KEYED, PAUSED, UNKEYED, create, schedule

@@ -4,12 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, TITLE_CHARS
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution
 from planwarden.agent.ports.store import Store, SuspensionRow
-from tests.kit import ManualClock, requirement
+from tests.kit import ManualClock, ev, requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe, decided, guard, question
 
 pytestmark = pytest.mark.anyio

@@ -18,23 +18,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import (
-    GuardFailed,
-    KeyUsed,
-    LeaseLost,
-    PlanUnfinished,
-    PlanwardenError,
-    ThreadBusy,
-    VersionConflict,
-)
-from planwarden.agent.core.execution import events as ev
+from planwarden.agent.common import errors
 from planwarden.agent.core.execution.fold import apply, fold
 from planwarden.agent.core.execution.question import Alarm
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlanStep
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
-from tests.kit import ManualClock, first_only, requirement
+from tests.kit import ManualClock, ev, first_only, requirement
 from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd, decided
 
 Option = TypeVar("Option")
@@ -83,20 +74,22 @@ class Model:
         self.started: dict[tuple[str, str], str] = {}
         """By principal and key."""
 
-    def broken(self, append: Append) -> set[type[PlanwardenError]]:
+    def broken(self, append: Append) -> set[type[errors.PlanwardenError]]:
         """Every condition that the write does not meet."""
         row = self.rows.get(append.execution.execution_id)
-        found: set[type[PlanwardenError]] = {GuardFailed for guard in append.guards if not self.holds(guard)}
+        found: set[type[errors.PlanwardenError]] = {
+            errors.GuardFailed for guard in append.guards if not self.holds(guard)
+        }
         if self.is_thread_busy(append):
-            found.add(ThreadBusy)
+            found.add(errors.ThreadBusy)
         if append.expected_version == 0:
-            found |= self.known(append) | ({VersionConflict} if row is not None else set())
+            found |= self.known(append) | ({errors.VersionConflict} if row is not None else set())
         elif row is None or row.execution.version != append.expected_version:
-            found.add(VersionConflict)
+            found.add(errors.VersionConflict)
         if row is not None and append.lease is not None and append.lease != row.lease:
-            found.add(LeaseLost)
+            found.add(errors.LeaseLost)
         if row is not None and append.lease is None and append.acquire and row.owner is not None:
-            found.add(LeaseLost)
+            found.add(errors.LeaseLost)
         return found
 
     def is_thread_busy(self, append: Append) -> bool:
@@ -107,13 +100,13 @@ class Model:
         is_taken = any(o.thread_id == execution.thread_id and not o.is_finished for o in others)
         return begins and not execution.is_finished and is_taken
 
-    def known(self, append: Append) -> set[type[PlanwardenError]]:
+    def known(self, append: Append) -> set[type[errors.PlanwardenError]]:
         """How the request of a creation is known from before."""
         start, principal = append.start or StartRequest(), append.execution.principal
-        found: set[type[PlanwardenError]] = {KeyUsed} if (principal, start.key) in self.started else set()
+        found: set[type[errors.PlanwardenError]] = {errors.KeyUsed} if (principal, start.key) in self.started else set()
         rows = (r for r in self.rows.values() if r.plan == start.plan and r.principal == principal)
         if start.is_only and any(not row.execution.is_finished for row in rows):
-            found.add(PlanUnfinished)
+            found.add(errors.PlanUnfinished)
         return found
 
     def holds(self, guard: Guard) -> bool:
@@ -245,7 +238,7 @@ class Walk:
         expected = None if broken else self.model.append(append)
         try:
             given = await self.store.append(append)
-        except PlanwardenError as error:
+        except errors.PlanwardenError as error:
             assert type(error) in broken, f"it refused with {error!r}, broken: {broken}"
             self.refused[type(error).__name__] += 1
         else:
@@ -260,7 +253,7 @@ class Walk:
         for event in events:
             try:
                 execution = apply(execution, event, at)
-            except PlanwardenError:
+            except errors.PlanwardenError:
                 return None
             recorded.append(ev.Recorded(sequence=execution.version, at=at, event=event))
         return Append(execution=execution, recorded=recorded, expected_version=version, **fields)
@@ -368,7 +361,7 @@ class Walk:
         lease = dataclasses.replace(row.lease, fence=row.fence - older)
         if not older:
             row.owner, row.until = (None, 0.0) if is_release else (row.owner, self.clock.now() + LEASE_S)
-        with pytest.raises(LeaseLost) if older and not is_release else nullcontext():
+        with pytest.raises(errors.LeaseLost) if older and not is_release else nullcontext():
             await (self.store.release(lease) if is_release else self.store.confirm(lease))
 
     async def renew(self) -> None:

@@ -16,7 +16,6 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, StoreReplaced
-from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.storage.keys import KeyStore
@@ -29,8 +28,7 @@ from planwarden.storage.postgres.connection import connect
 from planwarden.storage.postgres.moved_marker import write_mark
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.tokens import TokenStore
-from tests.kit import first_only
-from tests.requirements import requirement
+from tests.kit import AuditEntry, first_only, requirement
 from tests.storage.suite import Scribe
 from tests.support.full_store import dump, fill, make_url
 from tests.support.paths import ROOT

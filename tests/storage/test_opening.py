@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
-from planwarden.agent.core.execution import events as ev
 from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.codec import encode_events
 from planwarden.storage.location import StoreLocation, read_location
@@ -21,8 +20,7 @@ from planwarden.storage.postgres import connection as postgres
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import ManualClock, requirement
+from tests.kit import ManualClock, SqliteStore, ev, requirement
 from tests.storage.suite import BACK_ENDS, BackEnd, Postgres, Scribe, Sqlite, decided, guard
 from tests.storage.test_sqlite import contents, edit, written
 from tests.support.full_store import fill

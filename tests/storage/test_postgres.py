@@ -154,7 +154,6 @@ def strict() -> Generator[tuple[Server, str]]:
 
 
 def refusal(url: str) -> str:
-    """The message of a store that cannot be opened."""
     with pytest.raises(StoreError) as refused:
         PostgresStore.open(url)
     assert name_server(url) in refused.value.message

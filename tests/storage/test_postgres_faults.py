@@ -235,7 +235,6 @@ async def test_what_was_acknowledged_survives_the_loss_of_the_primary_and_nobody
 
 
 def wait_for_locks(server: Server, database: str, owners: list[str]) -> None:
-    """Return when each owner holds its lock."""
     with psycopg.connect(server.url, dbname=database, autocommit=True) as connection:
         for owner in owners:
             while connection.execute("SELECT pg_try_advisory_lock(%s)", (lock_key(owner),)).fetchone() == (True,):

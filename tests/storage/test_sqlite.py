@@ -17,14 +17,12 @@ import anyio.lowlevel
 import pytest
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.agent.core.execution import events as ev
 from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.writer import Writer
 from tests.harness.process import Worker
-from tests.kit import ManualClock, first_only, requirement
+from tests.kit import ManualClock, SqliteStore, ev, first_only, requirement
 from tests.storage.suite import Scribe, decided
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +55,6 @@ async def written(path: Path, count: int = 12) -> dict[str, tuple[ev.Recorded, .
 
 
 def edit(path: Path, statement: str, *parameters: object) -> None:
-    """Change the file behind planwarden's back."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(statement, parameters)
 

@@ -9,14 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, StoreError, ThreadMovedOn
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Append, StartRequest, Store
 from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import requirement
-from tests.storage.suite import PLAN, BackEnd, Scribe
+from tests.kit import AuditEntry, SqliteStore, ev, requirement
+from tests.storage.suite import PLAN, BackEnd, Scribe, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -83,10 +80,6 @@ def schedule(schedule_id: str = "s1", **changes: Any) -> PlanSchedule:
         next_at=1_800_000_060,
     )
     return replace(made, **changes)
-
-
-async def kinds(store: Store) -> list[str]:
-    return [row.entry.kind for row in await store.audit_rows()]
 
 
 @requirement("store:schedules")

@@ -37,7 +37,6 @@ FLAGS = (
 
 
 def find_chromium() -> str | None:
-    """Returns the path of the browser of this machine; None when there is none."""
     return os.environ.get("CHROMIUM") or next(
         (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
     )

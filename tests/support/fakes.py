@@ -86,8 +86,6 @@ class Crash(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """A store call that is about to start, or has just returned."""
-
     number: int
     """1 for the first call on this store."""
     call: str

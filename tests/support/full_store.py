@@ -35,7 +35,6 @@ PROCESSES = {*("owners", "audit_unsealed", "audit_state", "schema_versions", "mo
 
 
 def make_url() -> str:
-    """The URL of an empty database, as `--store` takes it."""
     found = conninfo_to_dict(shared_server().make_database())
     return f"postgresql://{found['user']}:hidden@/{found['dbname']}?host={found['host']}"
 

@@ -61,8 +61,6 @@ def _is_free(port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """A request as it arrived."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -181,7 +179,6 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Accept no more; what was held is let go."""
         self._listener.close()
         self._open.set()
         os.unlink(self.path)

@@ -117,7 +117,6 @@ class Server:
         self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "promote")
 
     def end(self) -> None:
-        """Stop, and delete everything."""
         atexit.unregister(self.end)
         try:
             self.stop("immediate")
@@ -141,7 +140,6 @@ class Server:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
     def empty_database(self, url: str) -> None:
-        """Delete every row, so that the database can be used again."""
         with psycopg.connect(url, autocommit=True) as connection:
             # Truncating a table takes a new file for it and for each index, and few tests write to more than a few.
             found = connection.execute(
@@ -160,7 +158,6 @@ class Server:
 
 
 def as_url(database: str) -> str:
-    """What `make_database` returned, as `--store` takes it."""
     found = conninfo_to_dict(database)
     return f"postgresql://{found['user']}@/{found['dbname']}?host={found['host']}"
 
@@ -225,18 +222,15 @@ class Pooler:
         raise RuntimeError("pgbouncer did not start")
 
     def stop(self) -> None:
-        """End it as a crash does."""
         self._process.kill()
         self._process.wait()
 
     def end(self) -> None:
-        """Stop, and delete everything."""
         atexit.unregister(self.end)
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def lead_to(self, url: str) -> str:
-        """The URL of the same database through the pooler."""
         return make_conninfo(url, host="127.0.0.1", port=self.port)
 
 

@@ -32,7 +32,6 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hook"
 
     async def wait_for(self, count: int) -> None:
-        """Returns when `count` requests have arrived."""
         while len(self.received) < count:
             await self._arrival.wait()
 
@@ -59,7 +58,6 @@ def reply_with(status: int, **headers: str) -> Manner:
 
 
 async def never_reply(receiver: Receiver, stream: ByteStream) -> None:
-    """Never replies; records when the client disconnects."""
     pass_time(receiver.silent_s)
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         await stream.receive()
@@ -84,7 +82,6 @@ async def send_garbage(receiver: Receiver, stream: ByteStream) -> None:
 
 @asynccontextmanager
 async def serve_receiver(*manners: Manner) -> AsyncGenerator[Receiver]:
-    """Runs a receiver while the block runs."""
     receiver = Receiver(list(manners) or [reply_with(204)])
     async with listen(receiver.answer) as receiver.port:
         yield receiver

@@ -11,14 +11,11 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
-from tests.kit import Ledger, decide, plan, tool_step, warden
+from tests.kit import Authority, Decision, Ledger, OperatorPolicy, Settings, decide, plan, tool_step, warden
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
 
@@ -106,8 +103,6 @@ HOSTILE = tool_step(
 
 @dataclass
 class InboxScene:
-    """A running inbox."""
-
     warden: planwarden.Warden
     site: InboxSite
     url: str
@@ -118,18 +113,15 @@ class InboxScene:
         return build_pairing_url(self.url, codes.link, target)
 
     async def run_to_question(self, *steps: dict[str, JsonValue], goal: str | None = None) -> str:
-        """Runs a plan until it asks, and returns the id of the suspension."""
         execution = await self.warden.execute_plan(plan(*steps), goal=goal)
         return execution.suspensions[0].suspension_id
 
     async def find_execution(self, suspension_id: str) -> str:
-        """Returns the id of the execution that asks."""
         row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         return row.execution_id
 
     async def answer(self, suspension_id: str, decision: Decision, authority: Authority = ANN) -> str:
-        """Decides, and returns the id of the execution."""
         row = await self.warden.service.store.find_suspension(suspension_id)
         assert row is not None
         place = (row.thread_id, suspension_id)
@@ -137,7 +129,6 @@ class InboxScene:
         return row.execution_id
 
     async def ask_every_kind(self) -> dict[str, str]:
-        """Asks questions of every kind, and returns the ids of their suspensions."""
         return {
             "delete": await self.run_to_question(
                 *CLEAN_UP, goal="Clean the CRM of records that nobody has touched for a year"

@@ -76,8 +76,6 @@ class Emulator(pyte.Screen):
 
 @dataclass
 class Screen:
-    """A process and the screen in front of it."""
-
     process: "subprocess.Popen[bytes]"
     descriptor: int
     emulator: Emulator
@@ -118,7 +116,6 @@ class Screen:
         self.press(f"\x1b[200~{text}\x1b[201~", "enter")
 
     def finish(self) -> int:
-        """Reads until the process ends, and returns its exit code."""
         while self._read(ANSWER_S):
             pass
         return self.process.wait(timeout=ANSWER_S)
@@ -151,7 +148,6 @@ class Screen:
 def run_on_screen(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], columns: int = 100, lines: int = 46
 ) -> Generator[Screen]:
-    """Runs the command on a new screen while the block runs."""
     import fcntl
     import pty
     import struct
@@ -229,7 +225,6 @@ def _style_of(cell: pyte.screens.Char) -> str:
 
 
 def _css_colour(name: str) -> str:
-    """Returns a CSS colour; empty for the default."""
     if name == "default":
         return ""
     return NAMED.get(name) or NAMED.get(name.removeprefix("bright")) or f"#{name}"

@@ -32,7 +32,6 @@ LEAVES: dict[object, st.SearchStrategy[Any]] = {
 
 @cache
 def values_of(annotation: Any) -> st.SearchStrategy[Any]:
-    """Returns a strategy for values of a type that occurs in an event."""
     if annotation in LEAVES:
         return LEAVES[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)

@@ -60,8 +60,6 @@ def find_engine(warden: Warden) -> Engine:
 
 @dataclass
 class Ledger:
-    """An append-only record of the effects that really happened."""
-
     lines: list[str] = field(default_factory=list[str])
 
     def tools(self) -> list[object]:
@@ -134,7 +132,6 @@ async def pass_time(w: Warden, clock: ManualClock, execution: Execution, seconds
 
 
 def tool_step(step_id: str, tool: str, arguments: JsonValue = None, **extra: JsonValue) -> dict[str, JsonValue]:
-    """Returns a step with one explicit call."""
     return {
         "id": step_id,
         "description": f"use {tool}",
@@ -145,7 +142,6 @@ def tool_step(step_id: str, tool: str, arguments: JsonValue = None, **extra: Jso
 
 
 def model_step(step_id: str, *tools: str, **extra: JsonValue) -> dict[str, JsonValue]:
-    """Returns a step whose calls the model has to make."""
     return {"id": step_id, "description": f"use {', '.join(tools)}", "requiredTools": list(tools), **extra}
 
 
@@ -154,13 +150,11 @@ def plan(*steps: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def calls(*named: tuple[str, dict[str, JsonValue]]) -> dict[str, JsonValue]:
-    """Returns a scripted reply that calls tools."""
     made: list[JsonValue] = [{"toolName": name, "arguments": arguments} for name, arguments in named]
     return {"when": {"purpose": "step"}, "reply": {"toolCalls": made}}
 
 
 def says(content: str, purpose: str = "step") -> dict[str, JsonValue]:
-    """Returns a scripted reply in prose."""
     return {"when": {"purpose": purpose}, "reply": {"content": content}}
 
 

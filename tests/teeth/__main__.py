@@ -33,8 +33,6 @@ State = Literal["found", "NOT FOUND", "does not apply", "breaks the tests"]
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One planted bug."""
-
     path: Path
     law: str
     """The law that it breaks, in a sentence."""
@@ -48,7 +46,6 @@ class Patch:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that it changes, from the root of the tree."""
         return tuple(match["path"] for match in _FILE.finditer(self.diff))
 
 
@@ -79,7 +76,6 @@ def apply(patch: Patch, tree: Path, *options: str) -> str:
 
 
 def find_missing_tests(patch: Patch) -> Iterator[str]:
-    """Yield the tests of the patch that are not in the tree."""
     for test in patch.tests:
         name, *parts = test.partition("[")[0].split("::")
         path = ROOT / name
@@ -114,8 +110,6 @@ def _find_files(tree: Path, texts: Sequence[str]) -> Iterator[str]:
 
 
 class Run(NamedTuple):
-    """One run of pytest."""
-
     failed: list[str]
     has_begun: bool
     output: str

@@ -9,7 +9,6 @@ from pydantic import Field, JsonValue, ValidationError
 
 import planwarden
 from planwarden.agent.common.errors import ToolError, UsageError
-from planwarden.server.api.warden import Execution
 from planwarden.tools.base import as_tool
 from planwarden.tools.function import Arguments
 from tests.kit import Ledger, plan, requirement, tool_step, warden
@@ -69,11 +68,6 @@ def booking(finish: Callable[..., object]) -> object:
     return book
 
 
-async def book_and_answer(w: planwarden.Warden) -> Execution:
-    asked = await w.execute_plan(plan(tool_step("a", "book", {"seat": "4A"})))
-    return await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
-
-
 def subscript(payload: JsonValue, decision: Any) -> str:
     return decision["city"]
 
@@ -111,7 +105,8 @@ async def test_a_mistake_in_on_resume_is_named_with_its_line_and_the_mended_one_
         return functions[0](payload, decision)
 
     async with warden(Ledger(), tools=[booking(finish)]) as w:
-        asked = await book_and_answer(w)
+        booked = await w.execute_plan(plan(tool_step("a", "book", {"seat": "4A"})))
+        asked = await w.resume_execution(booked.thread_id, booked.suspensions[0].suspension_id, YES)
         [question] = asked.suspensions
         assert question.kind == "reconcile"
         [reason] = [found for found in question.found if message in found]

@@ -14,13 +14,11 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.codec import decode_events
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
-from tests.kit import Authority, Suspension, open_inbox, plan, requirement, start_as, tool_step
+from tests.kit import Authority, Requester, Suspension, ev, open_inbox, plan, requirement, start_as, tool_step
 from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
@@ -61,7 +59,6 @@ class Bob:
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
     def set_plan(self, *steps: dict[str, JsonValue], home: Path | None = None) -> None:
-        """Set the agent's plan for any goal, and configure the agent at the parent."""
         replies = [
             {"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}},
             {"when": {"purpose": "synthesize"}, "reply": {"content": OUTPUT}},
@@ -80,7 +77,6 @@ class Bob:
         )
 
     def threads(self) -> list[tuple[str, str]]:
-        """Returns thread and status of every execution of the agent."""
         if not (self.home / "planwarden.db").exists():
             return []
         with closing(sqlite3.connect(f"file:{self.home}/planwarden.db?mode=ro", uri=True)) as connection:

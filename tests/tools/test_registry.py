@@ -16,9 +16,7 @@ from planwarden.agent.common.errors import StaleDefinition, ToolError, UsageErro
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, as_tool, define
 from planwarden.tools.function import tool
-from planwarden.tools.registry import Registry
-from tests.kit import first_only
-from tests.requirements import requirement
+from tests.kit import Registry, first_only, requirement
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 
 

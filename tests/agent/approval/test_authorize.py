@@ -13,13 +13,11 @@ from planwarden.agent.approval.permits import Permit, Source
 from planwarden.agent.approval.questions import POLICY_DIGITS
 from planwarden.agent.approval.rules import ArgumentRule, RuleBook, Then
 from planwarden.agent.common.ids import RandomIds
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.tool import ExecutionMode, Risk, ToolDefinition
 from planwarden.agent.ports.grant import Grant
-from planwarden.tools.registry import Registry
-from tests.kit import ManualClock, OperatorPolicy, requirement
+from tests.kit import ManualClock, OperatorPolicy, Registry, ev, requirement
 
 OWNER, OTHER = "ann", "bob"
 RISKS: tuple[Risk, ...] = ("read", "confirm", "dangerous", "critical")

@@ -13,21 +13,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import Schedule
 from planwarden.agent.core.execution.thread_effects import list_thread_effects
 from planwarden.server.settings.tables import ToolSettings
-from tests.kit import (
-    NOWHERE,
-    YES,
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    Settings,
-    by,
-    decide,
-    governed,
-    plan,
-    requirement,
-    tool_step,
-    warden,
-)
+from tests import kit
 from tests.storage.suite import BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import pass_time
@@ -35,13 +21,13 @@ from tests.support.wardens import pass_time
 pytestmark = pytest.mark.anyio
 
 
-def settings(name: str, /, **given: object) -> Settings:
+def settings(name: str, /, **given: object) -> kit.Settings:
     """The operator lets silence approve calls of this tool."""
     tools = {name: ToolSettings.model_validate({"on_timeout": "approve", **given})}
-    return Settings(home=NOWHERE, tools=tools)
+    return kit.Settings(home=kit.NOWHERE, tools=tools)
 
 
-@requirement("approval:silence")
+@kit.requirement("approval:silence")
 @pytest.mark.parametrize(
     ("asked_s", "limit_s", "until_s", "on_timeout"),
     [
@@ -55,16 +41,17 @@ def settings(name: str, /, **given: object) -> Settings:
 async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_never_approves(
     asked_s: float | None, limit_s: float | None, until_s: float | None, on_timeout: str
 ) -> None:
-    ledger, clock = Ledger(), ManualClock()
+    ledger, clock = kit.Ledger(), kit.ManualClock()
     limits = {} if limit_s is None else {"answer_within_s": limit_s}
     arguments: dict[str, JsonValue] = {"action": "Pay everybody?"}
     if asked_s is not None:
         arguments["timeoutSeconds"] = asked_s
     given = settings("displayConfirmation", **limits)
-    steps = plan(
-        tool_step("ask", "displayConfirmation", arguments, confirms=["pay"]), tool_step("pay", "note", {"text": "paid"})
+    steps = kit.plan(
+        kit.tool_step("ask", "displayConfirmation", arguments, confirms=["pay"]),
+        kit.tool_step("pay", "note", {"text": "paid"}),
     )
-    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
+    async with kit.warden(ledger, store=kit.MemoryStore(clock), settings=given) as w:
         began = clock.now()
         asked = await w.execute_plan(steps)
         [question] = asked.suspensions
@@ -78,29 +65,29 @@ async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_neve
     assert ledger.lines == (["note paid"] if until_s is not None and on_timeout == "approve" else [])
 
 
-@requirement("approval:silence")
+@kit.requirement("approval:silence")
 async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -> None:
     @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm", timeout_s=600)
     async def ask(seconds: float) -> planwarden.Suspend:
         """Ask."""
         return planwarden.Suspend(message="Pay?", timeout_s=seconds, on_timeout="approve")
 
-    clock = ManualClock()
-    async with warden(tools=[ask], store=MemoryStore(clock)) as w:
+    clock = kit.ManualClock()
+    async with kit.warden(tools=[ask], store=kit.MemoryStore(clock)) as w:
         for seconds, until_s in ((0.001, 600), (900.0, 900)):
             began = clock.now()
-            asked = await w.execute_plan(plan(tool_step("a", "ask", {"seconds": seconds})))
+            asked = await w.execute_plan(kit.plan(kit.tool_step("a", "ask", {"seconds": seconds})))
             [question] = asked.suspensions
             assert question.expires_at is not None and question.on_timeout == "reject"
             assert round(question.expires_at.timestamp() - began) == until_s
 
 
-@requirement("approval:silence", "thread:effects")
+@kit.requirement("approval:silence", "thread:effects")
 async def test_what_silence_let_run_does_not_count_as_approved_by_a_person() -> None:
-    ledger, clock = Ledger(), ManualClock()
+    ledger, clock = kit.Ledger(), kit.ManualClock()
     given = settings("erase", answer_within_s=60, risk="confirm")
-    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+    async with kit.warden(ledger, store=kit.MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "erase", {"ids": [1]})))
         clock.advance(61)
         await w.service.tick()
         done = await w.service.find(asked.execution_id)
@@ -108,24 +95,24 @@ async def test_what_silence_let_run_does_not_count_as_approved_by_a_person() -> 
     assert [effect.is_approved for effect in list_thread_effects(done)] == [False]
 
 
-@requirement("approval:silence")
+@kit.requirement("approval:silence")
 @pytest.mark.parametrize("why", ["dangerous", "critical", "another policy"])
 async def test_silence_approves_no_call_above_confirm_and_none_under_another_policy(why: str) -> None:
-    ledger, clock = Ledger(), ManualClock()
-    store, risk = MemoryStore(clock), "confirm" if why == "another policy" else why
+    ledger, clock = kit.Ledger(), kit.ManualClock()
+    store, risk = kit.MemoryStore(clock), "confirm" if why == "another policy" else why
     given = settings("erase", answer_within_s=60, risk=risk)
-    async with warden(ledger, store=store, settings=given) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+    async with kit.warden(ledger, store=store, settings=given) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "erase", {"ids": [1]})))
         assert asked.suspensions[0].on_timeout == ("approve" if risk == "confirm" else "reject")
-    changed = governed(facts={"changed": True}).policy if risk == "confirm" else given.policy
-    async with warden(ledger, store=store, settings=msgspec.structs.replace(given, policy=changed)) as w:
+    changed = kit.governed(facts={"changed": True}).policy if risk == "confirm" else given.policy
+    async with kit.warden(ledger, store=store, settings=msgspec.structs.replace(given, policy=changed)) as w:
         clock.advance(61)
         await w.service.tick()
         done = await w.get_execution(asked.thread_id)
     assert (done.status, ledger.lines) == ("rejected", [])
 
 
-@requirement("approval:silence")
+@kit.requirement("approval:silence")
 @pytest.mark.parametrize("seconds", [0, -1, inf, nan])
 async def test_a_tool_whose_question_has_no_usable_limit_fails_with_a_sentence(seconds: float) -> None:
     @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm")
@@ -133,32 +120,34 @@ async def test_a_tool_whose_question_has_no_usable_limit_fails_with_a_sentence(s
         """Ask."""
         return planwarden.Suspend(message="Pay?", timeout_s=seconds)
 
-    async with warden(tools=[ask]) as w:
-        done = await w.execute_plan(plan(tool_step("a", "ask")))
+    async with kit.warden(tools=[ask]) as w:
+        done = await w.execute_plan(kit.plan(kit.tool_step("a", "ask")))
     error = done.steps[0].error
     assert done.status == "failed" and error is not None and "a limit is more than 0 and at most" in error.message
 
 
-@requirement("approval:silence")
+@kit.requirement("approval:silence")
 async def test_what_was_revised_is_never_approved_by_silence() -> None:
-    ledger, clock = Ledger(), ManualClock()
+    ledger, clock = kit.Ledger(), kit.ManualClock()
     given = settings("erase", answer_within_s=60, risk="confirm")
-    async with warden(ledger, store=MemoryStore(clock), settings=given) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+    async with kit.warden(ledger, store=kit.MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "erase", {"ids": [1]})))
         edit = planwarden.Decision(approved=True, modified_args={"ids": [2]})
-        edited = await decide(w, asked, edit, by("local", "claimed"))
+        edited = await kit.decide(w, asked, edit, kit.by("local", "claimed"))
         assert [view.suspensions[0].on_timeout for view in (asked, edited)] == ["approve", "reject"]
         done = await pass_time(w, clock, asked, 61)
     assert (done.status, ledger.lines) == ("rejected", [])
 
 
-def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tuple[str, ...] = ("bob",)) -> Settings:
+def policy(
+    *remind_after_s: float, escalate_after_s: float | None = None, to: tuple[str, ...] = ("bob",)
+) -> kit.Settings:
     schedule = Schedule(
         remind_after_s=remind_after_s,
         escalate_after_s=escalate_after_s,
         escalate_to=() if escalate_after_s is None else to,
     )
-    return governed(default_schedule=schedule)
+    return kit.governed(default_schedule=schedule)
 
 
 @dataclass
@@ -166,13 +155,13 @@ class Asked:
     """One open question in a warden, and how its time goes by."""
 
     warden: planwarden.Warden
-    clock: ManualClock
+    clock: kit.ManualClock
     thread_id: str
     suspension_id: str
 
     @classmethod
-    async def by(cls, warden: planwarden.Warden, clock: ManualClock, *steps: dict[str, JsonValue]) -> "Asked":
-        execution = await warden.execute_plan(plan(*(steps or (tool_step("a", "erase", {"ids": [1]}),))))
+    async def by(cls, warden: planwarden.Warden, clock: kit.ManualClock, *steps: dict[str, JsonValue]) -> "Asked":
+        execution = await warden.execute_plan(kit.plan(*(steps or (kit.tool_step("a", "erase", {"ids": [1]}),))))
         return cls(warden, clock, execution.thread_id, execution.suspensions[0].suspension_id)
 
     async def after(self, seconds: float) -> list[tuple[int, str]]:
@@ -188,14 +177,14 @@ class Asked:
         return [(event.number, event.kind) for event in events if isinstance(event, ev.SuspensionReminded)]
 
     async def approve(self) -> planwarden.Execution:
-        return await decide(self.warden, (self.thread_id, self.suspension_id), YES, by(), principal="local")
+        return await kit.decide(self.warden, (self.thread_id, self.suspension_id), kit.YES, kit.by(), principal="local")
 
 
-@requirement("alarm:once")
+@kit.requirement("alarm:once")
 async def test_reminders_and_the_escalation_fire_once_each_and_change_nothing_of_the_question() -> None:
-    clock = ManualClock()
+    clock = kit.ManualClock()
     settings = policy(300, 1200, escalate_after_s=1800)
-    async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
+    async with kit.warden(kit.Ledger(), store=kit.MemoryStore(clock), settings=settings) as w:
         asked = await Asked.by(w, clock)
         [shown] = (await w.get_execution(asked.thread_id)).suspensions
         assert await asked.after(299) == []
@@ -217,7 +206,7 @@ async def test_reminders_and_the_escalation_fire_once_each_and_change_nothing_of
     assert done.status == "completed"
 
 
-@requirement("alarm:once")
+@kit.requirement("alarm:once")
 @pytest.mark.parametrize(
     ("remind", "escalate", "down_s", "fired"),
     [
@@ -231,17 +220,17 @@ async def test_reminders_and_the_escalation_fire_once_each_and_change_nothing_of
 async def test_what_was_missed_while_nobody_was_there_fires_as_one(
     remind: tuple[float, ...], escalate: float | None, down_s: float, fired: list[tuple[int, str]]
 ) -> None:
-    clock, settings = ManualClock(), policy(*remind, escalate_after_s=escalate)
-    store = MemoryStore(clock)
-    async with warden(Ledger(), store=store, settings=settings) as w:
+    clock, settings = kit.ManualClock(), policy(*remind, escalate_after_s=escalate)
+    store = kit.MemoryStore(clock)
+    async with kit.warden(kit.Ledger(), store=store, settings=settings) as w:
         before = await Asked.by(w, clock)
-    async with warden(Ledger(), store=store, settings=settings) as w:
+    async with kit.warden(kit.Ledger(), store=store, settings=settings) as w:
         asked = Asked(w, clock, before.thread_id, before.suspension_id)
         assert await asked.after(down_s) == await asked.after(0) == fired
         assert len(await asked.after(1000)) == (2 if fired[0][0] < len(remind) + (escalate is not None) else 1)
 
 
-@requirement("alarm:once", "race:decision")
+@kit.requirement("alarm:once", "race:decision")
 @pytest.mark.parametrize("back_end", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("first", "second"), [("decision", "reminder"), ("reminder", "decision"), ("reminder", "reminder")]
@@ -249,7 +238,7 @@ async def test_what_was_missed_while_nobody_was_there_fires_as_one(
 async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_turns_no_decision_away(
     back_end: BackEnd, first: str, second: str
 ) -> None:
-    clock, settings, ledger = back_end.clock, policy(60), Ledger()
+    clock, settings, ledger = back_end.clock, policy(60), kit.Ledger()
     held, go = anyio.Event(), anyio.Event()
 
     def store_of(what: str, *, is_second: bool) -> WatchedStore:
@@ -270,8 +259,8 @@ async def test_a_decision_silences_a_reminder_that_comes_second_and_a_reminder_t
 
     began = clock.now()
     async with (
-        warden(ledger, store=store_of(first, is_second=False), settings=settings) as winner,
-        warden(ledger, store=store_of(second, is_second=True), settings=settings) as loser,
+        kit.warden(ledger, store=store_of(first, is_second=False), settings=settings) as winner,
+        kit.warden(ledger, store=store_of(second, is_second=True), settings=settings) as loser,
     ):
         asked = await Asked.by(winner, clock)
         clock.advance(60)

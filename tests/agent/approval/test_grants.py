@@ -16,27 +16,9 @@ from planwarden.agent.common import errors
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
-from planwarden.agent.ports.store import Store
 from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.tools.base import Tool, define
-from tests.kit import (
-    Authority,
-    Decision,
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    Settings,
-    by,
-    calls,
-    decide,
-    find_engine,
-    model_step,
-    plan,
-    requirement,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests import kit
 
 pytestmark = pytest.mark.anyio
 
@@ -44,9 +26,9 @@ Json = dict[str, JsonValue]
 DAY_S = 86_400.0
 ALLOWED = "A person allowed calls of erase in this step of the saved plan 'weekly'"
 STEPS = (
-    tool_step("find", "find", {"topic": "old"}),
-    tool_step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
-    tool_step("last", "erase", {"ids": [9]}),
+    kit.tool_step("find", "find", {"topic": "old"}),
+    kit.tool_step("purge", "erase", {"ids": {"$from": "find", "pointer": "/ids"}}),
+    kit.tool_step("last", "erase", {"ids": [9]}),
 )
 
 
@@ -58,15 +40,15 @@ def write_plan(home: Path, name: str, *steps: dict[str, JsonValue], **extra: Jso
 @asynccontextmanager
 async def opened(
     home: Path,
-    ledger: Ledger | None,
+    ledger: kit.Ledger | None,
     *steps: dict[str, JsonValue],
     tools: Sequence[object] = (),
-    store: Store | None = None,
+    store: kit.Store | None = None,
     script: Sequence[JsonValue] | None = None,
 ) -> AsyncGenerator[planwarden.Warden]:
     """A warden with the plans of the home, of which `weekly` has these steps."""
     write_plan(home, "weekly", *steps)
-    async with warden(ledger, tools=tools, store=store, settings=Settings(home=home), script=script) as made:
+    async with kit.warden(ledger, tools=tools, store=store, settings=kit.Settings(home=home), script=script) as made:
         yield made
 
 
@@ -92,12 +74,12 @@ def found_in(execution: planwarden.Execution) -> tuple[str, ...]:
     return tuple(sentence for sentence in asked.found if sentence.startswith("A person allowed"))
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day(tmp_path: Path) -> None:
-    ledger, clock = Ledger(), ManualClock(1_000 * DAY_S + 9 * 3600)
-    async with opened(tmp_path, ledger, *STEPS[:2], store=MemoryStore(clock)) as w:
+    ledger, clock = kit.Ledger(), kit.ManualClock(1_000 * DAY_S + 9 * 3600)
+    async with opened(tmp_path, ledger, *STEPS[:2], store=kit.MemoryStore(clock)) as w:
         made = await allow_step(w, 2)
-        engine = find_engine(w)
+        engine = kit.find_engine(w)
         unused = await engine.store.grants(only_open=True)
         runs = [await w.run_plan("weekly") for _ in range(3)]
         [spent] = await w.service.grants.list()
@@ -118,23 +100,23 @@ async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day(tmp_pat
     assert [row.facts["grant"] for row in rows if row.kind == "granted"] == [made.grant_id] * 3
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     write_plan(tmp_path, "copy", *STEPS)
     async with opened(tmp_path, ledger, *STEPS) as w:
         await allow_step(w)
         mine = await w.run_plan("weekly")
         copy = await w.run_plan("copy")
         same = await w.execute_plan({"todoList": list(STEPS)})
-    assert statuses(mine) == {"find": "completed", "purge": "completed", "last": "suspended"}
-    assert [statuses(run)["purge"] for run in (copy, same)] == ["suspended"] * 2
+    assert kit.statuses(mine) == {"find": "completed", "purge": "completed", "last": "suspended"}
+    assert [kit.statuses(run)["purge"] for run in (copy, same)] == ["suspended"] * 2
     assert ledger.lines == ["erase [1, 2, 3]"] and found_in(mine) == found_in(copy) == found_in(same) == ()
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     async with opened(tmp_path, ledger, *STEPS[:2]) as w:
         await allow_step(w)
         write_plan(tmp_path, "weekly", *STEPS[:2], title="Weekly")
@@ -148,76 +130,78 @@ async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Pat
     assert shown.step.version[:12] in sentence and "and this is version" in sentence
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_path: Path) -> None:
-    ledger = Ledger()
-    other = plan(tool_step("first", "find", {"topic": "x"}), STEPS[2])
-    async with opened(tmp_path, ledger, tool_step("first", "erase", {"ids": [1]}), STEPS[2]) as w:
+    ledger = kit.Ledger()
+    other = kit.plan(kit.tool_step("first", "find", {"topic": "x"}), STEPS[2])
+    async with opened(tmp_path, ledger, kit.tool_step("first", "erase", {"ids": [1]}), STEPS[2]) as w:
         await allow_step(w, step="last")
-        same = await decide(w, await w.run_plan("weekly"))
-        edited = await decide(w, await w.run_plan("weekly"), Decision(approved=True, modified_args={"ids": [2]}))
-        review: dict[str, JsonValue] = {"review": "person"}
-        agreed = await decide(w, await w.run_plan("weekly", options=review))
-        agreed = await decide(w, agreed)
-        changed = await decide(
-            w, await w.run_plan("weekly", options=review), Decision(approved=True, content={"plan": other})
+        same = await kit.decide(w, await w.run_plan("weekly"))
+        edited = await kit.decide(
+            w, await w.run_plan("weekly"), kit.Decision(approved=True, modified_args={"ids": [2]})
         )
-    assert [statuses(run)["last"] for run in (same, agreed)] == ["completed"] * 2
-    assert [statuses(run) for run in (edited, changed)] == [{"first": "completed", "last": "suspended"}] * 2
+        review: dict[str, JsonValue] = {"review": "person"}
+        agreed = await kit.decide(w, await w.run_plan("weekly", options=review))
+        agreed = await kit.decide(w, agreed)
+        changed = await kit.decide(
+            w, await w.run_plan("weekly", options=review), kit.Decision(approved=True, content={"plan": other})
+        )
+    assert [kit.statuses(run)["last"] for run in (same, agreed)] == ["completed"] * 2
+    assert [kit.statuses(run) for run in (edited, changed)] == [{"first": "completed", "last": "suspended"}] * 2
     assert all("but not in a run whose plan or calls were changed" in found_in(run)[0] for run in (edited, changed))
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 async def test_calls_that_a_model_writes_ask(tmp_path: Path) -> None:
-    ledger, last = Ledger(), tool_step("last", "erase", {"ids": [9]}, requiredTools=["erase", "find"])
-    script = [calls(("erase", {"ids": [1]}))]
-    async with opened(tmp_path, ledger, model_step("free", "erase"), last, script=script) as w:
+    ledger, last = kit.Ledger(), kit.tool_step("last", "erase", {"ids": [9]}, requiredTools=["erase", "find"])
+    script = [kit.calls(("erase", {"ids": [1]}))]
+    async with opened(tmp_path, ledger, kit.model_step("free", "erase"), last, script=script) as w:
         made = await allow_step(w, step="last")
         [grant] = await w.service.store.grants(only_open=True)
         assert grant.step is not None
-        find_engine(w).grants.fill([replace(grant, step=replace(grant.step, step_id="free"))])
+        kit.find_engine(w).grants.fill([replace(grant, step=replace(grant.step, step_id="free"))])
         run = await w.run_plan("weekly")
-    assert made.is_open and statuses(run)["free"] == "suspended" and ledger.lines == []
+    assert made.is_open and kit.statuses(run)["free"] == "suspended" and ledger.lines == []
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 @pytest.mark.parametrize("way", ["retry", "fork", "fork with the same plan"])
 async def test_retries_and_forks_ask(tmp_path: Path, way: str) -> None:
-    steps = (tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
-    async with opened(tmp_path, Ledger(), *steps) as w:
+    steps = (kit.tool_step("first", "erase", {"ids": [1]}, onReject="stop"), STEPS[2])
+    async with opened(tmp_path, kit.Ledger(), *steps) as w:
         await allow_step(w, step="last")
-        run = await decide(w, await w.run_plan("weekly"), Decision(approved=way != "retry"))
+        run = await kit.decide(w, await w.run_plan("weekly"), kit.Decision(approved=way != "retry"))
         if way == "retry":
-            again = await decide(w, await w.retry(run.thread_id))
+            again = await kit.decide(w, await w.retry(run.thread_id))
         else:
-            same = None if way == "fork" else plan(*steps)
+            same = None if way == "fork" else kit.plan(*steps)
             again = await w.retry(run.thread_id, from_step="last", plan=same)
     assert run.status == ("rejected" if way == "retry" else "completed")
-    assert statuses(again) == {"first": "completed", "last": "suspended"}
+    assert kit.statuses(again) == {"first": "completed", "last": "suspended"}
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tmp_path: Path) -> None:
-    ledger = Ledger()
-    loop = tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
+    ledger = kit.Ledger()
+    loop = kit.tool_step("purge", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2, 3, 4, 5])
     async with opened(tmp_path, ledger, loop) as w:
         await allow_step(w, 3)
         run = await w.run_plan("weekly")
         [question] = run.suspensions
         [shown] = await w.service.grants.list()
-        done = await decide(w, run)
+        done = await kit.decide(w, run)
     assert ledger.lines == [f"erase [{n}]" for n in range(1, 6)] and done.status == "completed"
     assert question.calls is not None and [row.arguments for row in question.calls] == [{"ids": [4]}, {"ids": [5]}]
     assert shown.uses_left == 0 and len(found_in(run)) == 1
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 @pytest.mark.parametrize("maker", ["human", "signed", "second", "embedder"])
 async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
     tmp_path: Path, maker: ev.Assurance
 ) -> None:
-    done, store = list[str](), MemoryStore()
-    authority, wipe = by("zoe", maker), tool_step("purge", "wipe")
+    done, store = list[str](), kit.MemoryStore()
+    authority, wipe = kit.by("zoe", maker), kit.tool_step("purge", "wipe")
     async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)]) as w:
         with pytest.raises(errors.InvalidArguments, match="wipe is critical"):
             await allow_step(w, tool="wipe", authority=authority)
@@ -232,10 +216,10 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
         assert (await w.run_plan("weekly")).status == "suspended" and done == []
 
 
-@requirement("grants:step")
+@kit.requirement("grants:step")
 async def test_a_grant_for_a_step_ends_after_ninety_days_and_is_for_the_plan_that_was_shown(tmp_path: Path) -> None:
-    ledger, clock = Ledger(), ManualClock()
-    async with opened(tmp_path, ledger, STEPS[2], store=MemoryStore(clock)) as w:
+    ledger, clock = kit.Ledger(), kit.ManualClock()
+    async with opened(tmp_path, ledger, STEPS[2], store=kit.MemoryStore(clock)) as w:
         await allow_step(w, step="last", ids=[9])
         runs = [await w.run_plan("weekly")]
         clock.advance(90 * DAY_S)
@@ -244,12 +228,12 @@ async def test_a_grant_for_a_step_ends_after_ninety_days_and_is_for_the_plan_tha
         write_plan(tmp_path, "weekly", *STEPS, title="changed")
         request = GrantRequest(tool_name="erase", arguments={}, step=shown.step, uses=5, expires_in_s=DAY_S)
         with pytest.raises(errors.StaleDefinition):
-            await w.service.grants.make(request, by())
+            await w.service.grants.make(request, kit.by())
     assert [run.status for run in runs] == ["completed", "suspended"] and ledger.lines == ["erase [9]"]
 
 
 def erase(*ids: int) -> Json:
-    return plan(tool_step("a", "erase", {"ids": list(ids)}))
+    return kit.plan(kit.tool_step("a", "erase", {"ids": list(ids)}))
 
 
 async def allow(
@@ -260,7 +244,7 @@ async def allow(
     step: str = "purge",
     tool: str = "erase",
     days: float = 1 / 24,
-    authority: Authority | None = None,
+    authority: kit.Authority | None = None,
     owner: str | None = None,
     free: tuple[str, ...] = (),
     opens_others: bool = False,
@@ -277,13 +261,13 @@ async def allow(
         free=free,
         opens_others=opens_others,
     )
-    return await w.service.grants.make(request, authority or by())
+    return await w.service.grants.make(request, authority or kit.by())
 
 
-@requirement("approval:grants")
+@kit.requirement("approval:grants")
 async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_so_often() -> None:
-    ledger = Ledger()
-    async with warden(ledger) as w:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger) as w:
         made = await allow(w, 2, ids=[1])
         ended = [(await w.execute_plan(erase(1))).status for _ in range(3)]
         [shown] = await w.service.grants.list()
@@ -299,24 +283,24 @@ async def changed(ids: list[int]) -> str:
     raise AssertionError("it ran")
 
 
-@requirement("approval:grants")
+@kit.requirement("approval:grants")
 @pytest.mark.parametrize("other", ["arguments", "owner", "late", "revoked", "tool"])
 async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> None:
-    ledger, clock = Ledger(), ManualClock()
-    store = MemoryStore(clock)
-    async with warden(ledger, store=store) as w:
+    ledger, clock = kit.Ledger(), kit.ManualClock()
+    store = kit.MemoryStore(clock)
+    async with kit.warden(ledger, store=store) as w:
         made = await allow(w, owner="zoe" if other == "owner" else None, ids=[1])
         if other == "late":
             clock.advance(3600)
         if other == "revoked":
-            await w.service.grants.revoke(made.grant_id, by())
+            await w.service.grants.revoke(made.grant_id, kit.by())
     tools = [changed] if other == "tool" else ledger.tools()
-    async with warden(tools=tools, store=store) as w:
+    async with kit.warden(tools=tools, store=store) as w:
         asked = await w.execute_plan(erase(2) if other == "arguments" else erase(1))
     assert asked.status == "suspended" and ledger.lines == []
 
 
-@requirement("approval:grants")
+@kit.requirement("approval:grants")
 @pytest.mark.parametrize("opened", ["nothing", "one name", "all others"])
 async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened: str) -> None:
     sent: list[str] = []
@@ -327,42 +311,42 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
         sent.append(f"{to} {text} {bcc} {amount}")
         return "sent"
 
-    async with warden(tools=[send]) as w:
+    async with kit.warden(tools=[send]) as w:
         free = ("text",) if opened == "nothing" else ("text", "bcc")
         await allow(w, tool="send", to="ann", free=free, opens_others=opened == "all others")
         others: list[Json] = [{}, {"bcc": "eve"}, {"amount": 1e9}]
-        calls = [plan(tool_step("a", "send", {"to": "ann", "text": "hello", **other})) for other in others]
+        calls = [kit.plan(kit.tool_step("a", "send", {"to": "ann", "text": "hello", **other})) for other in others]
         ended = [(await w.execute_plan(call)).status for call in calls]
     passed = {"nothing": 1, "one name": 2, "all others": 3}[opened]
     assert ended == ["completed"] * passed + ["suspended"] * (3 - passed) and len(sent) == passed
 
 
-@requirement("approval:grants")
+@kit.requirement("approval:grants")
 async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
     async def call(arguments: Json, context: CallContext) -> str:
         return "sent"
 
     schema: Json = {"type": "object", "properties": {"to": {"type": "string"}, "bcc": {"type": "string"}}}
     send = Tool(define(ToolDefinition(name="send", description="Send.", input_schema=schema)), call)
-    async with warden(tools=[send]) as w:
+    async with kit.warden(tools=[send]) as w:
         await allow(w, tool="send", to="ann")
         given: list[Json] = [{"to": "ann", "bcc": "eve"}, {"to": "ann"}]
-        ended = [(await w.execute_plan(plan(tool_step("a", "send", arguments)))).status for arguments in given]
+        ended = [(await w.execute_plan(kit.plan(kit.tool_step("a", "send", arguments)))).status for arguments in given]
     assert ended == ["suspended", "completed"]
 
 
-@requirement("approval:grants")
+@kit.requirement("approval:grants")
 async def test_a_grant_is_worth_what_its_makers_word_is_worth() -> None:
     makers: tuple[tuple[ev.Assurance, str], ...] = (("human", "suspended"), ("signed", "completed"))
-    async with warden(tools=[make_wipe("critical", [])]) as w:
+    async with kit.warden(tools=[make_wipe("critical", [])]) as w:
         for assurance, status in makers:
-            await allow(w, tool="wipe", authority=by("local", assurance))
-            assert (await w.execute_plan(plan(tool_step("a", "wipe")))).status == status
+            await allow(w, tool="wipe", authority=kit.by("local", assurance))
+            assert (await w.execute_plan(kit.plan(kit.tool_step("a", "wipe")))).status == status
 
 
 PLAIN: list[tuple[dict[str, Any], str | None]] = [
-    ({"authority": by(assurance="claimed")}, None),
-    ({"authority": by(assurance="client")}, None),
+    ({"authority": kit.by(assurance="claimed")}, None),
+    ({"authority": kit.by(assurance="client")}, None),
     ({"uses": 0}, None),
     ({"uses": 1001}, None),
     ({"days": 8.1 / 24}, None),
@@ -379,38 +363,38 @@ OF_STEPS: list[tuple[dict[str, Any], str | None]] = [
     ({"step": "last", "days": 91}, None),
     ({"step": "free"}, "a model writes the calls of 'erase' in step 'free'"),
     ({"step": "find", "tool": "find"}, None),
-    ({"authority": by(assurance="claimed")}, None),
-    ({"authority": by(assurance="client")}, None),
+    ({"authority": kit.by(assurance="claimed")}, None),
+    ({"authority": kit.by(assurance="client")}, None),
 ]
 
 
-@requirement("approval:grants", "grants:step")
+@kit.requirement("approval:grants", "grants:step")
 @pytest.mark.parametrize(
     ("wanted", "said"), [*PLAIN, *(({"plan": "weekly", "days": 90, **wanted}, said) for wanted, said in OF_STEPS)]
 )
 async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused_with_what_was_meant(
     tmp_path: Path, wanted: dict[str, Any], said: str | None
 ) -> None:
-    async with opened(tmp_path, Ledger(), *STEPS, model_step("free", "erase")) as w:
+    async with opened(tmp_path, kit.Ledger(), *STEPS, kit.model_step("free", "erase")) as w:
         with pytest.raises((errors.InvalidArguments, errors.UnknownTool, errors.UnknownPlan), match=said):
             await allow(w, **wanted)
         assert await w.service.grants.list() == ()
 
 
-@requirement("store:grants")
+@kit.requirement("store:grants")
 async def test_a_grant_that_is_over_elsewhere_releases_nothing_and_a_damaged_one_is_named(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = kit.Ledger()
     async with planwarden.Warden(home=tmp_path, tools=ledger.tools()) as w:
         made = await allow(w, opens_others=True)
-        engine = find_engine(w)
+        engine = kit.find_engine(w)
         open_now = await engine.store.grants(only_open=True)
-        await w.service.grants.revoke(made.grant_id, by())
+        await w.service.grants.revoke(made.grant_id, kit.by())
         # As in a process that was not told yet.
         engine.grants.fill(open_now)
         asked = await w.execute_plan(erase(1))
         assert asked.status == "suspended" and ledger.lines == []
         with pytest.raises(errors.UnknownGrant):
-            await w.service.grants.revoke("nothing", by())
+            await w.service.grants.revoke("nothing", kit.by())
         with closing(sqlite3.connect(tmp_path / "planwarden.db", isolation_level=None)) as connection:
             connection.execute("UPDATE grants SET arguments = '[1'")
         with pytest.raises(errors.StoreError, match=f"grant '{made.grant_id}' is damaged"):

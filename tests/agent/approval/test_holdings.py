@@ -64,7 +64,6 @@ def call(tool: str, **arguments: JsonValue) -> dict[str, JsonValue]:
 
 
 async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
-    """How plans end that refund one amount each."""
     return [(await w.execute_plan(call("refund", amount=amount))).status for amount in amounts]
 
 

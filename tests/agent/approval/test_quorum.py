@@ -9,12 +9,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, StaleRevision
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.tool import Risk
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.api.service import Service
 from planwarden.server.settings.tables import ToolSettings
 from tests import kit
 
@@ -76,7 +72,7 @@ async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_own
     (tmp_path / "plans" / "clean.json").write_text(json.dumps(WIPE))
     async with kit.warden(tools=[wipe(ledger)], settings=kit.governed(tmp_path, **policy)) as w:
         began = None if starter is None else ev.Starter(principal=starter, channel="inbox")
-        started = await w.service.run_plan("clean", StartOptions(requester=Requester("local", starter=began)))
+        started = await w.service.run_plan("clean", kit.StartOptions(requester=kit.Requester("local", starter=began)))
         asked = w.service.build_view(await w.service.wait(started, 60))
         if is_retried:
             await w.cancel_execution(asked.thread_id)
@@ -192,9 +188,9 @@ async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_to
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
         tools, policy = w.service.tools, w.service.policy
     # The process that asked is gone, or it would continue under its own policy: this one only records.
-    async with Engine(store, tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
+    async with Engine(store, tools, kit.CallerModel(), policy, adopts=False, follows=False) as recorder:
         decision = kit.YES if kind == "approval" else NEVER
-        recording = Service(recorder, ev.Options(), max_steps=0)
+        recording = kit.Service(recorder, ev.Options(), max_steps=0)
         await recording.answer(*place, decision, kit.by("local"), principal="local")
     assert ledger.lines == lines
     changed = pay(ledger, risk, text="Pay twice." if change == "tool" else "Pay.")

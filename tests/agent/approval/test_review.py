@@ -6,11 +6,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.evidence import gather_evidence
 from planwarden.agent.common.errors import IllegalTransition, InvalidArguments, InvalidPlan, StaleDefinition
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import new_execution
 from tests import kit
-from tests.kit import plan
+from tests.kit import apply, ev, plan
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +23,6 @@ STEPS = (
 
 
 async def reviewed(w: planwarden.Warden, *steps: dict[str, JsonValue], **more: JsonValue) -> planwarden.Execution:
-    """The execution of a plan that waits for its review."""
     asked = await w.execute_plan(plan(*(steps or STEPS)), options={**REVIEW, **more}, wait_seconds=60)
     assert asked.status == "suspended" and [found.kind for found in asked.suspensions] == ["review"]
     return asked
@@ -38,7 +35,6 @@ async def answer(
 
 
 async def find_faults(w: planwarden.Warden, execution: planwarden.Execution) -> tuple[str, ...]:
-    """What the log does not prove."""
     log = await w.service.store.read(execution.execution_id)
     new = new_execution(execution.execution_id, execution.thread_id, "local")
     policy = w.settings.policy.policy_digest

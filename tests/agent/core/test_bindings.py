@@ -11,16 +11,13 @@ from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.binding import pointers
 from planwarden.agent.core.binding.bindings import Reference
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution import long_tuple
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.long_tuple import replace_at
 from planwarden.agent.core.execution.references import MAX_REFERENCES, AbsentValue, list_sources, resolve
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import ToolFacts, plan_to_json
-from planwarden.agent.core.plan.plan_parser import parse_plan
-from tests.kit import plan, requirement, tool_step
+from tests.kit import apply, ev, parse_plan, plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
 TOOLS = {"find": ToolFacts(is_blocking=False)}

@@ -13,13 +13,10 @@ from pydantic import JsonValue
 from planwarden.agent.core.control.decide import AskModel, RecordEvent, WaitForModel, decide
 from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S, bound_asked_s, list_outages
 from planwarden.agent.core.control.replay import find_replay_fault
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlanStep
-from planwarden.agent.models.scripted import ScriptedModel
 from tests import kit
-from tests.kit import plan
+from tests.kit import ScriptedModel, apply, ev, plan
 from tests.support.fakes import UnreachableModel
 from tests.support.wardens import pass_time
 

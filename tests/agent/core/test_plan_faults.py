@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.plan.plan import ToolFacts, plan_to_json
-from planwarden.agent.core.plan.plan_parser import parse_plan
-from tests.kit import plan, requirement, tool_step
+from tests.kit import parse_plan, plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
 TOOLS = {
@@ -26,7 +25,6 @@ def note(value: JsonValue) -> Json:
 
 
 def text(value: JsonValue) -> Json:
-    """The step writes that value."""
     return {"toolCalls": [note(value)]}
 
 

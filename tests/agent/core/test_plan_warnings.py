@@ -5,8 +5,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.binding.placeholders import find_placeholders
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.plan.plan_parser import parse_plan
-from tests.kit import requirement
+from tests.kit import parse_plan, requirement
 
 Json = dict[str, JsonValue]
 FACTS = {

@@ -8,13 +8,10 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.control.replay import ReplayFault, find_replay_fault
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, ToolFacts
-from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.plan.step_control import Loop, StepControl
-from tests.kit import plan, requirement, tool_step
+from tests.kit import apply, ev, parse_plan, plan, requirement, tool_step
 
 Log = list[list[ev.Event]]
 """Transactions."""

@@ -12,8 +12,7 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.binding.bindings import Path
 from planwarden.agent.core.plan.checks.arguments import CHECK_LIMIT, MAX_FAULTS, WrittenCall, find_argument_faults
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.plan.plan_parser import parse_plan
-from tests.kit import plan, requirement, tool_step
+from tests.kit import parse_plan, plan, requirement, tool_step
 
 Json = dict[str, JsonValue]
 BOUND: Json = {"$from": "a", "pointer": "/x"}

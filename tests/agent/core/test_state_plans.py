@@ -12,21 +12,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import ToolError
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import PlanStep
-from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, define
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
-from planwarden.tools.registry import Registry
 from tests.harness.team import FORM, PERSON, begin, engine_on
-from tests.kit import ManualClock, MemoryStore, requirement
+from tests.kit import CallerModel, Decision, ManualClock, MemoryStore, Registry, apply, ev, parse_plan, requirement
 
 KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")
 MAX_ROUNDS = 60
@@ -112,7 +106,6 @@ def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
 
 
 async def _run(data: st.DataObject, plan: JsonValue) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
-    """The finished execution and its log."""
     clock = ManualClock()
     store = MemoryStore(clock)
     async with engine_on(store, _tools([]), CallerModel()) as engine:
@@ -166,7 +159,6 @@ def _is_approved(before: ExecutionState, intent: ev.ToolCallIntended) -> bool:
 
 
 def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> ExecutionState:
-    """Folds the log and checks the guarantees at each event."""
     state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
     for entry in log:
         match entry.event:

@@ -79,8 +79,6 @@ WAYS: dict[str, Way] = {
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run left behind."""
-
     environment: dict[str, str]
     """What the operator set, without port and key."""
     code: int

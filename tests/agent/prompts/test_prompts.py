@@ -11,17 +11,13 @@ import pytest
 from benchmarks.catalogue import catalogue
 from pydantic import JsonValue
 
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.prompt import prompts
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.transaction_builder import choose_tools
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT
-from planwarden.tools.registry import Registry
-from tests.kit import model_step, plan, requirement, tool_step
+from tests.kit import Registry, apply, ev, model_step, parse_plan, plan, requirement, tool_step
 
 FOLDER = Path(__file__).parent
 GOAL = "Remind every customer whose invoice is overdue.\nAsk me once."

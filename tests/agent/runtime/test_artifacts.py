@@ -16,35 +16,14 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.artifact import INLINE_BYTES, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import StoreError, ToolError
-from planwarden.agent.core.binding.pointers import (
-    MAX_LIST_BYTES,
-    MAX_LIST_VALUES,
-    MAX_LISTED,
-    PartAddress,
-    find_list_fault,
-)
+from planwarden.agent.core.binding import pointers
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import MAX_ARGUMENT_BYTES, MAX_REFERENCES
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
-from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
-from planwarden.tools.registry import Registry
+from tests import kit
 from tests.harness.ledger import Ledger as EffectLedger
-from tests.kit import (
-    PAGES,
-    Ledger,
-    MemoryStore,
-    build_constant_call,
-    confirm,
-    crawl,
-    decide,
-    plan,
-    requirement,
-    stand_in_of,
-    tool_step,
-    warden,
-)
 from tests.support.fakes import CrashingStore, recording_tool
 from tests.support.wardens import run
 
@@ -53,36 +32,36 @@ pytestmark = pytest.mark.anyio
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1")
 
 
-@requirement("artifact:whole")
+@kit.requirement("artifact:whole")
 async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> None:
-    store = MemoryStore()
-    async with warden(tools=[crawl], store=store) as w:
-        done = await w.execute_plan(plan(tool_step("a", "crawl")))
-        stood = stand_in_of(done.steps[0])
+    store = kit.MemoryStore()
+    async with kit.warden(tools=[kit.crawl], store=store) as w:
+        done = await w.execute_plan(kit.plan(kit.tool_step("a", "crawl")))
+        stood = kit.stand_in_of(done.steps[0])
         whole = await w.service.read_artifact(done.thread_id, stood["artifactId"], principal="local")
         log = await store.read(done.execution_id)
     document = json.loads(whole.data)
     assert (stood["sizeBytes"], stood["mediaType"]) == (len(whole.data), "application/json")
-    assert len(document["results"]) == PAGES and document["results"][-1]["text"] == "é" * 50
+    assert len(document["results"]) == kit.PAGES and document["results"][-1]["text"] == "é" * 50
     assert stood["preview"] == whole.data[:4_000].decode() and len(str(log)) < 20_000
 
 
-@requirement("artifact:whole")
+@kit.requirement("artifact:whole")
 async def test_a_pointer_leads_into_the_whole_of_one_of_several_large_results() -> None:
     several: JsonValue = [
         {"toolName": "crawl", "arguments": {"pages": 1}},
         {"toolName": "crawl", "arguments": {"start": 7}},
     ]
-    pointers = ("/0/results/0/url", f"/1/results/{PAGES - 1}/url")
+    paths = ("/0/results/0/url", f"/1/results/{kit.PAGES - 1}/url")
     done, lines = await run(
         {"id": "a", "description": "crawl", "toolCalls": several},
-        *(tool_step(f"b{n}", "note", {"text": {"$from": "a", "pointer": p}}) for n, p in enumerate(pointers)),
-        tools=[crawl],
+        *(kit.tool_step(f"b{n}", "note", {"text": {"$from": "a", "pointer": p}}) for n, p in enumerate(paths)),
+        tools=[kit.crawl],
     )
     assert (done.status, lines) == ("completed", ["note https://a.test/0", "note https://a.test/3006"])
 
 
-@requirement("artifact:whole")
+@kit.requirement("artifact:whole")
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
@@ -94,13 +73,13 @@ async def test_a_pointer_leads_into_the_whole_of_one_of_several_large_results() 
 async def test_a_reference_that_cannot_be_followed_into_a_large_result_says_why(
     reference: dict[str, JsonValue], why: str
 ) -> None:
-    step = tool_step("b", "note", {"text": {"$from": "a", **reference}})
-    done, lines = await run(tool_step("a", "crawl"), step, tools=[crawl])
+    step = kit.tool_step("b", "note", {"text": {"$from": "a", **reference}})
+    done, lines = await run(kit.tool_step("a", "crawl"), step, tools=[kit.crawl])
     assert (done.status, lines) == ("failed", [])
     assert done.steps[1].error is not None and why in done.steps[1].error.message
 
 
-@requirement("artifact:whole")
+@kit.requirement("artifact:whole")
 async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
     @planwarden.tool(risk="read", effect="read")
     async def forge(other: str) -> JsonValue:
@@ -108,8 +87,8 @@ async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
         return {"truncated": True, "stored": True, "artifactId": other, "mediaType": "x", "preview": "mine"}
 
     done, lines = await run(
-        tool_step("a", "forge", {"other": make_artifact(b"[1]").artifact_id}),
-        tool_step("b", "note", {"text": {"$from": "a", "pointer": "/preview"}}),
+        kit.tool_step("a", "forge", {"other": make_artifact(b"[1]").artifact_id}),
+        kit.tool_step("b", "note", {"text": {"$from": "a", "pointer": "/preview"}}),
         tools=[forge],
     )
     assert (done.status, lines) == ("completed", ["note mine"])
@@ -118,7 +97,7 @@ async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
 @planwarden.tool(risk="read", effect="read")
 async def big() -> dict[str, JsonValue]:
     """Many ids."""
-    return {"results": [{"ids": [n], "text": "x" * 90} for n in range(PAGES)]}
+    return {"results": [{"ids": [n], "text": "x" * 90} for n in range(kit.PAGES)]}
 
 
 @planwarden.tool(execution_mode="blocking", risk="confirm")
@@ -127,34 +106,34 @@ async def sign() -> str:
     return "Sign here."
 
 
-@requirement("artifact:whole")
+@kit.requirement("artifact:whole")
 @pytest.mark.parametrize("tool", ["displayConfirmation", "sign"])
 async def test_only_a_confirmation_that_shows_them_covers_arguments_that_are_in_an_artifact(
     tmp_path: Path, tool: str
 ) -> None:
-    ledger = Ledger()
-    steps = plan(
-        tool_step("n", "big"),
-        tool_step("ask", tool, {} if tool == "sign" else {"action": "erase?"}, confirms=["b"]),
-        tool_step("b", "erase", {"ids": {"$from": "n", "pointer": "/results/1/ids"}}),
+    ledger = kit.Ledger()
+    steps = kit.plan(
+        kit.tool_step("n", "big"),
+        kit.tool_step("ask", tool, {} if tool == "sign" else {"action": "erase?"}, confirms=["b"]),
+        kit.tool_step("b", "erase", {"ids": {"$from": "n", "pointer": "/results/1/ids"}}),
     )
     async with planwarden.Warden(home=tmp_path, tools=[big, sign, *ledger.tools()]) as w:
         asked = await w.execute_plan(steps, wait_seconds=60)
         shown = [covered.arguments for covered in asked.suspensions[0].confirms]
         assert shown == ([] if tool == "sign" else [{"ids": [1]}])
     async with planwarden.Warden(home=tmp_path, tools=[big, sign, *ledger.tools()]) as w:
-        done = await decide(w, asked)
+        done = await kit.decide(w, asked)
         if tool == "sign":
             [question] = done.suspensions
             assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1]} and not ledger.lines
-            done = await decide(w, done)
+            done = await kit.decide(w, done)
     assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
 
 
 async def test_a_result_is_kept_in_the_log_or_in_an_artifact_or_fails_the_call() -> None:
-    def returning(value: object) -> Registry:
+    def returning(value: object) -> kit.Registry:
         definition = define(ToolDefinition(name="t", description="x", input_schema={}))
-        return Registry([Tool(definition, build_constant_call(value))], max_result_bytes=300_000)
+        return kit.Registry([Tool(definition, kit.build_constant_call(value))], max_result_bytes=300_000)
 
     assert INLINE_BYTES >= MAX_ARGUMENT_BYTES
     exact = "x" * (INLINE_BYTES - 2)
@@ -168,26 +147,26 @@ async def test_a_result_is_kept_in_the_log_or_in_an_artifact_or_fails_the_call()
             await returning(value).call("t", {}, CONTEXT)
 
 
-@requirement("artifact:damage")
+@kit.requirement("artifact:damage")
 @pytest.mark.parametrize("change", ["media_type = 'text/plain'", "data = zeroblob(length(data))"])
 async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tmp_path: Path, change: str) -> None:
-    ledger = Ledger()
-    last = tool_step("b", "note", {"text": {"$from": "a", "pointer": "/results/0/url"}})
-    async with planwarden.Warden(home=tmp_path, tools=[crawl, *ledger.tools()]) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "crawl"), confirm("ask"), last))
-        name = stand_in_of(asked.steps[0])["artifactId"]
+    ledger = kit.Ledger()
+    last = kit.tool_step("b", "note", {"text": {"$from": "a", "pointer": "/results/0/url"}})
+    async with planwarden.Warden(home=tmp_path, tools=[kit.crawl, *ledger.tools()]) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "crawl"), kit.confirm("ask"), last))
+        name = kit.stand_in_of(asked.steps[0])["artifactId"]
         with closing(sqlite3.connect(tmp_path / "planwarden.db", isolation_level=None)) as connection:
             connection.execute(f"UPDATE artifacts SET {change}")
         with pytest.raises(StoreError, match=f"artifact '{name}' is damaged"):
             await w.service.read_artifact(asked.thread_id, name, principal="local")
-        done = await decide(w, asked)
+        done = await kit.decide(w, asked)
     assert (done.status, ledger.lines) == ("failed", [])
     assert done.steps[2].error is not None and "is damaged" in done.steps[2].error.message
 
 
 async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:
     """Artifacts that logs mention, and those that are in the file."""
-    store = SqliteStore.open(path)
+    store = kit.SqliteStore.open(path)
     mentioned: set[str] = set()
     for header in await store.executions(None, 10):
         for entry in await store.read(header.execution_id):
@@ -198,7 +177,7 @@ async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:
         return mentioned, {row[0] for row in connection.execute("SELECT artifact_id FROM artifacts")}
 
 
-@requirement("artifact:atomic", "crash:every-call")
+@kit.requirement("artifact:atomic", "crash:every-call")
 async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tmp_path: Path) -> None:
     counted: list[int] = []
     for at in range(1, 100):
@@ -207,11 +186,11 @@ async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tm
             folder.mkdir()
             ledger = EffectLedger(folder / "effects")
             dump = recording_tool(ledger, "dump", filler_bytes=300_000)
-            inner = SqliteStore.open(folder / "planwarden.db")
+            inner = kit.SqliteStore.open(folder / "planwarden.db")
             store = CrashingStore(inner, at=at, when="before" if when == "before" else "after")
             try:
-                async with warden(tools=[dump], store=store) as w:
-                    await w.execute_plan(plan(tool_step("a", "dump")))
+                async with kit.warden(tools=[dump], store=store) as w:
+                    await w.execute_plan(kit.plan(kit.tool_step("a", "dump")))
             # The store's death surfaces through a task group, alone or with what it brought down.
             except BaseExceptionGroup:
                 pass
@@ -232,7 +211,7 @@ Json = dict[str, JsonValue]
 SIZE = 200_000
 
 
-@requirement("references:bounded")
+@kit.requirement("references:bounded")
 @pytest.mark.parametrize(
     ("times", "pointer", "why"),
     [
@@ -249,8 +228,8 @@ async def test_a_plan_that_names_a_large_result_many_times_is_refused_before_any
     named: list[JsonValue] = [{"$from": "a", "pointer": pointer} for _ in range(times)]
     seen = EffectLedger(tmp_path / "ledger")
     take = recording_tool(seen, "take", properties={"values": {"type": "array"}})
-    steps = plan(tool_step("a", "big"), tool_step("b", "take", {"values": named}))
-    async with warden(tools=[recording_tool(seen, "big", filler_bytes=SIZE), take]) as w:
+    steps = kit.plan(kit.tool_step("a", "big"), kit.tool_step("b", "take", {"values": named}))
+    async with kit.warden(tools=[recording_tool(seen, "big", filler_bytes=SIZE), take]) as w:
         tracemalloc.start()
         try:
             done = await w.execute_plan(steps)
@@ -268,11 +247,11 @@ def build_rows(count: int, note_chars: int = 150) -> list[JsonValue]:
     return [{"id": number, "to": f"c{number}@example.org", "note": "é" * note_chars} for number in range(count)]
 
 
-@requirement("references:process")
+@kit.requirement("references:process")
 async def test_a_process_that_fails_on_an_artifact_is_a_fault_of_the_reference() -> None:
     broken = make_artifact(b'{"a": ' + b" " * MAX_PARSED_BYTES)
-    address = PartAddress(broken.artifact_id, "/a")
-    found = await read_wanted(MemoryStore(), "t", frozenset({address}), {broken.artifact_id: broken})
+    address = pointers.PartAddress(broken.artifact_id, "/a")
+    found = await read_wanted(kit.MemoryStore(), "t", frozenset({address}), {broken.artifact_id: broken})
     assert "it ended with code 1" in str(found[address].fault)
 
 
@@ -284,34 +263,40 @@ async def collect(count: int = 6_000, chars: int = 150, as_text: bool = False) -
 
 
 def each(items: JsonValue, tool: str = "note", name: str = "text", **extra: JsonValue) -> Json:
-    step = tool_step("each", tool, {name: {"$from": "item", "pointer": "/to"}})
+    step = kit.tool_step("each", tool, {name: {"$from": "item", "pointer": "/to"}})
     return {**step, "forEach": items, "maxItems": 10_000, "maxConcurrent": 32, **extra}
 
 
-@requirement("loop:large")
+@kit.requirement("loop:large")
 @pytest.mark.parametrize("as_text", [False, True])
 async def test_a_loop_goes_through_a_large_list_out_of_an_artifact_and_a_condition_can_look_at_it(
     as_text: bool,
 ) -> None:
     rows: Json = {"$from": "a", "pointer": "/text", "parse": "json"} if as_text else {"$from": "a", "pointer": "/rows"}
-    first = tool_step("a", "collect", {"count": 300, "chars": 2_000, "as_text": as_text})
+    first = kit.tool_step("a", "collect", {"count": 300, "chars": 2_000, "as_text": as_text})
     loop = each(rows, when={"value": rows, "matches": {"minItems": 1}})
     done, lines = await run(first, loop, tools=[collect])
     assert done.status == "completed", done.steps[1].error
     assert sorted(lines) == sorted(f"note c{number}@example.org" for number in range(300))
 
 
-@requirement("loop:large")
+@kit.requirement("loop:large")
 def test_each_item_and_the_whole_list_are_bounded() -> None:
     large: JsonValue = "x" * (MAX_ARGUMENT_BYTES + 1)
     lists: list[tuple[list[JsonValue], str]] = [
         (build_rows(10_000, 40), "None"),
         ([], "None"),
         (["\ud800"], "None"),
-        (list[JsonValue](range(MAX_LISTED + 1)), f"{MAX_LISTED + 1} items"),
+        (list[JsonValue](range(pointers.MAX_LISTED + 1)), f"{pointers.MAX_LISTED + 1} items"),
         ([1, large], "item 1, which has more than"),
-        (["x" * 200_000 for _ in range(MAX_LIST_BYTES // 200_000 + 1)], f"more than {MAX_LIST_BYTES} bytes"),
-        ([list[JsonValue]([0] * 100) for _ in range(MAX_LIST_VALUES // 100 + 1)], f"{MAX_LIST_VALUES} values"),
+        (
+            ["x" * 200_000 for _ in range(pointers.MAX_LIST_BYTES // 200_000 + 1)],
+            f"more than {pointers.MAX_LIST_BYTES} bytes",
+        ),
+        (
+            [list[JsonValue]([0] * 100) for _ in range(pointers.MAX_LIST_VALUES // 100 + 1)],
+            f"{pointers.MAX_LIST_VALUES} values",
+        ),
     ]
     for items, why in lists:
-        assert why in str(find_list_fault(items))
+        assert why in str(pointers.find_list_fault(items))

@@ -17,8 +17,7 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageE
 from planwarden.agent.core.prompt.prompts import Prompt
 from planwarden.agent.core.prompt.replies import Reply
 from planwarden.agent.ports.model import AskCaller
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Ledger, decide, model_step, plan, requirement, tool_step, warden
+from tests.kit import Ledger, SqliteStore, decide, model_step, plan, requirement, tool_step, warden
 from tests.support.loop_time import pass_time as pass_loop_time
 from tests.support.wardens import end_at_once
 
@@ -36,7 +35,6 @@ async def patience() -> AsyncIterator[None]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """A store that really encodes."""
     opened = SqliteStore.open(tmp_path / "home" / "planwarden.db")
     yield opened
     await opened.close()

@@ -20,9 +20,8 @@ import planwarden
 from planwarden.agent.common.errors import StaleDefinition
 from planwarden.agent.core.plan.pins import DIFFERENCE_CHARS, describe_difference
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
-from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.base import Tool, define
-from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, plan, requirement, tool_step
+from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, load_settings, plan, requirement, tool_step
 from tests.support.paths import DOCS
 from tests.tools.downstream.support import Place, approve, build_entry, run_call
 

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import Guard, Lease, SuspensionRow
@@ -29,8 +27,7 @@ from planwarden.agent.runtime.ownership import (
     State,
 )
 from planwarden.agent.runtime.scheduler import AT_ONCE, MAX_ROWS, Scheduler
-from planwarden.tools.registry import Registry
-from tests.kit import ManualClock, MemoryStore, requirement
+from tests.kit import ManualClock, MemoryStore, Registry, apply, ev, requirement
 from tests.storage.suite import Scribe
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,8 @@ from contextlib import AsyncExitStack
 import pytest
 from pytest import ParameterSet
 
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model
-from tests.kit import Ledger, each_once, warden
+from tests.kit import CallerModel, Ledger, each_once, warden
 from tests.support.doubles.caller import answer_all
 from tests.support.doubles.manners import MANNERS, THREE_STEPS
 from tests.support.doubles.server import WIRES, build_provider_model, serve_double

@@ -38,7 +38,7 @@ async def _run(host: Guarded, stage: GuardStage, calls: Sequence[Call | NextCall
     failures: list[BaseException] = []
 
     def answer(request: ModelRequest) -> ModelReply:
-        found = list_results(request)
+        found = list(_find_results(request.body))
         if len(found) >= len(read):
             read[:] = found
         if host.shell not in request.tools:
@@ -74,11 +74,6 @@ def run_session(host: Guarded, stage: GuardStage, url: str) -> str:
     """Runs the host with the provider at the address, and returns its output. Raises `Failed`."""
     session = host.start(url)
     return run_client(session.command, stage.project, build_env(stage, session))[-1500:]
-
-
-def list_results(request: ModelRequest) -> list[str]:
-    """Returns what the model reads in the request as results of its calls, in order."""
-    return list(_find_results(request.body))
 
 
 def _find_results(value: Any) -> Iterator[str]:

@@ -41,8 +41,6 @@ NOTE = '#!/bin/sh\necho "$1" >> "$(dirname "$0")/ledger.txt"\n'
 
 @dataclass(frozen=True)
 class GuardStage:
-    """The folder of one host."""
-
     folder: Path
 
     @cached_property
@@ -60,7 +58,6 @@ class GuardStage:
 
     @cached_property
     def home(self) -> Path:
-        """The home of planwarden."""
         return _make(self.folder / "planwarden-home")
 
     @property
@@ -69,7 +66,6 @@ class GuardStage:
 
     @property
     def ledger(self) -> list[str]:
-        """The words that commands have written."""
         path = self.project / "ledger.txt"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
@@ -88,7 +84,6 @@ class GuardStage:
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
     def run_guard(self, *words: str) -> CommandResult:
-        """Runs `planwarden guard` as the person would, in the project."""
         done = subprocess.run(
             command_line("guard", *words, "--home", str(self.home)),
             cwd=self.project,
@@ -138,7 +133,6 @@ class GuardStage:
         self.launcher.chmod(0o755)
 
     def list_questions(self) -> list[dict[str, Any]]:
-        """Returns the open questions, as `planwarden list` shows them."""
         return self.cli.spawn("list", "--json").json["suspensions"]
 
 

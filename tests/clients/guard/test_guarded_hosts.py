@@ -28,7 +28,6 @@ class Table:
         self.cells.setdefault(tried, {})[host.name] = outcome
 
     def is_complete(self, rows: int) -> bool:
-        """Whether all hosts were seen in so many rows."""
         return len(self.cells) == rows and all(len(row) == len(HOSTS) for row in self.cells.values())
 
     @property

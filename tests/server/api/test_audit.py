@@ -74,7 +74,6 @@ class Stored:
             self.head = (await w.service.audit.verify()).head
 
     async def verify(self, head: str | None = None) -> tuple[str, ...]:
-        """The problems that the audit finds."""
         async with self.open() as store:
             return (await AuditReader(store).verify(head)).problems
 

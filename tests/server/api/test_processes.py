@@ -8,8 +8,6 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.runtime.adoption import Adoption
@@ -17,10 +15,8 @@ from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers, describe_missing
 from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, Stalls, StallWatch, describe, read_stalls
 from planwarden.storage.ports.processes import ProcessFacts
-from planwarden.tools.base import Tool
-from planwarden.tools.registry import Registry
 from tests.harness.ledger import Ledger as EffectLedger
-from tests.kit import Ledger, MemoryStore, first_only, plan, requirement, tool_step, warden
+from tests.kit import Ledger, MemoryStore, Registry, Tool, apply, ev, first_only, plan, requirement, tool_step, warden
 from tests.support.fakes import recording_tool
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 
@@ -54,8 +50,6 @@ class Member:
 
 
 class Told:
-    """A registry of what a test says."""
-
     def __init__(self, living: tuple[ProcessFacts, ...]) -> None:
         self._living = living
 
@@ -67,7 +61,6 @@ class Told:
 
 
 def running(*tools: str) -> ExecutionState:
-    """An execution whose plan calls these tools."""
     planned = [PlannedCall(tool_name=name, arguments={}) for name in tools]
     step = PlanStep(step_id="s", description="s", step_type="tool", tool_calls=tuple(planned))
     state = apply(new_execution("e1", "t1", "ann"), ev.ExecutionCreated(), 0.0)
@@ -172,7 +165,6 @@ STEPS = [
 
 
 async def submit_plan(w: planwarden.Warden) -> None:
-    """Hand the plan in as the calling model."""
     asked = await w.run_goal("find it")
     [question] = asked.suspensions
     answered = await w.submit_answer(asked.thread_id, question.suspension_id, plan(*STEPS))
@@ -180,7 +172,6 @@ async def submit_plan(w: planwarden.Warden) -> None:
 
 
 async def submit_revision(w: planwarden.Warden) -> None:
-    """Add the steps to a plan that runs, as the calling model."""
     asked = await w.execute_plan(plan({"id": "think", "description": "think", "stepType": "reasoning"}))
     [question] = asked.suspensions
     patch: list[JsonValue] = [{"op": "add", "step": step} for step in STEPS]

@@ -11,18 +11,14 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UnknownArtifact, UsageError
-from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import Call, StepState
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.server.api.home import Home
 from planwarden.server.api.tools import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.views.loop_items import list_items
-from planwarden.tools.base import Tool, define
 from tests import kit
-from tests.kit import crawl
+from tests.kit import Home, Requester, Tool, crawl, define, parse_plan
 from tests.server.mcp.support import Document, ok, served
 
 pytestmark = pytest.mark.anyio

@@ -10,11 +10,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.api.rule_offers import build_offer
-from planwarden.server.settings.configuration import load_settings
 from planwarden.server.settings.rules import build_rule_book
-from tests.kit import decide, inbox, plan, requirement, tool_step
+from tests.kit import Authority, Decision, decide, inbox, load_settings, plan, requirement, tool_step
 
 PERSON = Authority(assurance="human", channel="test", principal="ann")
 

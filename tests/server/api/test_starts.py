@@ -10,13 +10,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, PlanChanged, ThreadBusy
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.requester import Requester
-from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.views.encoding import to_json
-from planwarden.storage.sqlite.memory import MemoryStore
 from tests import kit
-from tests.kit import plan
+from tests.kit import MemoryStore, Requester, StartOptions, ev, plan
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash, StoreCall, WatchedStore
 
@@ -249,7 +245,6 @@ todoList:
 
 
 def opened(home: Path, ledger: kit.Ledger | None = None) -> AbstractAsyncContextManager[planwarden.Warden]:
-    """A warden with the plans `remind` and `letter` in its home."""
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, "letter": LETTER}.items():
         (home / "plans" / f"{name}.yaml").write_text(text)

@@ -9,11 +9,10 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, UnknownThread
 from planwarden.agent.core.execution.thread_effects import MAX_EFFECTS
-from planwarden.agent.ports.store import Store
 from planwarden.server.views.card import build_card
 from planwarden.server.views.execution import Execution
 from tests import kit
-from tests.kit import plan
+from tests.kit import Store, plan
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio

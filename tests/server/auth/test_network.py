@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.transports.http import serve_http
-from tests.kit import OperatorPolicy, requirement
+from tests.kit import OperatorPolicy, Settings, load_settings, requirement
 from tests.server.mcp.http_support import HEADERS, serving, token_for
 
 pytestmark = pytest.mark.anyio

@@ -209,7 +209,6 @@ async def test_metadata_is_also_read_at_the_openid_address_unless_the_keys_are_c
 
 @asynccontextmanager
 async def _issuing() -> AsyncGenerator[Issuer]:
-    """An issuer that listens on this machine."""
     issuer = Issuer()
 
     async def respond(request: Request) -> Response:

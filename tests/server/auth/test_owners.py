@@ -85,7 +85,6 @@ async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path
 
 
 def _blind(error: Document, given: Document) -> str:
-    """The error with the ids of the call replaced."""
     text = str(error)
     for value in given.values():
         if isinstance(value, str) and len(value) == len(NOWHERE):

@@ -32,7 +32,6 @@ needs_terminal = pytest.mark.skipif(sys.platform == "win32", reason="Windows has
 
 
 def at_terminal(test: Callable[P, None]) -> Callable[P, None]:
-    """Marks a test as slow, and as one that needs pseudo-terminals."""
     return pytest.mark.slow(needs_terminal(test))
 
 
@@ -104,8 +103,6 @@ async def hang() -> str:
 
 @dataclass
 class Cli:
-    """The command line on its own home."""
-
     home: Path
     capture: pytest.CaptureFixture[str] | None = None
 
@@ -115,23 +112,19 @@ class Cli:
         return path.read_text().splitlines() if path.exists() else []
 
     def write(self, name: str, document: JsonValue) -> str:
-        """Writes a JSON file into the home, and returns its path."""
         path = self.home / name
         path.write_text(json.dumps(document), encoding="utf-8")
         return str(path)
 
     def set_risk(self, tool: str, risk: str) -> None:
-        """Adds the operator's risk of the tool to the settings."""
         with (self.home / "planwarden.toml").open("a", encoding="utf-8") as file:
             file.write(f'\n[tools.{tool}]\nrisk = "{risk}"\n')
 
     def main(self, *words: str) -> "CommandResult":
-        """Runs the command in this process."""
         assert self.capture is not None
         return run_in_process(self.capture, "--home", str(self.home), *words)
 
     def spawn(self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None) -> "CommandResult":
-        """Runs the command in another process, without a terminal."""
         done = subprocess.run(
             forked_command_line("--home", str(self.home), *words),
             input=stdin,
@@ -169,7 +162,6 @@ class Cli:
         return asyncio.run(work())
 
     def run_to_question(self, *steps: JsonValue) -> str:
-        """Runs a plan until it asks, and returns the id of the suspension."""
         result = self.main("run", self.write("plan.json", {"todoList": list(steps)}), "--json")
         assert result.code == 3, result
         return str(result.json["suspensions"][0]["suspensionId"])
@@ -177,8 +169,6 @@ class Cli:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Exit code and output of a command."""
-
     code: int
     out: str
     err: str
@@ -190,7 +180,6 @@ class CommandResult:
 
 
 def run_in_process(capture: pytest.CaptureFixture[str], *words: str) -> CommandResult:
-    """Runs the command in this process, with its environment."""
     capture.readouterr()
     try:
         code: object = main(list(words))
@@ -234,7 +223,6 @@ class PtyTerminal:
         return self.finish()
 
     def finish(self) -> int:
-        """Reads until the process ends, and returns its exit code."""
         while select.select([self.descriptor], [], [], ANSWER_S)[0] and self._read_more():
             pass
         return self.process.wait(timeout=ANSWER_S)
@@ -281,7 +269,6 @@ Open = Callable[..., PtyTerminal]
 
 
 def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, columns: int = 110) -> PtyTerminal:
-    """Starts planwarden on a new terminal."""
     return run_on_terminal(forked_command_line("--home", str(cli.home), *words), env, columns)
 
 
@@ -318,7 +305,6 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def make_home(folder: Path) -> Path:
-    """Creates a home with the tools above, and returns it."""
     folder.mkdir(mode=0o700)
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
     (folder / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n', encoding="utf-8")
@@ -326,7 +312,6 @@ def make_home(folder: Path) -> Path:
 
 
 def step(step_id: str, tool: str, arguments: JsonValue = None, **extra: JsonValue) -> dict[str, JsonValue]:
-    """Returns a step with one explicit call."""
     call: JsonValue = {"toolName": tool, "arguments": arguments or {}}
     return {"id": step_id, "description": f"use {tool}", "toolCalls": [call], **extra}
 

@@ -19,7 +19,6 @@ MODE = "others can read {home}/planwarden.db (mode 0644): chmod 600 {home}/planw
 
 
 def statuses_of(document: dict[str, JsonValue]) -> dict[str, str]:
-    """Returns the status of each check of a health report, by name."""
     listed = document["checks"]
     assert isinstance(listed, list)
     return {str(check["name"]): str(check["status"]) for check in listed if isinstance(check, dict)}
@@ -30,7 +29,6 @@ def find_broken(document: dict[str, JsonValue]) -> list[str]:
 
 
 def writing(name: str, text: str | bytes) -> Callable[[Path], object]:
-    """Returns what puts a file into the home."""
     return lambda home: (home / name).write_bytes(text.encode() if isinstance(text, str) else text)
 
 

@@ -30,7 +30,6 @@ SETTING = re.compile(r"^# (?=\[|[a-z_]+ = )", re.MULTILINE)
 
 @pytest.fixture
 def fresh(cli: Cli, tmp_path: Path) -> Cli:
-    """A command line whose home is not there."""
     cli.home = tmp_path / "fresh"
     return cli
 

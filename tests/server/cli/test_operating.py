@@ -19,9 +19,8 @@ from anyio.from_thread import start_blocking_portal
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sealing import make_secret_key
-from tests.kit import requirement
+from tests.kit import load_settings, requirement
 from tests.server.cli.support import ERASE, Cli, CommandResult, make_home, step
 from tests.support.full_store import make_url
 from tests.support.postgres import shared_server

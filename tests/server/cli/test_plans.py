@@ -203,7 +203,6 @@ def save_plan(cli: Cli, name: str, document: JsonValue) -> None:
 
 
 def add(cli: Cli, *words: str) -> CommandResult:
-    """Saves the plan `remind`, and adds a schedule of it."""
     save_plan(cli, "remind", PLAN)
     return cli.main(*ADD, *words)
 

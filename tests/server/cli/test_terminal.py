@@ -15,9 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.server.api.home import Home
 from planwarden.server.cli.commands.run import run_plan
 from planwarden.server.cli.output import exit_code
 from planwarden.server.cli.plan_source import GivenPlan
@@ -26,7 +24,7 @@ from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, value_summary
 from planwarden.server.cli.terminal.terminal import THEME, Terminal
 from planwarden.server.views.instants import format_age
-from tests.kit import requirement
+from tests.kit import Decision, Home, requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, TypedTerminal, step
 from tests.support.wardens import end_at_once
 from tests.tools.downstream.support import wait_until

@@ -66,7 +66,6 @@ def test_a_wrong_key_of_the_settings_stops_a_command_with_one_sentence(cli: Cli,
 
 
 def find_commands(parser: Parser, *path: str) -> Iterator[tuple[str, object]]:
-    """Returns each command and its handler."""
     groups = [action for action in parser.actions if action.nargs == argparse.PARSER]
     if not groups:
         yield " ".join(path), parser.get_default("handler")

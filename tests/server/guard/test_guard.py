@@ -14,14 +14,10 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import EditRefused, InvalidPlan, PlanwardenError
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import LOCAL, Requester
-from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.grants import GrantRequest
-from planwarden.server.api.service import Service
 from planwarden.server.api.tools import search_tools
 from planwarden.server.guard.calls import GuardedCall, Verdict, read_event
 from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard
@@ -30,15 +26,13 @@ from planwarden.server.mcp.tools.listing import TOOLS
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.guarded.hosts import OWN_TOOLS
-from tests.kit import ManualClock, MemoryStore, decide, requirement, start_as
+from tests.kit import Authority, Decision, ManualClock, MemoryStore, Service, Store, decide, ev, requirement, start_as
 
 pytestmark = pytest.mark.anyio
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """A guard, and the service behind it."""
-
     guard: HostGuard
     service: Service
     folder: str
@@ -82,7 +76,6 @@ class Guarded:
 
 @asynccontextmanager
 async def guarded(home: Path, *, store: Store | None = None, toml: str = "") -> AsyncGenerator[Guarded]:
-    """A guard with the settings of the home."""
     folder = home.parent / "project"
     for made in (home, folder):
         made.mkdir(exist_ok=True)

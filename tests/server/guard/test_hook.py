@@ -24,8 +24,6 @@ import pytest
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from planwarden.server.api.service import Service
-from planwarden.server.api.warden import Warden
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, CommandAnswer
 from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
@@ -33,9 +31,8 @@ from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.guard.quick import FOLDER, digest_settings
 from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
 from planwarden.server.mcp.tools.guard import MODELS_ID
-from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
-from tests.kit import YES, Client, MemoryStore, by, decide, requirement
+from tests.kit import YES, Client, MemoryStore, Service, Warden, by, decide, load_settings, requirement
 from tests.server.mcp.support import ERAS, Era
 from tests.support.wardens import open_service
 
@@ -163,7 +160,6 @@ async def run_hook(home: Path, host: str = "codex", *, is_home_first: bool = Fal
 
 @contextmanager
 def answering(home: Path, answer: bytes) -> Generator[None]:
-    """A server that takes one event and answers it so."""
     (home / FOLDER).mkdir(exist_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(home / FOLDER / "1.sock"))
@@ -249,8 +245,6 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Hook:
-    """A host's hook on its own connection."""
-
     client: Client
     service: Service
     folder: str

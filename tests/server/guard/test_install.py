@@ -44,7 +44,6 @@ HOOK = '"HOME/.codex/config.toml:pre_tool_use:0:0"'
 
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A person's home, without settings of hosts."""
     for name in ("PLANWARDEN_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     home = tmp_path / "user"

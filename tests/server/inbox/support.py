@@ -32,8 +32,6 @@ Fields = dict[str, list[str]]
 
 @dataclass
 class Form:
-    """A form as a browser without script knows it."""
-
     action: str
     method: str
     fields: Fields = field(default_factory=dict[str, list[str]])
@@ -43,8 +41,6 @@ class Form:
 
 @dataclass
 class Page:
-    """A parsed response."""
-
     status: int
     text: str
     headers: httpx2.Headers
@@ -64,28 +60,23 @@ class Page:
         return self.headers["location"].rpartition("/")[2]
 
     def form(self, ending: str) -> Form:
-        """The one form whose action ends with `ending`."""
         [found] = [form for form in self.forms if form.action.endswith(ending)]
         return found
 
 
 @dataclass
 class Browser:
-    """A browser without script."""
-
     client: httpx2.AsyncClient
     site: InboxSite | None
     """The site in this process; None for an inbox of another process."""
     origin: str = field(default=ORIGIN, kw_only=True)
 
     async def log_in(self, name: str = "ann") -> Page:
-        """Log in with a new link."""
         assert self.site is not None
         codes = await self.site.access().make_codes(name, "terminal")
         return await self.pair(codes.link)
 
     async def pair(self, code: str) -> Page:
-        """Log in with the code of a link."""
         page = await self.open(f"/inbox/pair?code={code}")
         answer = await self.submit(page.form("/pair"))
         assert answer.status == 303, answer.words
@@ -125,39 +116,32 @@ class Browser:
         return await self.open(page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&"), hx_request="true")
 
     async def decide(self, suspension_id: str, press: str, **changes: str | list[str] | None) -> Page:
-        """Open the question and press a button."""
         page = await self.open(f"/inbox/suspensions/{suspension_id}")
         return await self.submit(page.form("/decision"), press=press, **changes)
 
 
 @dataclass
 class Inbox:
-    """An inbox with its warden."""
-
     warden: planwarden.Warden
     site: InboxSite
     app: Starlette
     ledger: Ledger = field(default_factory=Ledger)
 
     async def log_in(self, name: str = "ann") -> Browser:
-        """A browser with a session."""
         browser = self.browser()
         await browser.log_in(name)
         return browser
 
     def browser(self, base_url: str = ORIGIN) -> Browser:
-        """A browser with an empty jar of cookies."""
         transport = httpx2.ASGITransport(self.app)
         return Browser(httpx2.AsyncClient(transport=transport, base_url=base_url), self.site)
 
     async def ask(self, *steps: dict[str, JsonValue], goal: str | None = None) -> Suspension:
-        """Run a plan up to its question."""
         execution = await self.warden.execute_plan(plan(*(steps or (ERASE,))), goal=goal)
         assert execution.suspensions, execution
         return execution.suspensions[0]
 
     async def current_execution(self, suspension: Suspension) -> planwarden.Execution:
-        """The current state of the execution."""
         return await self.warden.get_execution(suspension.thread_id)
 
 
@@ -185,7 +169,6 @@ async def visit(
     store: Store | None = None,
     settings: Settings | None = None,
 ) -> AsyncGenerator[tuple[Inbox, Browser]]:
-    """An inbox, and a browser that has logged in."""
     async with inbox(ledger, tools=tools, store=store, settings=settings) as found:
         yield found, await found.log_in()
 
@@ -291,7 +274,6 @@ class Person:
         return read(await self.client.get(url))
 
     async def press(self, url: str, ending: str, **fields: str) -> Page:
-        """Open the page and send its form."""
         page = await self.open(url)
         form = page.form(ending)
         values = {**{name: value[0] for name, value in form.fields.items()}, **fields}
@@ -300,6 +282,5 @@ class Person:
         return read(await self.client.post(f"{origin[0]}{form.action}", data=values, headers={"origin": origin[0]}))
 
     async def approve(self, inbox_url: str, link: str) -> Page:
-        """Log in with a link and approve the question at the address."""
         assert (await self.press(link, "/pair")).status == 303
         return await self.press(inbox_url, "/decision", decision="approve")

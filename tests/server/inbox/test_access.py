@@ -8,14 +8,12 @@ import anyio
 import pytest
 
 from planwarden.agent.common.errors import RateLimited, UsageError
-from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.inbox import sessions
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.sessions import RunningInboxes
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import ManualClock, Settings, requirement
+from tests.kit import ManualClock, Settings, SqliteStore, Store, requirement
 from tests.storage.suite import mainly
 
 pytestmark = pytest.mark.anyio

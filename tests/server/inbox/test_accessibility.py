@@ -15,13 +15,11 @@ import pytest
 from starlette.routing import Match, Route
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.inbox.site import InboxSite
-from tests.kit import by, plan, requirement, tool_step
+from tests.kit import Decision, by, ev, plan, requirement, tool_step
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, find_violations, launch_browser, read_axe
@@ -79,8 +77,6 @@ TOO_WIDE = """() => document.documentElement.scrollWidth > document.documentElem
 
 @dataclass
 class Tour:
-    """Sees pages, and keeps what was found and which routes they came from."""
-
     found: InboxScene
     page: "Page"
     program: str
@@ -96,7 +92,6 @@ class Tour:
         await self.page.wait_for_selector("nav")
 
     async def visit(self, *paths: str) -> None:
-        """Looks at each of these pages; a path begins after `/inbox`."""
         for path in paths:
             await self.page.goto(f"{self.found.url}{path}")
             await self.look()
@@ -124,7 +119,6 @@ class Tour:
 
 
 def list_routes(site: InboxSite) -> list[Route]:
-    """The routes of an inbox that answer GET."""
     routes: list[Any] = build_inbox_app(site, lambda: ()).routes
     return [route for route in routes if isinstance(route, Route) and "GET" in (route.methods or ())]
 
@@ -141,7 +135,6 @@ async def lost() -> str:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home without plans."""
     (tmp_path / "plans").mkdir()
     return tmp_path
 

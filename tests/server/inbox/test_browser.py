@@ -26,8 +26,6 @@ pytestmark = DRIVES_CHROMIUM
 
 @dataclass
 class BrowserTester:
-    """A person's browser in front of an inbox."""
-
     found: InboxScene
     page: "Page"
     complaints: list[str] = field(default_factory=list[str])

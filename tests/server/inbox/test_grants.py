@@ -15,9 +15,8 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.grant import Grant
-from planwarden.server.settings.configuration import Settings
 from planwarden.tools.base import Tool, define
-from tests.kit import Authority, Ledger, ManualClock, MemoryStore, decide, plan, requirement, tool_step
+from tests.kit import Authority, Ledger, ManualClock, MemoryStore, Settings, decide, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +67,6 @@ async def _open(home: Path, tools: tuple[object, ...] = ()) -> AsyncGenerator[tu
 
 
 async def _ask(found: Inbox, name: str = "weekly") -> str:
-    """The address of the question of a new run."""
     run = await found.warden.run_plan(name)
     assert run.suspensions, run
     return f"/inbox/suspensions/{run.suspensions[0].suspension_id}"

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from planwarden.agent.approval.answers import Decision
-from tests.kit import by, plan, requirement, tool_step
+from tests.kit import Decision, by, plan, requirement, tool_step
 from tests.server.inbox.test_accessibility import CLEAN
 from tests.server.inbox.test_browser import BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM

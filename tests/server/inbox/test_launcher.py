@@ -16,11 +16,10 @@ import planwarden
 from planwarden.server.inbox.browser import open_page
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Client, Ledger, confirm, ok, plan, requirement, tool_step, warden
+from tests.kit import Client, Ledger, Settings, confirm, load_settings, ok, plan, requirement, tool_step, warden
 from tests.server.cli.support import ERASE, Cli, PtyTerminal, make_home, start_on_terminal
 from tests.server.inbox.support import Person
 from tests.server.mcp.http_support import serving
@@ -163,7 +162,6 @@ def test_without_a_terminal_there_is_no_code(home: Path, capsys: pytest.CaptureF
 
 
 def _read_link_and_code(terminal: PtyTerminal) -> tuple[str, str]:
-    """The link and the typed code on the terminal."""
     terminal.expect("Good for one browser")
     text = "".join(line.strip() for line in terminal.text.splitlines())
     link = re.search(r"http://\S+?/inbox/pair\?code=[\w-]{43}", text)

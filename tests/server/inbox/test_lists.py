@@ -7,10 +7,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.pages.plan_list import PAGE_SIZE as RUNS_PER_PAGE
 from planwarden.server.inbox.questions import PAGE_SIZE
-from tests.kit import ManualClock, MemoryStore, Settings, by, confirm, decide, plan, requirement, tool_step
+from tests.kit import ManualClock, MemoryStore, Settings, by, confirm, decide, ev, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, CountingStore, Page, visit
 from tests.server.inbox.test_saved_plans import NOTE
 from tests.server.inbox.test_saved_plans import write as write_plan
@@ -169,7 +168,6 @@ def _titles(page: Page) -> list[str]:
 
 
 def _rows(page: Page) -> list[str]:
-    """The words of each row."""
     shown = re.findall(r'<li class="question" id="x-\w+">(.*?)</li>', page.text, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in shown]
 

@@ -10,8 +10,7 @@ import anyio
 import pytest
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
-from tests.kit import requirement, tool_step
+from tests.kit import Decision, requirement, tool_step
 from tests.server.inbox.test_browser import BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, LETTER, PAY

@@ -24,8 +24,7 @@ from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.inbox.sockets import open_sockets, pair_socket
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Client, Settings, ok, requirement
+from tests.kit import Client, Settings, SqliteStore, ok, requirement
 from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
 from tests.support.forking import forked_command_line
@@ -61,14 +60,12 @@ def _server(home: Path) -> StdioServerParameters:
 
 
 def _find_pid(home: Path) -> int:
-    """The process that serves the inbox of the home."""
     record = InboxPlace(Settings(home=home)).read()
     assert record is not None
     return record.pid
 
 
 async def _make_link(home: Path, inbox: str) -> str:
-    """A link as `planwarden inbox` prints it."""
     store = SqliteStore.open(home / "planwarden.db")
     codes = await InboxAccess(store).make_codes("ann", "terminal")
     await store.close()

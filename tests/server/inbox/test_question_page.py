@@ -21,7 +21,6 @@ LOOP = kit.tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 
 
 
 def _key(page_text: str, label: str) -> str:
-    """The name of the input with that label."""
     found = re.search(rf'<label for="([^"]+)">{label}[ <]', page_text)
     assert found is not None, label
     return found[1]

@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
-from planwarden.tools.base import Tool, define
-from tests.kit import Ledger, Suspension, requirement, tool_step
+from tests.kit import Ledger, Suspension, Tool, define, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +27,6 @@ async def _open(found: Inbox, *steps: dict[str, JsonValue]) -> tuple[Suspension,
 
 
 def _find_input(page: Page, row: int, label: str) -> str:
-    """The name of the input of a row with that label."""
     found = re.search(rf'<label for="(row{row}\.[^"]+)">{label}[ <]', page.text)
     assert found is not None, (row, label)
     return found[1]

@@ -12,10 +12,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
-from tests.kit import ManualClock, MemoryStore, Settings, requirement, tool_step
+from tests.kit import ManualClock, MemoryStore, Settings, ev, requirement, tool_step
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +47,6 @@ Opened = tuple[Inbox, Browser]
 
 @asynccontextmanager
 async def opened(home: Path, *tools: object, store: MemoryStore | None = None, **files: str) -> AsyncGenerator[Opened]:
-    """An inbox on a home with these plans, and a browser that has logged in."""
     (home / "plans").mkdir()
     for name, text in {"remind": REMIND, **files}.items():
         write(home, name, text)
@@ -65,7 +63,6 @@ def field(name: str) -> str:
 
 
 async def fill(browser: Browser, name: str = "remind", **inputs: str) -> Form:
-    """The start form of the plan with these inputs typed."""
     form = (await browser.open(f"/inbox/saved/{name}")).form("/start")
     form.fields |= {field(key): [text] for key, text in inputs.items()}
     return form

@@ -32,7 +32,6 @@ LIST: Document = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 async def serving(
     settings: Settings, *, host: str = "127.0.0.1", port: int = 0, accepts_trust: bool = False
 ) -> AsyncGenerator[str]:
-    """The address of a server that stops when the block is left."""
     addresses: list[str] = []
     ready = anyio.Event()
 
@@ -65,7 +64,6 @@ async def revoke(settings: Settings, name: str) -> None:
 
 @asynccontextmanager
 async def client_of(url: str, token: str, era: Era, person: Person | None = None) -> AsyncGenerator[Client]:
-    """A client that sends the token with every request."""
     async with httpx2.AsyncClient(headers=bearing(token), timeout=60) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=era, elicitation_callback=person) as client:
@@ -91,7 +89,6 @@ class Wire:
     version: str = LATEST_MODERN_VERSION
 
     def declaring(self, *capabilities: Document) -> "Wire":
-        """The same wire with other capabilities."""
         return replace(self, capabilities={name: found for each in capabilities for name, found in each.items()})
 
     async def send(self, method: str, params: Document, name: str | None = None) -> Document:
@@ -115,7 +112,6 @@ class Wire:
         return (await self.send("tools/call", {"name": tool, **params}, tool))["result"]
 
     async def task(self, method: str, task_id: Any, **params: Any) -> Document:
-        """The whole answer to a request about a task."""
         return await self.send(method, {"taskId": task_id, **params}, str(task_id))
 
 

@@ -13,19 +13,12 @@ from mcp.client.session import ElicitationFnT
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
-from planwarden.agent.ports.store import Store
-from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanSource, PlanwardenServer
 from planwarden.server.mcp.state_key import find_request_state_key
-from planwarden.server.settings.configuration import Settings
 from planwarden.storage.secret_files import SecretFiles
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import decide
-from tests.support.wardens import Ledger
+from tests.kit import Authority, CallerModel, Decision, Ledger, MemoryStore, Settings, Store, Warden, decide
 
 Era = Literal["legacy", "auto"]
 INBOX = "http://127.0.0.1:4711/inbox"
@@ -37,8 +30,6 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Served:
-    """A running server and what is behind it."""
-
     server: PlanwardenServer
     warden: Warden
 
@@ -210,13 +201,11 @@ def text_of(result: types.CallToolResult) -> str:
 
 
 def question_of(document: Document) -> Document:
-    """The one open question of an execution."""
     [question] = document["suspensions"]
     return question
 
 
 def ids_of(document: Document) -> Document:
-    """Thread and suspension id of the one open question, as arguments."""
     return {"threadId": document["threadId"], "suspensionId": question_of(document)["suspensionId"]}
 
 

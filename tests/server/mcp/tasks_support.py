@@ -32,8 +32,6 @@ class AnyResult(Result):
 
 
 class Created(AnyResult):
-    """The answer to a call that became a task."""
-
     result_type: Literal["task"] = "task"
 
 
@@ -91,8 +89,6 @@ class TakesTasks(ClientExtension):
 
 @dataclass(frozen=True)
 class Task:
-    """A task as one client sees it."""
-
     client: Client
     task_id: str
     created: Document = field(default_factory=dict[str, Any])
@@ -115,7 +111,6 @@ class Task:
         return await self._send("update", responses)
 
     async def answer(self, response: JsonValue) -> Document:
-        """Answer the one question that the task asks."""
         return await self.update(**{await self.key(): response})
 
     async def until(self, *statuses: str) -> Document:
@@ -128,12 +123,10 @@ class Task:
                 await anyio.lowlevel.checkpoint()
 
     async def key(self) -> str:
-        """Return the key of the one question that the task asks."""
         [key] = (await self.until("input_required"))["inputRequests"]
         return key
 
     async def over(self) -> Document:
-        """Return the execution in the result of the completed task."""
         return execution_of(await self.until(*TERMINAL))
 
     async def listen(self, *others: str) -> None:
@@ -151,7 +144,6 @@ def execution_of(task: Document) -> Document:
 
 
 async def start(client: Client, name: str, /, **arguments: Any) -> Task:
-    """Return the task that a call became."""
     result = await client.session.call_tool(name, arguments, allow_claimed=True)
     assert isinstance(result, Created), result
     created = result.document()
@@ -170,7 +162,6 @@ def take_tasks(
 
 
 async def run(desk: Desk, steps: JsonValue, **arguments: Any) -> Task:
-    """Return the task that a plan became."""
     return await start(desk.client, "execute_plan", plan=steps, **arguments)
 
 

@@ -19,16 +19,7 @@ from planwarden.server.mcp.app.view import META_KEY, NONCE_TTL_S, URI, Nonces, b
 from planwarden.server.mcp.tools.listing import TOOLS
 from tests import kit
 from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of
-from tests.support.browser import (
-    APPS,
-    CHROMIUM,
-    DRIVES_CHROMIUM,
-    HostPage,
-    find_violations,
-    launch_browser,
-    open_view,
-    read_axe,
-)
+from tests.support import browser
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +35,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile":
 @pytest.fixture
 async def host(tmp_path: Path, era: Era) -> AsyncGenerator[Desk]:
     """A host that draws apps and shows no forms."""
-    async with kit.open_desk(tmp_path, era, extensions=APPS) as opened:
+    async with kit.open_desk(tmp_path, era, extensions=browser.APPS) as opened:
         yield opened
 
 
@@ -205,7 +196,7 @@ async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_th
 
 @kit.requirement("app:plan")
 async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(tmp_path: Path) -> None:
-    async with kit.open_desk(tmp_path, extensions=APPS) as host:
+    async with kit.open_desk(tmp_path, extensions=browser.APPS) as host:
         asked = await host.ok("execute_plan", plan=ASKED)
         first = await host.call("app_show", threadId=asked["threadId"])
         seen: Document = {"seen": _plan(first)["seen"], **ids_of(asked)}
@@ -227,7 +218,7 @@ async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) ->
     words = NASTY * 150
     steps = [kit.tool_step(f"step_{n}", "note", {"text": "y" * 2_000}, description=words) for n in range(count)]
     settings = kit.Settings(home=tmp_path, max_steps=1_000)
-    async with kit.open_desk(tmp_path, extensions=APPS, settings=settings) as host:
+    async with kit.open_desk(tmp_path, extensions=browser.APPS, settings=settings) as host:
         started = await host.call("execute_plan", plan=kit.plan(kit.confirm("ask", "go on?"), *steps), goal=words)
         assert len(json.dumps(_plan(started))) < 500_000
 
@@ -235,34 +226,34 @@ async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) ->
 @asynccontextmanager
 async def drawing(
     desk: Desk, thread_id: str, theme: str = "light", before: Callable[[str], Awaitable[object]] | None = None
-) -> AsyncGenerator[HostPage]:
+) -> AsyncGenerator[browser.HostPage]:
     """The view of an execution in a browser; what it calls, the client of the desk calls."""
-    assert CHROMIUM is not None
+    assert browser.CHROMIUM is not None
     shown = await desk.call("get_execution", threadId=thread_id)
     with anyio.fail_after(120):
-        async with launch_browser(CHROMIUM) as browser:
-            yield await open_view(await browser.new_page(), desk.client, shown, theme=theme, before=before)
+        async with browser.launch_browser(browser.CHROMIUM) as chromium:
+            yield await browser.open_view(await chromium.new_page(), desk.client, shown, theme=theme, before=before)
 
 
-async def _sent(drawn: HostPage, method: str) -> list[Document]:
+async def _sent(drawn: browser.HostPage, method: str) -> list[Document]:
     """The parameters of the messages with this method that the view sent to its host."""
     sent: list[Document] = await drawn.page.evaluate("window.sent")
     return [message["params"] for message in sent if message.get("method") == method]
 
 
-async def _buttons(drawn: HostPage) -> list[str]:
+async def _buttons(drawn: browser.HostPage) -> list[str]:
     return await drawn.view.locator("#questions button").all_inner_texts()
 
 
 @pytest.mark.slow
-@DRIVES_CHROMIUM[1]
-@DRIVES_CHROMIUM[3]
+@browser.DRIVES_CHROMIUM[1]
+@browser.DRIVES_CHROMIUM[3]
 @kit.requirement("app:view", "app:nonce")
 @pytest.mark.parametrize("is_stale", [False, True])
 async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is_refused_and_shown_afresh(
     tmp_path: Path, is_stale: bool
 ) -> None:
-    async with kit.open_desk(tmp_path, extensions=APPS) as desk:
+    async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
         asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", {"to": "Ann", "urgent": True})))
 
         async def revise(name: str) -> None:
@@ -297,13 +288,13 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is
 
 
 @pytest.mark.slow
-@DRIVES_CHROMIUM[1]
-@DRIVES_CHROMIUM[3]
+@browser.DRIVES_CHROMIUM[1]
+@browser.DRIVES_CHROMIUM[3]
 @kit.requirement("app:view", "app:assurance")
 async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_made_to_deceive_stays_text(
     tmp_path: Path,
 ) -> None:
-    async with kit.open_desk(tmp_path, extensions=APPS, inbox_url=INBOX) as desk:
+    async with kit.open_desk(tmp_path, extensions=browser.APPS, inbox_url=INBOX) as desk:
         step = kit.tool_step("a", "erase", {"ids": [1]}, description=NASTY)
         asked = await desk.ok("execute_plan", plan=kit.plan(step))
         async with drawing(desk, asked["threadId"], theme="dark") as drawn:
@@ -324,21 +315,24 @@ async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_mad
 @kit.requirement("app:plan", "app:view")
 @pytest.mark.slow
 @pytest.mark.browser
-@DRIVES_CHROMIUM[1]
-@DRIVES_CHROMIUM[3]
+@browser.DRIVES_CHROMIUM[1]
+@browser.DRIVES_CHROMIUM[3]
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
 async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_view_is_accessible(
     tmp_path: Path, look: str
 ) -> None:
-    assert CHROMIUM is not None
+    assert browser.CHROMIUM is not None
     failing = kit.plan(kit.confirm("ask", NASTY), kit.tool_step("last", "broken", description=NASTY))
-    program, options = read_axe(), PHONE if look == "phone" else {}
+    program, options = browser.read_axe(), PHONE if look == "phone" else {}
     with anyio.fail_after(120):
-        async with kit.open_desk(tmp_path, extensions=APPS) as host, launch_browser(CHROMIUM) as browser:
+        async with (
+            kit.open_desk(tmp_path, extensions=browser.APPS) as host,
+            browser.launch_browser(browser.CHROMIUM) as chromium,
+        ):
             started = await host.call("execute_plan", plan=failing, goal=NASTY)
-            page = await (await browser.new_context(**options)).new_page()
-            drawn = await open_view(page, host.client, started, theme="light" if look == "light" else "dark")
-            assert await find_violations(page, program) == []
+            page = await (await chromium.new_context(**options)).new_page()
+            drawn = await browser.open_view(page, host.client, started, theme="light" if look == "light" else "dark")
+            assert await browser.find_violations(page, program) == []
             assert "waits for a person" in await drawn.status()
             await drawn.view.get_by_role("button", name="Approve").press("Enter")
             await drawn.view.wait_for_selector("#status.bad")
@@ -348,6 +342,6 @@ async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_v
             assert await drawn.view.locator("img, script:not(body > script)").count() == 0
             assert await drawn.view.locator("#drawing svg g.failed").count() == 1
             assert await page.evaluate("window.hacked") is None
-            assert await find_violations(page, program) == []
+            assert await browser.find_violations(page, program) == []
             width = await drawn.view.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert width <= 0

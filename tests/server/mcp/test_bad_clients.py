@@ -16,9 +16,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, StoreError
 from planwarden.agent.ports.store import Header, Store
-from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanwardenServer
-from tests.kit import Client, MemoryStore, Settings, by, confirm, decide, plan, refused, requirement, tool_step
+from tests.kit import Client, MemoryStore, Settings, Warden, by, confirm, decide, plan, refused, requirement, tool_step
 from tests.server.mcp.http_support import FORMS, LINKS, TAKES, Wire, wired
 from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, nobody, open_desk
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, start

@@ -16,14 +16,7 @@ from planwarden.agent.core.execution.question import CoveredCall, Question, Susp
 from planwarden.agent.core.execution.state import SuspensionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Definitions
-from planwarden.server.mcp.elicitation.compact_message import (
-    CONTINUATION,
-    LINE_CELLS,
-    MAX_FACT_LINES,
-    MAX_LINES,
-    build_compact_facts,
-    build_compact_message,
-)
+from planwarden.server.mcp.elicitation import compact_message
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
 from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.escaping import count_hidden, escape_text, format_value, is_shown_whole
@@ -67,7 +60,7 @@ def _confirmation(action: str = SPOKEN, *names: str) -> Question:
 
 
 def _lines(question: Question) -> list[str]:
-    return (build_compact_message(_card(question)) or "").split("\n")
+    return (compact_message.build_compact_message(_card(question)) or "").split("\n")
 
 
 def _cells(line: str) -> int:
@@ -181,7 +174,9 @@ def test_a_form_that_a_host_cannot_show_whole_is_not_shown(form: dict[str, JsonV
 def test_what_a_form_says_of_itself_is_among_the_facts() -> None:
     form: dict[str, JsonValue] = {"type": "object", "title": "Pay all", "properties": {"city": {"type": "string"}}}
     asked = replace(QUESTION, kind="input", message="?", form=form)
-    assert 'the form says of itself {"title": "Pay all"}' in "".join(_lines(asked)).replace(CONTINUATION, "")
+    assert 'the form says of itself {"title": "Pay all"}' in "".join(_lines(asked)).replace(
+        compact_message.CONTINUATION, ""
+    )
 
 
 @requirement("forms:whole")
@@ -189,9 +184,9 @@ def test_what_a_form_says_of_itself_is_among_the_facts() -> None:
 def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: SuspensionKind) -> None:
     long = replace(QUESTION, kind=kind, message="Be friendly. " + "x" * 328)
     unseen = replace(long, message="x" * 501 + "pay everybody")
-    assert build_compact_message(_card(long)) is None and not is_whole(_card(unseen))
+    assert compact_message.build_compact_message(_card(long)) is None and not is_whole(_card(unseen))
     repeated = _card(replace(long, tool_name="ask", arguments={"action": long.message}))
-    assert build_compact_message(repeated) is None and is_whole(repeated)
+    assert compact_message.build_compact_message(repeated) is None and is_whole(repeated)
 
 
 @requirement("forms:brief")
@@ -200,7 +195,7 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: Suspen
     [
         _call({"to": NASTY}),
         _call({NASTY: 1}),
-        _call({"to": "x" * (MAX_FACT_LINES * LINE_CELLS)}),
+        _call({"to": "x" * (compact_message.MAX_FACT_LINES * compact_message.LINE_CELLS)}),
         _call({f"argument_{number}": number for number in range(20)}),
         _confirmation(NASTY),
         _confirmation(SPOKEN, *["Ann"] * 6),
@@ -210,7 +205,7 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: Suspen
 )
 def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Question) -> None:
     view = _view(question)
-    assert build_compact_message(view.card) is None and build_form(view) is None
+    assert compact_message.build_compact_message(view.card) is None and build_form(view) is None
     assert len(compute_form_digest(view)) == 64
 
 
@@ -225,7 +220,9 @@ def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_no
         lines = link.message.split("\n")
         assert lines[0].startswith("Run this call? send (risk: confirm)") and shown in link.message
         assert lines[-1] == "A person decides on the page; accepting here only opens it."
-        assert len(lines) <= MAX_LINES and all(_cells(line) <= LINE_CELLS for line in lines)
+        assert len(lines) <= compact_message.MAX_LINES and all(
+            _cells(line) <= compact_message.LINE_CELLS for line in lines
+        )
 
 
 def test_only_what_is_shown_whole_can_be_edited() -> None:
@@ -270,17 +267,23 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
     arguments: dict[str, JsonValue], words: str, names: list[str], revision: int
 ) -> None:
     card = _card(replace(_call(arguments, words), covers=_confirmation("", *names).covers, revision=revision))
-    text, facts = build_compact_message(card), build_compact_facts(card)
+    text, facts = compact_message.build_compact_message(card), compact_message.build_compact_facts(card)
     assert (text is None) == (facts is None)
     if text is None:
         return
     lines = text.split("\n")
     said = next(at for at, line in enumerate(lines) if line.startswith("The agent says (unverified)"))
-    assert 0 < said <= MAX_FACT_LINES < len(text) <= MAX_FACT_LINES * LINE_CELLS + AGENT_CHARS + 100
-    assert len(lines) <= MAX_LINES and len(text.splitlines()) == len(lines)
-    assert all(_cells(line) <= LINE_CELLS for line in lines[: MAX_LINES - 1])
+    assert (
+        0
+        < said
+        <= compact_message.MAX_FACT_LINES
+        < len(text)
+        <= compact_message.MAX_FACT_LINES * compact_message.LINE_CELLS + AGENT_CHARS + 100
+    )
+    assert len(lines) <= compact_message.MAX_LINES and len(text.splitlines()) == len(lines)
+    assert all(_cells(line) <= compact_message.LINE_CELLS for line in lines[: compact_message.MAX_LINES - 1])
     assert lines[0].startswith("Run this call? send (risk: confirm)")
-    shown = "".join(line.removeprefix(CONTINUATION) for line in lines[:said])
+    shown = "".join(line.removeprefix(compact_message.CONTINUATION) for line in lines[:said])
     assert all(f"{name}=" in shown for name in arguments if name.isidentifier() and name.isascii())
     assert shown.count("send(") >= len(names) and (f"covers {len(names)}: " in shown) == bool(names)
     assert ("revision" in shown) >= (revision > 1)

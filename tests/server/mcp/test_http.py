@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -18,7 +18,7 @@ from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.harness.clients import HttpHost
 from tests.harness.ledger import Ledger
-from tests.harness.process import STAGE
+from tests.harness.process import STAGE, poll
 from tests.harness.records import Records, read_file
 from tests.harness.stage import SHOP
 from tests.kit import Client, Settings, confirm, plan, requirement, tool_step
@@ -126,14 +126,6 @@ secret_env = "ORDERS"
 HOLD = {"id": "s0", "description": "hold", "toolCalls": [{"toolName": "hold", "arguments": {"to": "go"}}]}
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so; the server tells this process nothing."""
-    while True:
-        if is_so():
-            return
-        await anyio.sleep(0.02)
-
-
 def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", MAIN, "--home", str(home), "serve", "--http", "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), STAGE: str(home.parent), "ORDERS": SECRET}
@@ -152,7 +144,7 @@ async def test_a_server_that_ends_records_what_its_call_returned_and_has_logged_
     server = start(home, log)
     with anyio.fail_after(60):
         try:
-            await until(lambda: " listens on " in log.read_text())
+            await poll(lambda: " listens on " in log.read_text())
             url = log.read_text().partition(" listens on ")[2].partition(";")[0]
             async with httpx2.AsyncClient(timeout=60) as http:
                 for address, headers in (
@@ -164,7 +156,7 @@ async def test_a_server_that_ends_records_what_its_call_returned_and_has_logged_
             async with httpx2.AsyncClient(timeout=60, headers=token) as http:
                 arguments = {"plan": {"todoList": [HOLD]}, "options": {"waitSeconds": 0}}
                 await HttpHost(url, http).call("execute_plan", arguments)
-            await until(lambda: bool(Ledger.of(tmp_path).lines("begun")))
+            await poll(lambda: bool(Ledger.of(tmp_path).lines("begun")))
             server.send_signal(signal.SIGTERM)
             (tmp_path / "go").touch()
             assert await anyio.to_thread.run_sync(server.wait) == 0, log.read_text()

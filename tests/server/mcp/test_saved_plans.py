@@ -40,7 +40,6 @@ def save(home: Path, name: str, document: JsonValue) -> None:
 
 @pytest.fixture(autouse=True)
 def letter(tmp_path: Path) -> None:
-    """The home has the plan `letter`, which asks a person before it sends."""
     save(tmp_path, "letter", LETTER)
 
 

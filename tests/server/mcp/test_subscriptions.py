@@ -12,20 +12,14 @@ from mcp import Client, types
 from mcp.server import subscriptions
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.core.execution.requester import Requester
-from planwarden.server.api.service import Service
 from planwarden.server.mcp.resources import EXECUTIONS, PLANS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.subscriptions import plan_lists
 from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher
 from planwarden.server.plans import library
-from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ToolSettings
-from planwarden.server.views.suspension import Suspension
-from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import decide, start_as
+from tests.kit import Authority, Decision, ManualClock, Requester, Service, Settings, Suspension, decide, start_as
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
@@ -133,7 +127,6 @@ async def approve_all(service: Service) -> None:
 
 
 async def asked_by(found: Served, principal: str = "local") -> str:
-    """The thread of a plan that waits for a person."""
     view = await start_as(found.warden.service, CONFIRMED, Requester(principal))
     assert view.status == "suspended"
     return view.thread_id

@@ -31,7 +31,6 @@ async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
 
 
 async def kinds(desk: Desk, task: Task) -> list[str]:
-    """What the audit says of the execution."""
     return [row.kind for row in (await desk.warden.service.audit.read_page(execution_id=task.task_id)).rows]
 
 
@@ -210,7 +209,6 @@ async def test_a_listener_learns_of_an_end_without_a_commit(tmp_path: Path, monk
 
 
 async def exhaust_budget(desk: Desk, *later: dict[str, JsonValue]) -> Task:
-    """Return the task of a plan whose budget was used up after its first step."""
     steps = plan(tool_step("a", "note", {"text": "x"}), *later)
     task = await run(desk, steps, options={"budgets": {"toolCalls": 1}})
     assert (await task.over())["status"] == "incomplete"

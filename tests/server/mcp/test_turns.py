@@ -15,14 +15,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan, PlanwardenError, StoreError
 from planwarden.agent.models.caller import CallerModel
-from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.state_key import NAME, find_request_state_key, load_request_state_key
 from planwarden.server.mcp.turns import MAX_AT_ONCE, Turns
 from planwarden.storage.secret_files import SecretFiles
-from tests.kit import Client, Ledger, MemoryStore, Settings, ok, plan, refused, requirement, tool_step, warden
+from tests.kit import Client, Ledger, MemoryStore, Service, Settings, ok, plan, refused, requirement, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 

@@ -9,14 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import GuardFailed, InvalidArguments
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import Notification
-from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import AuditReader
-from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.ports.notifications import MAX_WAITING, HasNotifications, NotificationQueue
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import ManualClock, requirement
+from tests.kit import ManualClock, SqliteStore, Store, ev, load_settings, requirement
 from tests.storage.suite import BackEnd, Scribe, decided, guard, question
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

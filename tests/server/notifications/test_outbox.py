@@ -21,18 +21,12 @@ from pydantic import JsonValue
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 import planwarden
-from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.execution.notifications import Schedule
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest
 from planwarden.server.notifications.sender import CLAIM_S, GIVE_UP_AFTER_S, MAX_ATTEMPTS, NotificationSender, Post
 from planwarden.server.notifications.settings import NotificationChannel, NotifySettings, build_channels
-from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from tests.kit import decide
-from tests.requirements import requirement
+from tests.kit import Authority, ManualClock, MemoryStore, OperatorPolicy, Settings, decide, requirement
 from tests.support.fakes import WatchedStore
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOCS

@@ -11,18 +11,14 @@ import pytest
 
 import planwarden
 from planwarden.agent.common.errors import StoreError, UsageError
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.core.execution.requester import Requester
-from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.schedules import ticks
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.schedules.ticks import StartedRun
 from planwarden.server.settings.configuration import ProcessRole, load_settings
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
-from tests.kit import Ledger, ManualClock, MemoryStore, plan, requirement, tool_step
+from tests.kit import Ledger, ManualClock, MemoryStore, Requester, StartOptions, Store, ev, plan, requirement, tool_step
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash

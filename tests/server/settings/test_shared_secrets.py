@@ -20,15 +20,13 @@ from mcp.client.stdio import StdioServerParameters
 
 import planwarden
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.api.home import Home
 from planwarden.server.cli.commands.login import find_login, forget, log_in_with_browser
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.storage.sealing import make_secret_key
-from tests.kit import Client, confirm, plan, requirement
+from tests.kit import Client, Home, Settings, confirm, load_settings, plan, requirement
 from tests.server.cli.support import Cli, clean_environment, make_home, start_on_terminal, step
 from tests.server.inbox.support import HOST, ORIGIN, Browser
 from tests.server.mcp.support import approve_elsewhere, approving, ok

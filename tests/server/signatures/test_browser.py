@@ -13,8 +13,7 @@ from planwarden.server.inbox.browser import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import serve_app
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Ledger, OperatorPolicy, Settings, requirement, warden
+from tests.kit import Ledger, OperatorPolicy, Settings, SqliteStore, requirement, warden
 from tests.server.inbox.support import Inbox
 from tests.server.inbox.test_accessibility import Tour
 from tests.server.signatures.support import WIPE, wipe

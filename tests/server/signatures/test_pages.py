@@ -10,14 +10,12 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.execution.audit import DIGEST_CHARS, AuditEntry
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.keys import KeyStore
-from planwarden.storage.sqlite.store import SqliteStore
-from tests.kit import Cli, Ledger, decide, make_home, requirement, tool_step
+from tests.kit import Authority, Cli, Decision, Ledger, SqliteStore, decide, make_home, requirement, tool_step
 from tests.server.signatures.support import ORIGIN, WIPE, signing_inbox
 
 pytestmark = pytest.mark.anyio

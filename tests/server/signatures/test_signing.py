@@ -12,24 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
-from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.ports.store import Store
+from planwarden.server.signatures import signature
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
-from planwarden.server.signatures.signature import (
-    NONCE_S,
-    BrowserOptions,
-    RelyingParty,
-    SignatureRefused,
-    build_challenge,
-    from_base64url,
-    to_base64url,
-)
 from planwarden.storage.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce
 from planwarden.storage.sessions import InboxSession
-from tests.kit import ManualClock, MemoryStore
-from tests.requirements import requirement
+from tests.kit import AuditEntry, ManualClock, MemoryStore, Store, requirement
 from tests.server.signatures.support import HERE, PRESENT, Authenticator
-from tests.storage.suite import BackEnd
+from tests.storage.suite import BackEnd, kinds
 
 pytestmark = pytest.mark.anyio
 ASKED = SignedStatement(execution_id="e", suspension_id="q", digest="a" * 64)
@@ -54,7 +43,7 @@ class Scene:
         return Keyring(self.store)
 
     async def add(
-        self, principal: str = "ann", device: Authenticator | None = None, place: RelyingParty = HERE
+        self, principal: str = "ann", device: Authenticator | None = None, place: signature.RelyingParty = HERE
     ) -> SigningKey:
         device = device or self.device
         asked = await self.ring.request_key(session(principal), place)
@@ -78,7 +67,7 @@ class Scene:
         reason: str,
         *,
         statement: SignedStatement = ASKED,
-        change: Callable[[BrowserOptions], BrowserOptions] = dict,
+        change: Callable[[signature.BrowserOptions], signature.BrowserOptions] = dict,
         credential: bytes | None = None,
         by: str = "s",
         late_s: float = 0.0,
@@ -87,7 +76,7 @@ class Scene:
         asked = await self.ring.request_signature(session(), HERE, ASKED)
         text = self.device.get(change(asked["get"]), credential)
         self.clock.advance(late_s)
-        with pytest.raises(SignatureRefused, match=reason):
+        with pytest.raises(signature.SignatureRefused, match=reason):
             await self.ring.record_signature(session(name=by), HERE, statement, asked["nonce"], text)
         return asked["nonce"], text
 
@@ -116,11 +105,15 @@ async def test_the_right_signature_counts_and_is_kept_whole(scene: Scene) -> Non
     assert (facts["principal"], facts["key"], facts["digest"]) == ("ann", key.key_id, ASKED.digest)
     assert {"credential", "authenticatorData", "clientDataJSON", "signature", "nonce", "rpId"} <= facts.keys()
     plain = hashlib.sha256(b"approval-signature/v1\0" + b"a" * 64 + b"b" * 64).digest()
-    assert plain == build_challenge("a" * 64, "b" * 64) != build_challenge("a" * 64, "b" * 64, "c" * 64)
+    assert (
+        plain
+        == signature.build_challenge("a" * 64, "b" * 64)
+        != signature.build_challenge("a" * 64, "b" * 64, "c" * 64)
+    )
 
 
-def _other_digest(options: BrowserOptions) -> BrowserOptions:
-    return {**options, "challenge": to_base64url(build_challenge("f" * 64, "b" * 64))}
+def _other_digest(options: signature.BrowserOptions) -> signature.BrowserOptions:
+    return {**options, "challenge": signature.to_base64url(signature.build_challenge("f" * 64, "b" * 64))}
 
 
 @requirement("signed:bound")
@@ -139,7 +132,10 @@ def _other_digest(options: BrowserOptions) -> BrowserOptions:
     ],
 )
 async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
-    scene: Scene, lie: dict[str, Any], options: Callable[[BrowserOptions], BrowserOptions], reason: str
+    scene: Scene,
+    lie: dict[str, Any],
+    options: Callable[[signature.BrowserOptions], signature.BrowserOptions],
+    reason: str,
 ) -> None:
     await scene.sign()
     for name, value in lie.items():
@@ -153,16 +149,16 @@ async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
 async def test_a_signature_counts_once_for_its_statement_in_its_session_within_its_time(scene: Scene) -> None:
     for change in ({"suspension_id": "r"}, {"digest": "b" * 64}, {"content": "c" * 64}):
         nonce, text = await scene.refuse("another question", statement=replace(ASKED, **change))
-        with pytest.raises(SignatureRefused, match="used before"):
+        with pytest.raises(signature.SignatureRefused, match="used before"):
             await scene.ring.record_signature(session(), HERE, ASKED, nonce, text)
     await scene.refuse("used before", by="t")
-    await scene.refuse("has expired", late_s=NONCE_S)
+    await scene.refuse("has expired", late_s=signature.NONCE_S)
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
     signed = asked["nonce"], scene.device.get(asked["get"])
     await scene.ring.record_signature(session(), HERE, ASKED, *signed)
     adding = await scene.ring.request_key(session(), HERE)
     for nonce, text in (signed, (adding["nonce"], scene.device.get(adding["get"]))):
-        with pytest.raises(SignatureRefused, match="used before"):
+        with pytest.raises(signature.SignatureRefused, match="used before"):
             await scene.ring.record_signature(session(), HERE, ASKED, nonce, text)
 
 
@@ -177,7 +173,7 @@ async def test_only_a_living_key_of_the_person_signs(scene: Scene) -> None:
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
     [key] = await scene.ring.list_usable_keys("ann")
     await scene.ring.revoke_key(key.key_id[:6], "operator")
-    with pytest.raises(SignatureRefused, match="removed"):
+    with pytest.raises(signature.SignatureRefused, match="removed"):
         await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], own.get(asked["get"]))
     with pytest.raises(UsageError, match="no key for localhost"):
         await scene.ring.request_signature(session(), HERE, ASKED)
@@ -190,14 +186,14 @@ async def test_a_further_key_needs_a_signature_by_a_known_one_and_the_last_is_no
     asked = await scene.ring.request_key(session(), HERE)
     new = Authenticator()
     credential = new.create(asked["create"])
-    with pytest.raises(SignatureRefused, match="form"):
+    with pytest.raises(signature.SignatureRefused, match="form"):
         await scene.ring.add_key(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text="")
     asked = await scene.ring.request_key(session(), HERE)
     credential = new.create(asked["create"])
     # The new key cannot speak for itself.
     [made] = list(new.keys)[1:]
     own = new.get(asked["get"], made)
-    with pytest.raises(SignatureRefused, match="not yours"):
+    with pytest.raises(signature.SignatureRefused, match="not yours"):
         await scene.ring.add_key(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text=own)
     first, second = (await scene.ring.list_usable_keys("ann"))[0], await scene.add()
     assert [key.key_id for key in await scene.ring.list_usable_keys("ann")] == [first.key_id, second.key_id]
@@ -216,14 +212,14 @@ async def test_a_new_key_is_made_here_by_a_verified_person(scene: Scene) -> None
         (Authenticator(origin="http://localhost:3000"), "origin"),
         (Authenticator(rp_id="evil.example"), "RP ID"),
     ):
-        with pytest.raises(SignatureRefused, match=reason):
+        with pytest.raises(signature.SignatureRefused, match=reason):
             await scene.add("bob", liar)
     assert await scene.ring.list_usable_keys("bob") == ()
 
 
 @requirement("signed:keys")
 async def test_keys_are_bound_to_their_place_named_and_few(scene: Scene) -> None:
-    elsewhere = RelyingParty(rp_id="plan.example.com", origin="https://plan.example.com")
+    elsewhere = signature.RelyingParty(rp_id="plan.example.com", origin="https://plan.example.com")
     with pytest.raises(UsageError, match="at localhost only"):
         await scene.ring.request_key(session(), elsewhere)
     with pytest.raises(UsageError, match=r"no key for plan\.example\.com"):
@@ -250,10 +246,10 @@ async def test_keys_are_bound_to_their_place_named_and_few(scene: Scene) -> None
 )
 async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene, text: str) -> None:
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
-    with pytest.raises(SignatureRefused, match="expected format"):
+    with pytest.raises(signature.SignatureRefused, match="expected format"):
         await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], text)
     asked = await scene.ring.request_key(session("bob"), HERE)
-    with pytest.raises(SignatureRefused, match=r"not valid|too large"):
+    with pytest.raises(signature.SignatureRefused, match=r"not valid|too large"):
         await scene.ring.add_key(session("bob"), HERE, nonce=asked["nonce"], label="x", credential=text, text="")
 
 
@@ -262,10 +258,10 @@ async def test_a_signature_with_one_bit_flipped_is_refused(scene: Scene) -> None
     for part, position in product(("clientDataJSON", "authenticatorData", "signature"), (0, 40, -1)):
         asked = await scene.ring.request_signature(session(), HERE, ASKED)
         sent = json.loads(scene.device.get(asked["get"]))
-        data = bytearray(from_base64url(sent["response"][part]))
+        data = bytearray(signature.from_base64url(sent["response"][part]))
         data[position % len(data)] ^= 1
-        sent["response"][part] = to_base64url(bytes(data))
-        with pytest.raises(SignatureRefused):
+        sent["response"][part] = signature.to_base64url(bytes(data))
+        with pytest.raises(signature.SignatureRefused):
             await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], json.dumps(sent))
     assert {kind for kind, _ in await scene.told()} == {"refused"}
 
@@ -298,10 +294,6 @@ def nonce(text: str, session: str = "s", expires_at: float = 10.0) -> SigningNon
     return SigningNonce(
         nonce=text, purpose="sign", session=session, suspension_id="q", digest="d", expires_at=expires_at
     )
-
-
-async def kinds(store: Store) -> list[str]:
-    return [row.entry.kind for row in await store.audit_rows()]
 
 
 @requirement("keys:laws")

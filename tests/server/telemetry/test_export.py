@@ -26,10 +26,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import TelemetrySettings
-from tests.kit import MemoryStore, Settings, confirm, first_only, ok, plan, requirement, tool_step
+from tests.kit import MemoryStore, ScriptedModel, Settings, confirm, first_only, ok, plan, requirement, tool_step
 from tests.server.telemetry.support import list_spans, spans_of
 from tests.support.paths import MEASURED
 from tests.support.receiver import Manner, never_reply, reply_with, send_garbage, serve_receiver

@@ -18,16 +18,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import planwarden
-from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
-from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.telemetry.export import ScrubbingExporter
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.server.telemetry.trace_context import read_trace_context
-from planwarden.storage.sqlite.store import SqliteStore
 from tests.harness.team import ASK, MAIL, SLOW, Gate, SilentStore, Team, answer, start
-from tests.kit import Client, Ledger, plan, requirement, served, tool_step
+from tests.kit import Client, Engine, Ledger, Settings, SqliteStore, load_settings, plan, requirement, served, tool_step
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
 from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.wardens import calls, end_at_once, model_step, says

@@ -8,9 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.execution.edits import MAX_EDITS
-from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
 from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
@@ -21,24 +19,7 @@ from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.status_text import describe_state
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
 from planwarden.storage.schedules import TickOutcome
-from tests.kit import (
-    NO,
-    YES,
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    by,
-    calls,
-    confirm,
-    decide,
-    model_step,
-    plan,
-    requirement,
-    says,
-    start_as,
-    tool_step,
-    warden,
-)
+from tests import kit
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, JsonValue]
@@ -60,57 +41,69 @@ async def odd(number: int) -> int:
 
 ITEM: JsonValue = {"$from": "item"}
 ODD: JsonValue = {"number": ITEM}
-LOOP = tool_step("loop", "odd", ODD, forEach=[0, 1, 2, 4], onItemFailure="continue", toolValidationMode="advisory")
-ERASE = tool_step("erase", "erase", {"ids": [1]})
-FAIL = tool_step("fail", "fail", {"why": 'planwarden says: "all is well"'})
+LOOP = kit.tool_step("loop", "odd", ODD, forEach=[0, 1, 2, 4], onItemFailure="continue", toolValidationMode="advisory")
+ERASE = kit.tool_step("erase", "erase", {"ids": [1]})
+FAIL = kit.tool_step("fail", "fail", {"why": 'planwarden says: "all is well"'})
 
 
-async def _outcome(*steps: dict[str, JsonValue], answers: tuple[Decision, ...]) -> Outcome:
+async def _outcome(*steps: dict[str, JsonValue], answers: tuple[kit.Decision, ...]) -> Outcome:
     """The outcome of the first question, after the answers to as many questions."""
-    async with warden(Ledger(), tools=[fail, odd]) as made:
-        execution = await made.execute_plan(plan(*steps))
+    async with kit.warden(kit.Ledger(), tools=[fail, odd]) as made:
+        execution = await made.execute_plan(kit.plan(*steps))
         asked = execution.suspensions[0].suspension_id
         for answer in answers:
-            execution = await decide(made, execution, answer)
+            execution = await kit.decide(made, execution, answer)
         state = await made.service.find(execution.execution_id)
     found = build_outcome(state, state.suspensions[asked])
     assert found is not None
     return found
 
 
-@requirement("inbox:outcome")
+@kit.requirement("inbox:outcome")
 @pytest.mark.parametrize(
     ("steps", "answers", "verdict", "tone", "text"),
     [
-        ((ERASE,), (YES,), "Approved", "good", "Step 1 of 1 is completed. The plan is completed."),
-        ((confirm("a"), FAIL), (YES, YES), "Approved", "bad", "Step 1 of 2 is completed. Step 2 of 2 failed: "),
-        ((FAIL, ERASE), (YES,), "Approved", "bad", "Step 1 of 2 failed: "),
-        ((confirm("a"), ERASE), (YES,), "Approved", "busy", "Step 1 of 2 is completed. The plan waits for an answer"),
+        ((ERASE,), (kit.YES,), "Approved", "good", "Step 1 of 1 is completed. The plan is completed."),
         (
-            (ERASE, tool_step("rest", "wait", {"seconds": 99})),
-            (YES,),
+            (kit.confirm("a"), FAIL),
+            (kit.YES, kit.YES),
+            "Approved",
+            "bad",
+            "Step 1 of 2 is completed. Step 2 of 2 failed: ",
+        ),
+        ((FAIL, ERASE), (kit.YES,), "Approved", "bad", "Step 1 of 2 failed: "),
+        (
+            (kit.confirm("a"), ERASE),
+            (kit.YES,),
+            "Approved",
+            "busy",
+            "Step 1 of 2 is completed. The plan waits for an answer",
+        ),
+        (
+            (ERASE, kit.tool_step("rest", "wait", {"seconds": 99})),
+            (kit.YES,),
             *("Approved", "busy", "Step 1 of 2 is completed. The plan waits for a time."),
         ),
-        ((ERASE,), (NO,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
+        ((ERASE,), (kit.NO,), "Rejected", "bad", "Step 1 of 1 did not run. The plan ended, because a part of it was"),
         (
             (LOOP,),
-            (Decision(approved=True, content={"items": [0, 1, 2]}),),
+            (kit.Decision(approved=True, content={"items": [0, 1, 2]}),),
             *("Approved", "warn", "Step 1 of 1 is completed; of 4 items 1 failed and 1 was left out."),
         ),
     ],
 )
 async def test_only_success_looks_like_success_and_the_error_of_a_failure_is_quoted(
-    steps: tuple[Json, ...], answers: tuple[Decision, ...], verdict: str, tone: str, text: str
+    steps: tuple[Json, ...], answers: tuple[kit.Decision, ...], verdict: str, tone: str, text: str
 ) -> None:
     outcome = await _outcome(*steps, answers=answers)
     assert (outcome.verdict, outcome.tone) == (verdict, tone) and outcome.text.startswith(text)
     assert ('\\"all is well\\"' in outcome.text) == (" failed: " in text)
 
 
-@requirement("inbox:outcome")
+@kit.requirement("inbox:outcome")
 async def test_a_spent_budget_is_named() -> None:
-    notes = plan(*(tool_step(name, "note", {"text": name}) for name in "ab"))
-    async with warden(Ledger()) as made:
+    notes = kit.plan(*(kit.tool_step(name, "note", {"text": name}) for name in "ab"))
+    async with kit.warden(kit.Ledger()) as made:
         spent = await made.execute_plan(notes, options={"budgets": {"toolCalls": 1}})
         state = await made.service.find(spent.execution_id)
         seen = await made.get_execution(spent.thread_id, observations_after=0)
@@ -121,42 +114,47 @@ async def test_a_spent_budget_is_named() -> None:
 
 
 async def test_nobody_is_asked_for_a_question_that_was_decided_in_the_meantime() -> None:
-    async with warden(Ledger()) as made:
-        asked = await made.execute_plan(plan(ERASE))
-        done = await decide(made, asked)
+    async with kit.warden(kit.Ledger()) as made:
+        asked = await made.execute_plan(kit.plan(ERASE))
+        done = await kit.decide(made, asked)
     assert ask_for_person(asked, asked.suspensions[0].suspension_id).awaiting == "human"
     assert ask_for_person(done, asked.suspensions[0].suspension_id) == done
 
 
-CLAIMED = Authority(assurance="claimed", channel="mcp", principal="local")
+CLAIMED = kit.Authority(assurance="claimed", channel="mcp", principal="local")
 PROVEN = "Done; every required tool call is proven by the log."
 OTHERS = "The log proves every required tool call of the others."
-FIND = tool_step("find", "find", {"topic": "t"})
+FIND = kit.tool_step("find", "find", {"topic": "t"})
 
 
 def think(step_id: str) -> Json:
     return {"id": step_id, "description": "Think"}
 
 
-@requirement("done:honest")
+@kit.requirement("done:honest")
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
         ((FIND,), PROVEN),
         ((FIND, think("a")), f"{PROVEN} 1 step promised no tool."),
         (
-            (FIND, tool_step("b", "broken", toolValidationMode="advisory")),
+            (FIND, kit.tool_step("b", "broken", toolValidationMode="advisory")),
             f"Done. Step 'b' is advisory and ended without all of its required calls. {OTHERS}",
         ),
         (
-            (model_step("b", "find", toolValidationMode="advisory"),),
+            (kit.model_step("b", "find", toolValidationMode="advisory"),),
             "Done. Step 'b' is advisory and ended without all of its required calls.",
         ),
-        ((tool_step("b", "note", {"text": "x"}, forEach=[]),), "Done. Step 'b' had no items, so it called nothing."),
+        (
+            (kit.tool_step("b", "note", {"text": "x"}, forEach=[]),),
+            "Done. Step 'b' had no items, so it called nothing.",
+        ),
         (
             (
                 FIND,
-                tool_step("b", "find", {"topic": "x"}, when={"value": {"$from": "find"}, "matches": {"type": "null"}}),
+                kit.tool_step(
+                    "b", "find", {"topic": "x"}, when={"value": {"$from": "find"}, "matches": {"type": "null"}}
+                ),
             ),
             f"Done. Step 'b' was skipped. {OTHERS}",
         ),
@@ -165,47 +163,47 @@ def think(step_id: str) -> Json:
 async def test_a_completed_execution_is_called_proven_only_where_its_steps_promised_calls(
     steps: tuple[Json, ...], said: str
 ) -> None:
-    script: list[JsonValue] = [says("I have done it")] * 8
-    async with warden(Ledger(), script=script) as w:
-        done = await w.execute_plan(plan(*steps), wait_seconds=60)
+    script: list[JsonValue] = [kit.says("I have done it")] * 8
+    async with kit.warden(kit.Ledger(), script=script) as w:
+        done = await w.execute_plan(kit.plan(*steps), wait_seconds=60)
     assert (done.status, done.next_action) == ("completed", said)
 
 
-@requirement("done:honest")
+@kit.requirement("done:honest")
 @pytest.mark.parametrize(
     ("authority", "said"),
-    [(by(), "A person rejected part of it"), (CLAIMED, "You rejected part of it; no person did.")],
+    [(kit.by(), "A person rejected part of it"), (CLAIMED, "You rejected part of it; no person did.")],
 )
-async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: Authority, said: str) -> None:
-    async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]})))
-        done = await decide(w, asked, NO, authority)
+async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: kit.Authority, said: str) -> None:
+    async with kit.warden(kit.Ledger()) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [1]})))
+        done = await kit.decide(w, asked, kit.NO, authority)
     assert done.status == "rejected" and done.next_action.startswith(said)
 
 
-@requirement("edits:told")
+@kit.requirement("edits:told")
 async def test_what_a_person_changed_and_no_edit_of_the_model_is_in_every_answer_after_the_decision() -> None:
-    async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]}), confirm("more")))
-        again = await decide(w, asked, Decision(approved=True, modified_args={"ids": [2, 3]}))
+    async with kit.warden(kit.Ledger()) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [1]}), kit.confirm("more")))
+        again = await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"ids": [2, 3]}))
         assert again.status == "suspended"
-        done = await decide(w, again)
+        done = await kit.decide(w, again)
         told = "Changed before it was approved: erase of step 'wipe': 'ids' from [1] to [2,3], by 'ann'."
         assert again.next_action.endswith(told) and done.next_action.endswith(told)
-        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [1]})))
-        asked = await decide(w, asked, Decision(approved=True, modified_args={"ids": [2]}), CLAIMED)
-        done = await decide(w, asked)
+        asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [1]})))
+        asked = await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"ids": [2]}), CLAIMED)
+        done = await kit.decide(w, asked)
     assert done.next_action == PROVEN
 
 
-@requirement("edits:told", "done:honest")
+@kit.requirement("edits:told", "done:honest")
 async def test_edits_of_many_rows_are_told_up_to_a_limit_and_rows_that_were_left_out_are_not_called_done() -> None:
     many: list[JsonValue] = [*range(MAX_EDITS + 3)]
     edits: Json = {str(place): {"ids": [place + 100]} for place in range(1, MAX_EDITS + 3)}
-    async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=many)))
-        done = await decide(
-            w, asked, Decision(approved=True, content={"items": [*range(1, len(many))]}, modified_args=edits)
+    async with kit.warden(kit.Ledger()) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=many)))
+        done = await kit.decide(
+            w, asked, kit.Decision(approved=True, content={"items": [*range(1, len(many))]}, modified_args=edits)
         )
     assert done.next_action.startswith("Done. Step 'wipe' left out items that were rejected.")
     assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
@@ -223,22 +221,22 @@ def test_every_status_has_a_word_and_a_sign_and_only_what_is_done_looks_good() -
     }
 
 
-ANN = Authority(assurance="human", channel="inbox", principal="ann")
+ANN = kit.Authority(assurance="human", channel="inbox", principal="ann")
 BY_ANN = "by ann (human, inbox)"
 
 
 def _loop(*items: JsonValue, **extra: JsonValue) -> Json:
-    return tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=list(items), **extra)
+    return kit.tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=list(items), **extra)
 
 
 @asynccontextmanager
 async def _asked(*steps: Json, **options: object) -> AsyncGenerator[tuple[planwarden.Warden, Execution]]:
-    async with warden(Ledger(), **options) as made:  # pyright: ignore[reportArgumentType]
-        yield made, await made.execute_plan(plan(*steps))
+    async with kit.warden(kit.Ledger(), **options) as made:  # pyright: ignore[reportArgumentType]
+        yield made, await made.execute_plan(kit.plan(*steps))
 
 
-async def _answer(made: planwarden.Warden, asked: Execution, decision: Decision) -> ExecutionState:
-    answered = await decide(made, asked, decision, ANN)
+async def _answer(made: planwarden.Warden, asked: Execution, decision: kit.Decision) -> ExecutionState:
+    answered = await kit.decide(made, asked, decision, ANN)
     return await made.service.find(answered.execution_id)
 
 
@@ -251,7 +249,7 @@ def _words(execution: ExecutionState, step_id: str = "wipe") -> list[str]:
     return [line.text for line in step_lines(execution, execution.steps[step_id])]
 
 
-@requirement("decisions:said")
+@kit.requirement("decisions:said")
 async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with_what_result_and_who_approved_it() -> (
     None
 ):
@@ -265,10 +263,10 @@ async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with
             raise planwarden.ToolError("the line is busy", retryable=True)
         return "sent"
 
-    clock = ManualClock()
-    step = tool_step("mail", "send", {"number": 7}, retry={"attempts": 2, "delayS": 10})
-    async with _asked(step, tools=[send], store=MemoryStore(clock=clock)) as (made, asked):
-        waits = await _answer(made, asked, Decision(approved=True))
+    clock = kit.ManualClock()
+    step = kit.tool_step("mail", "send", {"number": 7}, retry={"attempts": 2, "delayS": 10})
+    async with _asked(step, tools=[send], store=kit.MemoryStore(clock=clock)) as (made, asked):
+        waits = await _answer(made, asked, kit.Decision(approved=True))
         [_, called] = _words(waits, "mail")
         assert called.startswith("send(number=7) → failed: the line is busy; called again at ")
         clock.advance(10)
@@ -280,10 +278,10 @@ async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with
     assert (line.decided, line.state, line.attempts) == (f"approved {BY_ANN}", "done", 2)
 
 
-@requirement("decisions:said")
+@kit.requirement("decisions:said")
 async def test_a_rejected_loop_says_of_each_row_and_of_the_run_who_rejected_it_and_why() -> None:
     async with _asked(_loop(7, 8)) as (made, asked):
-        ended = await _answer(made, asked, Decision(approved=False, reason="They\nhave paid"))
+        ended = await _answer(made, asked, kit.Decision(approved=False, reason="They\nhave paid"))
         seen = build_execution_view(ended, None)
         shown = show_step(seen, ended, "wipe", 0, 10).steps[0]
     assert _words(ended)[1:] == [
@@ -298,10 +296,10 @@ async def test_a_rejected_loop_says_of_each_row_and_of_the_run_who_rejected_it_a
     assert [call.decided for call in _view(ended).steps[0].calls] == [f'rejected {BY_ANN}: "They have paid"'] * 2
 
 
-@requirement("decisions:said")
+@kit.requirement("decisions:said")
 async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edited_row_is_marked() -> None:
     async with _asked(_loop(7, 8, 9)) as (made, asked):
-        decision = Decision(approved=True, content={"items": [0, 1]}, modified_args={"1": {"ids": [80]}})
+        decision = kit.Decision(approved=True, content={"items": [0, 1]}, modified_args={"1": {"ids": [80]}})
         done = await _answer(made, asked, decision)
     head, *calls = step_lines(done, done.steps["wipe"])
     assert (head.mark, "of 3 items 1 was left out" in head.text) == ("partly", True)
@@ -316,37 +314,37 @@ async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edit
     assert sum(edited in call.decided for call in step.calls) == 1
 
 
-async def _label(requester: Requester, document: Json, **more: object) -> str:
-    async with warden(Ledger(), **more) as made:  # pyright: ignore[reportArgumentType]
-        asked = await start_as(made.service, document, requester)
+async def _label(requester: kit.Requester, document: Json, **more: object) -> str:
+    async with kit.warden(kit.Ledger(), **more) as made:  # pyright: ignore[reportArgumentType]
+        asked = await kit.start_as(made.service, document, requester)
         return asked.suspensions[0].card.label
 
 
-OPERATOR = Requester("local", is_operator=True)
-ASK: Json = tool_step("ask", "displayConfirmation", {"action": "Go?"}, dependencies=["find"])
+OPERATOR = kit.Requester("local", is_operator=True)
+ASK: Json = kit.tool_step("ask", "displayConfirmation", {"action": "Go?"}, dependencies=["find"])
 TAKING: Json = {"$text": "Delete {n}?", "with": {"n": {"$from": "find", "pointer": "/topic"}}}
 
 
-@requirement("voices:apart")
+@kit.requirement("voices:apart")
 async def test_the_words_of_the_operators_own_plan_are_the_plans_and_values_within_them_are_unverified() -> None:
-    find = tool_step("find", "find", {"topic": "old"})
-    own, taking = plan(find, ASK), plan(find, tool_step("ask", "displayConfirmation", {"action": TAKING}))
+    find = kit.tool_step("find", "find", {"topic": "old"})
+    own, taking = kit.plan(find, ASK), kit.plan(find, kit.tool_step("ask", "displayConfirmation", {"action": TAKING}))
     assert await _label(OPERATOR, own) == "The plan says"
     assert await _label(OPERATOR, taking) == "The plan says (unverified)"
-    assert await _label(Requester("local", host="Claude Code"), own) == "The agent says (unverified)"
-    by_model = plan({"id": "ask", "description": "Ask", "requiredTools": ["displayConfirmation"]})
-    script = [calls(("displayConfirmation", {"action": "Go?"}))]
+    assert await _label(kit.Requester("local", host="Claude Code"), own) == "The agent says (unverified)"
+    by_model = kit.plan({"id": "ask", "description": "Ask", "requiredTools": ["displayConfirmation"]})
+    script = [kit.calls(("displayConfirmation", {"action": "Go?"}))]
     assert await _label(OPERATOR, by_model, script=script) == "The agent says (unverified)"
 
 
-@requirement("voices:apart")
+@kit.requirement("voices:apart")
 async def test_words_that_a_model_put_into_the_operators_question_are_not_the_plans() -> None:
-    async with warden(Ledger()) as made:
-        step = tool_step("wipe", "erase", {"ids": [1]})
-        asked = await start_as(made.service, plan(step), OPERATOR)
-        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
-        decision = Decision(approved=True, modified_args={"ids": [2]})
+    async with kit.warden(kit.Ledger()) as made:
+        step = kit.tool_step("wipe", "erase", {"ids": [1]})
+        asked = await kit.start_as(made.service, kit.plan(step), OPERATOR)
+        claimed = kit.Authority(assurance="claimed", channel="mcp", principal="local")
+        decision = kit.Decision(approved=True, modified_args={"ids": [2]})
         [question] = asked.suspensions
-        edited = await decide(made, question, decision, claimed, wait_seconds=0)
+        edited = await kit.decide(made, question, decision, claimed, wait_seconds=0)
     assert question.card.label == "The plan says"
     assert edited.suspensions[0].card.label == "The agent says (unverified)"

@@ -22,8 +22,6 @@ INFO: dict[str, Any] = {
 
 @dataclass
 class HttpDouble:
-    """What it saw."""
-
     site: Site | None = None
     calls: list[str] = field(default_factory=list[str])
 
@@ -77,10 +75,6 @@ def _fine(request_id: str) -> str:
     return _message(request_id, "result", FINE)
 
 
-def _event(request_id: str) -> str:
-    return f"event: message\ndata: {_message(request_id, 'result', DENSE)}\n\n"
-
-
 ANSWERS: dict[str, Callable[[str], bytes]] = {
     "breaks_off": lambda _: build_reply("{", content_type="application/json", content_length="50"),
     "gateway": lambda _: build_reply("<h1>Bad gateway</h1>", 502),
@@ -92,7 +86,9 @@ ANSWERS: dict[str, Callable[[str], bytes]] = {
     "odd_packing": lambda request_id: _pack(_fine(request_id), "gzip, gzip"),
     "small_packed": lambda request_id: _pack(_fine(request_id), "gzip"),
     "dense": lambda request_id: _reply(request_id, DENSE),
-    "dense_events": lambda request_id: build_reply(_event(request_id), content_type="text/event-stream"),
+    "dense_events": lambda request_id: build_reply(
+        f"event: message\ndata: {_message(request_id, 'result', DENSE)}\n\n", content_type="text/event-stream"
+    ),
     "good": lambda request_id: _reply(request_id, FINE),
 }
 LISTING = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in (*ANSWERS, "huge")]}
@@ -109,7 +105,6 @@ async def _answer_call(name: str, request_id: str, stream: ByteStream) -> None:
 
 @asynccontextmanager
 async def http_double() -> AsyncGenerator[HttpDouble]:
-    """Serves until it is left."""
     double = HttpDouble()
     async with serve({"/mcp": double.answer}) as double.site:
         yield double

@@ -167,7 +167,6 @@ def _handle_message(message: dict[str, Any]) -> Response:
 
 @asynccontextmanager
 async def login_server() -> AsyncGenerator[LoginServer]:
-    """Serves until it is left."""
     double = LoginServer()
     routes = [
         Route("/.well-known/oauth-protected-resource/mcp", double.resource),

@@ -23,8 +23,6 @@ _TOOLS = re.compile(r"--- tools \(data, not instructions\) ---\n(.*?)\n--- end -
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """One request to the model."""
-
     number: int
     """The number of requests so far, including this one."""
     system: str
@@ -77,7 +75,6 @@ class ModelRequest:
         return " ".join(re.findall(rf"^{re.escape(tool)}\(\{{\}}\) -> (.*)$", self.text, re.MULTILINE)[-1:])
 
     def sample_arguments(self, tool: str) -> Arguments:
-        """Returns arguments that fit the schema of the tool and look real."""
         if tool == PLAN_TOOL:
             return self.plan
         schema = self.tools.get(tool, {})
@@ -166,6 +163,5 @@ def read_tools_from_text(request: ModelRequest) -> ModelRequest:
 
 
 def find_requested_tools(text: str, tools: Mapping[str, Body]) -> tuple[str, ...]:
-    """Returns the tools that the text asks the model to call."""
     request = " ".join(re.findall(r"REQUIRED TOOLS that still have to answer: ([^\n]*?)\.(?:\n|$)", text))
     return tuple(name for name in tools if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", request))

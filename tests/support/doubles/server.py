@@ -65,7 +65,6 @@ class ProviderDouble:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Input and output tokens of the complete replies."""
         pairs = zip(self.requests, self.replies, strict=True)
         charged = [(request, reply) for request, reply in pairs if reply.status == 200 and not reply.breaks_off]
         return sum(wires.count_input_tokens(a) for a, _ in charged), sum(
@@ -73,7 +72,6 @@ class ProviderDouble:
         )
 
     async def answer(self, stream: ByteStream, received: ReceivedRequest) -> None:
-        """Answers one request."""
         self.request_count += 1
         body = received.document if received.body else {}
         http_request = wires.HttpRequest(path=received.path, headers=received.headers, body=body)
@@ -106,7 +104,6 @@ class ProviderDouble:
             await self._send(stream, reply.status, self.wire.write(reply, request), reply)
 
     async def _stream(self, stream: ByteStream, events: list[str], reply: ModelReply) -> None:
-        """Sends server-sent events."""
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         middle = len(events) // 2
         end = middle if reply.breaks_off or reply.stalls else len(events)
@@ -149,7 +146,6 @@ class ProviderDouble:
 
 @asynccontextmanager
 async def serve_double(wire: str, manner: Manner, *, plan: Body | None = None) -> AsyncGenerator[ProviderDouble]:
-    """Serves a double while the block runs."""
     double = ProviderDouble(WIRES[wire], manner, plan=plan or PLAN)
     async with listen(double.answer) as double.port:
         yield double

@@ -21,8 +21,6 @@ _LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class RequestRefused(Exception):
-    """The provider would not accept the request."""
-
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -31,16 +29,12 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """One HTTP request."""
-
     path: str
     headers: Mapping[str, str]
     body: Body
 
 
 class Wire:
-    """One provider's format."""
-
     name: str
     base_path = ""
     key_variable: str
@@ -51,7 +45,6 @@ class Wire:
         return f"{self.name}:{MODEL}"
 
     def key(self, http_request: HttpRequest) -> str:
-        """Returns the key that came with the request."""
         return http_request.headers.get("authorization", "").removeprefix("Bearer ")
 
     def read(self, http_request: HttpRequest, number: int) -> ModelRequest:

@@ -14,6 +14,7 @@ import planwarden
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.sqlite.memory import MemoryStore
+from tests.harness.process import poll
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step
 
@@ -41,7 +42,6 @@ class Place:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def serve(self, **manners: str) -> None:
-        """Configure one test server for each name, with that behaviour."""
         servers = {name: self.entry(manner) for name, manner in manners.items()}
         self.configure(servers)
 
@@ -53,7 +53,6 @@ class Place:
         (self.home / "planwarden.toml").write_text(self.settings, encoding="utf-8")
 
     def offer(self, *tools: Mapping[str, JsonValue]) -> None:
-        """Set the tools of the test server's next listing."""
         (self.folder / "tools.json").write_text(json.dumps(list(tools)), encoding="utf-8")
 
     @asynccontextmanager
@@ -86,14 +85,10 @@ def read_error(execution: planwarden.Execution) -> str:
 
 
 def build_entry(name: str, **extra: JsonValue) -> dict[str, JsonValue]:
-    """Returns one entry of `tools/list`."""
     return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object", "properties": {}}, **extra}
 
 
 async def wait_until(happened: Callable[[], bool]) -> None:
     """Poll until `happened` is true in another process; fails after `WAIT_S`."""
-    for _ in range(int(WAIT_S * 100)):
-        if happened():
-            return
-        await anyio.sleep(0.01)
-    raise AssertionError("it did not happen")
+    with anyio.fail_after(WAIT_S):
+        await poll(happened)

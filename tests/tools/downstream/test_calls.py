@@ -16,12 +16,10 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, LeaseLost
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Lease
-from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.unresponsive_owners import RENEW_S
 from planwarden.storage.clock import SystemClock
-from tests.kit import Authority, ManualClock, MemoryStore, first_only, plan, requirement, tool_step
+from tests.kit import Authority, CallerModel, Engine, ManualClock, MemoryStore, first_only, plan, requirement, tool_step
 from tests.support.doubles.hostile_http import HttpDouble, http_double
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES

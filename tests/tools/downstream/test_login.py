@@ -46,7 +46,6 @@ async def log_in(place: Place, opens: OpenUrl) -> bool:
 
 
 async def expire(place: Place) -> None:
-    """Set the stored token to expired."""
     stored = find_stored(place)
     await stored.save((await stored.load()).model_copy(update={"expires_at": 1.0}))
 

@@ -21,7 +21,6 @@ from planwarden.agent.common.errors import StoreError, ToolError, UsageError
 from planwarden.server.cli.commands.login import find_login, log_in_with_browser
 from planwarden.storage.secret_files import SecretFiles
 from planwarden.tools.downstream import connection
-from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login import issuer
 from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, check_address, is_local
 from planwarden.tools.downstream.login.tokens import LoginTokenStorage, redirect_port
@@ -41,12 +40,7 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 CLIENT = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
 
 
-def read_config(place: Place) -> ServerConfig:
-    return load_home(place).downstream.configs[0]
-
-
 async def fail_login(place: Place, server: LoginServer) -> str:
-    """Returns the error that the person reads when the login fails."""
     with pytest.raises(ToolError) as caught:
         await log_in(place, server.visit)
     assert "-secret-" not in caught.value.message and caught.value.__cause__ is None
@@ -289,7 +283,7 @@ async def test_a_running_process_notices_a_new_login(
     monkeypatch.setattr(connection, "FIRST_PAUSE_S", 60.0)
     monkeypatch.setattr(connection, "LOGIN_POLL_S", 0.01)
     with anyio.fail_after(60):
-        downstream = DownstreamServers([read_config(place)], Registry(()), home=place.home)
+        downstream = DownstreamServers(load_home(place).downstream.configs[:1], Registry(()), home=place.home)
         downstream.secrets = SecretFiles(place.home)
         async with downstream:
             await downstream.start_all()

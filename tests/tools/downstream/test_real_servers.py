@@ -18,9 +18,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.settings.configuration import load_settings
 from tests.clients.installed import find_node, find_npm, path_with_node
-from tests.kit import plan, requirement, tool_step
+from tests.kit import load_settings, plan, requirement, tool_step
 from tests.tools.downstream.support import Place, approve, run_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.downstream]
@@ -60,7 +59,6 @@ def build_entry(name: str, work: Path) -> dict[str, JsonValue]:
 
 
 def repository(tmp_path: Path) -> Path:
-    """A folder under git, without commits."""
     work = tmp_path / "work"
     work.mkdir()
     run_git(work, "init", "-q", "-b", "main")
@@ -114,7 +112,6 @@ def build_plan(work: Path) -> dict[str, JsonValue]:
 
 
 async def approve_all(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
-    """Approve every suspension until the execution ends."""
     while execution.status == "suspended":
         execution = await approve(warden, execution)
     return execution

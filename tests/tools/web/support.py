@@ -31,8 +31,6 @@ Handler = Callable[[ByteStream], Awaitable[None]]
 
 @dataclass
 class Site:
-    """A running server and what it was asked."""
-
     port: int = 0
     received: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
 
@@ -115,7 +113,6 @@ async def call_tool(tool: Tool, **arguments: JsonValue) -> dict[str, JsonValue]:
 
 
 async def read_refusal(tool: Tool, **arguments: JsonValue) -> str:
-    """The sentence of the `ToolError` that the call must raise."""
     with anyio.fail_after(60), pytest.raises(ToolError) as caught:
         await run_tool(tool, arguments)
     return caught.value.message

@@ -20,45 +20,33 @@ from planwarden.tools.base import Tool
 from planwarden.tools.web.access import PUBLIC_WEB, AddressPolicy, IPAddress, WebAccess, WebLimits, special_range
 from planwarden.tools.web.extract import web_extract_tool
 from tests.support.issuer import make_certificate
-from tests.tools.web.support import (
-    CONTEXT,
-    Handler,
-    NameTable,
-    Site,
-    build_page,
-    build_redirect,
-    build_reply,
-    call_tool,
-    read_refusal,
-    serve,
-    stall,
-)
+from tests.tools.web import support
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 600.0
 """For an extraction on a busy machine."""
 
 
-def build_tool(site: Site, **limits: float) -> Tool:
+def build_tool(site: support.Site, **limits: float) -> Tool:
     patience_s = limits.pop("extraction_s", PATIENCE_S)
     return web_extract_tool(replace(site.access, limits=replace(WebLimits(), **limits)), extraction_s=patience_s)
 
 
-async def extract(answer: bytes | Handler, **arguments: JsonValue) -> dict[str, JsonValue]:
-    async with serve({"/": answer}) as site:
-        return await call_tool(build_tool(site), url=site.url(), **arguments)
+async def extract(answer: bytes | support.Handler, **arguments: JsonValue) -> dict[str, JsonValue]:
+    async with support.serve({"/": answer}) as site:
+        return await support.call_tool(build_tool(site), url=site.url(), **arguments)
 
 
 async def send_without_end(stream: ByteStream) -> None:
     """A page that never ends, as fast as it is read."""
-    await stream.send(build_reply(content_length=""))
+    await stream.send(support.build_reply(content_length=""))
     while True:
         await stream.send(b"<p>more</p>" * 1_000)
 
 
 async def drip(stream: ByteStream) -> None:
     """A page that never ends, one byte at a time."""
-    await stream.send(build_reply(content_length=""))
+    await stream.send(support.build_reply(content_length=""))
     while True:
         await stream.send(b".")
 
@@ -68,10 +56,10 @@ async def stay_silent(stream: ByteStream) -> None:
     await anyio.sleep_forever()
 
 
-def unread(content_type: str) -> Handler:
+def unread(content_type: str) -> support.Handler:
     async def answer(stream: ByteStream) -> None:
         # The body is never sent; a client that waited for it would run out of time.
-        await stream.send(build_reply(content_type=content_type, content_length="1000"))
+        await stream.send(support.build_reply(content_type=content_type, content_length="1000"))
         await anyio.sleep_forever()
 
     return answer
@@ -79,20 +67,20 @@ def unread(content_type: str) -> Handler:
 
 BOMB = gzip.compress(bytes(50_000_000))
 LATE, BROKEN, EMPTY = "was not read within 0.2 seconds", "broke the connection", "no readable text"
-FAULTS: list[tuple[bytes | Handler, str, dict[str, float]]] = [
+FAULTS: list[tuple[bytes | support.Handler, str, dict[str, float]]] = [
     # Too much, or for too long.
     (send_without_end, "sent more than 100000 bytes", {"body_bytes": 100_000}),
-    (build_reply(build_page("just so").ljust(1_000)), "sent more than 999 bytes", {"body_bytes": 999}),
-    (build_reply(BOMB, content_encoding="gzip"), "sent more than 4194304 bytes", {}),
-    *((handler, LATE, {"total_s": 0.2}) for handler in (drip, stall, stay_silent)),
+    (support.build_reply(support.build_page("just so").ljust(1_000)), "sent more than 999 bytes", {"body_bytes": 999}),
+    (support.build_reply(BOMB, content_encoding="gzip"), "sent more than 4194304 bytes", {}),
+    *((handler, LATE, {"total_s": 0.2}) for handler in (drip, support.stall, stay_silent)),
     (b"", "did not accept a connection in time", {"connect_s": 0}),
-    (build_reply(build_page("x")), "could not be extracted within 0 seconds", {"extraction_s": 0}),
+    (support.build_reply(support.build_page("x")), "could not be extracted within 0 seconds", {"extraction_s": 0}),
     # Not what it says it is.
     *(
-        (build_reply(b"?", content_encoding=name), f"content encoding '{name}'", {})
+        (support.build_reply(b"?", content_encoding=name), f"content encoding '{name}'", {})
         for name in ("gzip, gzip", "br", "zstd", "x-unknown")
     ),
-    (build_reply(b"not gzip at all", content_encoding="gzip"), "cannot be decompressed", {}),
+    (support.build_reply(b"not gzip at all", content_encoding="gzip"), "cannot be decompressed", {}),
     (b"SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP", {}),
     (b"", BROKEN, {}),
     (b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 99\r\n\r\nshort", BROKEN, {}),
@@ -103,30 +91,33 @@ FAULTS: list[tuple[bytes | Handler, str, dict[str, float]]] = [
         for kind in ("image/png", "application/pdf", "multipart/x-mixed-replace")
     ),
     (unread(""), "no Content-Type", {}),
-    (build_reply("secret details", status=404), "HTTP 404; use another URL", {}),
-    (build_reply("secret details", status=503), "HTTP 503; try again later", {}),
-    (build_reply("secret details", status=304), "HTTP 304; use another URL", {}),
-    *((build_reply(html), EMPTY, {}) for html in ("", " ", "<html></html>", "<html><script>render()</script></html>")),
-    (build_reply("<div>" * 30_000 + "too deep"), EMPTY, {}),
+    (support.build_reply("secret details", status=404), "HTTP 404; use another URL", {}),
+    (support.build_reply("secret details", status=503), "HTTP 503; try again later", {}),
+    (support.build_reply("secret details", status=304), "HTTP 304; use another URL", {}),
+    *(
+        (support.build_reply(html), EMPTY, {})
+        for html in ("", " ", "<html></html>", "<html><script>render()</script></html>")
+    ),
+    (support.build_reply("<div>" * 30_000 + "too deep"), EMPTY, {}),
     # Each redirect is checked like the first request.
-    (build_redirect("http://127.0.0.1/"), "may not be reached (loopback)", {}),
-    (build_redirect("http://2130706433/"), "may not be reached (loopback)", {}),
-    (build_redirect("http://[::ffff:169.254.169.254]/latest"), "may not be reached (IPv4-mapped)", {}),
-    (build_redirect("//10.0.0.1/"), "may not be reached (private)", {}),
-    (build_redirect("http://a.test:22/"), "port 22", {}),
-    (build_redirect("http://user@a.test/"), "user name or password", {}),
-    (build_redirect("file:///etc/passwd"), "scheme 'file'", {}),
-    (build_redirect("http://[::1"), "is not a URL", {}),
-    (build_redirect("/"), "redirects more than 5 times", {}),
+    (support.build_redirect("http://127.0.0.1/"), "may not be reached (loopback)", {}),
+    (support.build_redirect("http://2130706433/"), "may not be reached (loopback)", {}),
+    (support.build_redirect("http://[::ffff:169.254.169.254]/latest"), "may not be reached (IPv4-mapped)", {}),
+    (support.build_redirect("//10.0.0.1/"), "may not be reached (private)", {}),
+    (support.build_redirect("http://a.test:22/"), "port 22", {}),
+    (support.build_redirect("http://user@a.test/"), "user name or password", {}),
+    (support.build_redirect("file:///etc/passwd"), "scheme 'file'", {}),
+    (support.build_redirect("http://[::1"), "is not a URL", {}),
+    (support.build_redirect("/"), "redirects more than 5 times", {}),
 ]
 
 
 @pytest.mark.parametrize(("answer", "sentence", "limits"), FAULTS)
 async def test_an_answer_that_cannot_be_read_is_refused_with_a_reason(
-    answer: bytes | Handler, sentence: str, limits: dict[str, float]
+    answer: bytes | support.Handler, sentence: str, limits: dict[str, float]
 ) -> None:
-    async with serve({"/": answer}) as site:
-        message = await read_refusal(build_tool(site, **limits), url=site.url())
+    async with support.serve({"/": answer}) as site:
+        message = await support.read_refusal(build_tool(site, **limits), url=site.url())
     assert sentence in message and "secret" not in message
     assert len(site.received) == (6 if "5 times" in sentence else 0 if "accept" in sentence else 1)
 
@@ -136,23 +127,26 @@ async def test_a_host_that_does_not_listen_or_a_resolver_that_never_answers_is_r
         await anyio.sleep_forever()
         return []
 
-    async with serve({}) as site:
+    async with support.serve({}) as site:
         pass
-    assert "cannot be connected to" in await read_refusal(build_tool(site), url=site.url())
+    assert "cannot be connected to" in await support.read_refusal(build_tool(site), url=site.url())
     access = WebAccess(resolve=resolve, limits=WebLimits(total_s=0.2))
-    assert LATE in await read_refusal(web_extract_tool(access), url="http://a.test/")
+    assert LATE in await support.read_refusal(web_extract_tool(access), url="http://a.test/")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_five_redirects_are_followed_and_the_final_url_is_returned(status: int) -> None:
-    routes = {f"/{number}/": build_redirect(f"../{number + 1}/", status) for number in range(4)}
-    routes |= {"/4/": build_redirect("../new?x=1", status), "/new": build_reply(build_page("moved here"))}
-    async with serve(routes) as site:
-        result = await call_tool(build_tool(site), url=site.url("/0/"))
+    routes = {f"/{number}/": support.build_redirect(f"../{number + 1}/", status) for number in range(4)}
+    routes |= {
+        "/4/": support.build_redirect("../new?x=1", status),
+        "/new": support.build_reply(support.build_page("moved here")),
+    }
+    async with support.serve(routes) as site:
+        result = await support.call_tool(build_tool(site), url=site.url("/0/"))
         assert (result["url"], result["text"]) == (site.url("/new?x=1"), "moved here")
 
 
-NAIVE = build_page("naïve")
+NAIVE = support.build_page("naïve")
 READ: list[tuple[bytes, str]] = [
     (NAIVE.encode("latin-1"), "text/html; charset=ISO-8859-1"),
     (NAIVE.replace("<head>", '<head><meta charset="windows-1252">').encode("cp1252"), "text/html"),
@@ -167,14 +161,14 @@ READ: list[tuple[bytes, str]] = [
 
 @pytest.mark.parametrize(("body", "content_type"), READ)
 async def test_text_is_decoded_as_a_browser_would(body: bytes, content_type: str) -> None:
-    assert (await extract(build_reply(body, content_type=content_type)))["text"] == "naïve"
+    assert (await extract(support.build_reply(body, content_type=content_type)))["text"] == "naïve"
 
 
 async def test_a_compressed_page_and_one_of_exactly_the_limit_are_read() -> None:
-    packed = gzip.compress(build_page("unpacked").encode())
-    assert (await extract(build_reply(packed, content_encoding="gzip")))["text"] == "unpacked"
-    async with serve({"/": build_reply(build_page("just so").ljust(1_000))}) as site:
-        assert (await call_tool(build_tool(site, body_bytes=1_000), url=site.url()))["text"] == "just so"
+    packed = gzip.compress(support.build_page("unpacked").encode())
+    assert (await extract(support.build_reply(packed, content_encoding="gzip")))["text"] == "unpacked"
+    async with support.serve({"/": support.build_reply(support.build_page("just so").ljust(1_000))}) as site:
+        assert (await support.call_tool(build_tool(site, body_bytes=1_000), url=site.url()))["text"] == "just so"
 
 
 async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
@@ -184,14 +178,14 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
       <nav><ul><li><a href="/">Home</a></li><li><a href="/about">About us</a></li></ul></nav>
       <article><h1>Heading</h1><p>{sentence}</p><p>{sentence}</p></article>
       <footer>Imprint</footer></body></html>"""
-    result = await extract(build_reply(html))
+    result = await extract(support.build_reply(html))
     text = str(result["text"])
     assert result["title"] == "Two lines" and sentence in text and "Heading" in text
     assert not any(noise in text for noise in ("Home", "steal", "<p>", "Imprint"))
 
 
 async def test_control_characters_are_removed_and_long_text_is_cut_and_says_so() -> None:
-    plain = build_reply("a\0b\x1b[31m\tc\x7f\nd", content_type="text/plain")
+    plain = support.build_reply("a\0b\x1b[31m\tc\x7f\nd", content_type="text/plain")
     assert (await extract(plain))["text"] == "ab[31m\tc\nd"
     for limit, expected in ((4, ("ab[3", True)), (11, ("ab[31m\tc\nd", False))):
         cut = await extract(plain, max_chars=limit)
@@ -206,14 +200,14 @@ async def test_control_characters_are_removed_and_long_text_is_cut_and_says_so()
     ],
 )
 async def test_arguments_out_of_range_are_refused(arguments: dict[str, JsonValue], name: str) -> None:
-    assert name in await read_refusal(web_extract_tool(), **arguments)
+    assert name in await support.read_refusal(web_extract_tool(), **arguments)
 
 
 async def test_without_its_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # The documented way to make an import fail: https://docs.python.org/3/library/sys.html#sys.modules
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     tool = web_extract_tool()
-    for sentence in (tool.definition.unavailable or "", await read_refusal(tool, url="http://a.test/")):
+    for sentence in (tool.definition.unavailable or "", await support.read_refusal(tool, url="http://a.test/")):
         assert "install planwarden[web]" in sentence
 
 
@@ -230,7 +224,9 @@ async def test_without_its_extra_it_says_how_to_install_it(monkeypatch: pytest.M
     ],
 )
 async def test_address_that_is_not_public_is_refused_in_every_notation(host: str) -> None:
-    assert "may not be reached" in await read_refusal(web_extract_tool(), url=f"http://{host}/latest/meta-data/")
+    assert "may not be reached" in await support.read_refusal(
+        web_extract_tool(), url=f"http://{host}/latest/meta-data/"
+    )
 
 
 @given(st.ip_addresses())
@@ -260,17 +256,17 @@ def test_address_of_the_public_internet_is_not_special() -> None:
     ],
 )
 async def test_url_that_is_not_a_public_web_address_is_refused(url: str, sentence: str) -> None:
-    message = await read_refusal(web_extract_tool(replace(PUBLIC_WEB, resolve=NameTable())), url=url)
+    message = await support.read_refusal(web_extract_tool(replace(PUBLIC_WEB, resolve=support.NameTable())), url=url)
     assert sentence in message
     assert "secret" not in message
 
 
 @given(st.text(max_size=60), st.sampled_from(["", "http://", "https://", "http://[", "http://a.test/", "http://a@"]))
 def test_any_text_as_url_is_refused_with_a_sentence_or_ends_at_the_resolver(text: str, prefix: str) -> None:
-    tool = web_extract_tool(replace(PUBLIC_WEB, resolve=NameTable()))
+    tool = web_extract_tool(replace(PUBLIC_WEB, resolve=support.NameTable()))
 
     async def call() -> None:
-        await tool.call({"url": prefix + text}, CONTEXT)
+        await tool.call({"url": prefix + text}, support.CONTEXT)
 
     with pytest.raises(ToolError):
         anyio.run(call)
@@ -283,45 +279,55 @@ def test_any_text_as_url_is_refused_with_a_sentence_or_ends_at_the_resolver(text
 async def test_name_with_one_address_that_is_not_public_is_refused_before_any_connection(
     addresses: list[str], is_loopback_public: bool, why: str
 ) -> None:
-    names = NameTable(a_test=[addresses])
-    async with serve({"/": build_reply(build_page("inside"))}) as site:
+    names = support.NameTable(a_test=[addresses])
+    async with support.serve({"/": support.build_reply(support.build_page("inside"))}) as site:
         closed = WebAccess(policy=AddressPolicy(ports=frozenset({site.port})), resolve=names)
         access = site.named(names) if is_loopback_public else closed
-        message = await read_refusal(web_extract_tool(access), url=site.url(host="a.test"))
+        message = await support.read_refusal(web_extract_tool(access), url=site.url(host="a.test"))
     assert message == f"'a.test' is at an address that may not be reached {why}; use a public host"
     assert site.received == []
 
 
 async def test_connection_goes_to_the_address_that_was_checked_when_the_name_changes_its_answer() -> None:
-    names = NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
-    async with serve({"/": build_reply(build_page("public page"))}) as site:
-        result = await call_tool(web_extract_tool(site.named(names)), url=site.url(host="a.test"))
+    names = support.NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
+    async with support.serve({"/": support.build_reply(support.build_page("public page"))}) as site:
+        result = await support.call_tool(web_extract_tool(site.named(names)), url=site.url(host="a.test"))
     assert result["text"] == "public page"
     assert names.looked_up == ["a.test"]
     assert site.received[0].headers["host"] == f"a.test:{site.port}"
 
 
 async def test_every_new_connection_checks_the_name_again() -> None:
-    names = NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
-    async with serve({"/": build_redirect("/again"), "/again": build_reply(build_page("inside"))}) as site:
-        assert "(link-local)" in await read_refusal(web_extract_tool(site.named(names)), url=site.url(host="a.test"))
+    names = support.NameTable(a_test=[["127.0.0.1"], ["169.254.169.254"]])
+    async with support.serve(
+        {"/": support.build_redirect("/again"), "/again": support.build_reply(support.build_page("inside"))}
+    ) as site:
+        assert "(link-local)" in await support.read_refusal(
+            web_extract_tool(site.named(names)), url=site.url(host="a.test")
+        )
     assert [request.path for request in site.received] == ["/"]
 
 
 async def test_allowed_endpoint_opens_neither_another_port_nor_another_name_of_the_same_host() -> None:
-    async with serve({"/": build_reply(build_page("allowed"))}) as site, serve({}) as neighbour:
-        tool = web_extract_tool(replace(site.access, resolve=NameTable(a_test=[["127.0.0.1"]])))
-        assert (await call_tool(tool, url=site.url()))["text"] == "allowed"
-        assert f"port {neighbour.port}" in await read_refusal(tool, url=neighbour.url())
-        assert "may not be reached" in await read_refusal(tool, url=site.url(host="a.test"))
+    async with (
+        support.serve({"/": support.build_reply(support.build_page("allowed"))}) as site,
+        support.serve({}) as neighbour,
+    ):
+        tool = web_extract_tool(replace(site.access, resolve=support.NameTable(a_test=[["127.0.0.1"]])))
+        assert (await support.call_tool(tool, url=site.url()))["text"] == "allowed"
+        assert f"port {neighbour.port}" in await support.read_refusal(tool, url=neighbour.url())
+        assert "may not be reached" in await support.read_refusal(tool, url=site.url(host="a.test"))
     assert neighbour.received == []
 
 
 async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve({"/": build_reply(build_page("direct"))}) as site, serve({}) as proxy:
+    async with (
+        support.serve({"/": support.build_reply(support.build_page("direct"))}) as site,
+        support.serve({}) as proxy,
+    ):
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url())
-        assert (await call_tool(web_extract_tool(site.access), url=site.url()))["text"] == "direct"
+        assert (await support.call_tool(web_extract_tool(site.access), url=site.url()))["text"] == "direct"
     assert proxy.received == []
 
 
@@ -341,12 +347,12 @@ async def test_https_asks_for_and_verifies_the_name_although_it_connects_to_an_a
     tls: tuple[ssl.SSLContext, ssl.SSLContext, list[str]],
 ) -> None:
     server, trusting, asked_names = tls
-    async with serve({"/": build_reply(build_page("over TLS"))}, server) as site:
-        access = replace(site.named(NameTable(a_test=[["127.0.0.1"]], b_test=[["127.0.0.1"]])), tls=trusting)
-        result = await call_tool(web_extract_tool(access), url=f"https://a.test:{site.port}/")
+    async with support.serve({"/": support.build_reply(support.build_page("over TLS"))}, server) as site:
+        access = replace(site.named(support.NameTable(a_test=[["127.0.0.1"]], b_test=[["127.0.0.1"]])), tls=trusting)
+        result = await support.call_tool(web_extract_tool(access), url=f"https://a.test:{site.port}/")
         assert (result["text"], asked_names) == ("over TLS", ["a.test"])
         assert site.received.pop().headers["host"] == f"a.test:{site.port}"
         for host in ("b.test", "127.0.0.1"):
-            message = await read_refusal(web_extract_tool(access), url=f"https://{host}:{site.port}/")
+            message = await support.read_refusal(web_extract_tool(access), url=f"https://{host}:{site.port}/")
             assert "no valid TLS certificate" in message
     assert site.received == []
