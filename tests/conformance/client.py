@@ -164,7 +164,7 @@ async def _steps(warden: planwarden.Warden, task: Task) -> list[dict[str, JsonVa
     found = await warden.get_tool_schemas(names)
     schemas = {tool.name: tool.input_schema for tool in found.tools}
     # null does not fit the schemas of those tools, so that no plan could pass it; leaving it out means the same.
-    calls = {
+    calls: dict[str, JsonValue] = {
         f"{SERVER}_{call.name}": {name: value for name, value in call.arguments.items() if value is not None}
         for call in task.context.toolCalls
     }
