@@ -73,7 +73,8 @@ def describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Resu
         return build_text(f"Not run: a person rejected this call of {name}{text}. Do not try it again.")
     if call is not None and call.status == "succeeded":
         if _was_reported_by_person(execution, call) or not isinstance(whole, dict):
-            return build_text(f"{name} happened, as a person found out. The person says: {whole}", is_error=False)
+            # Not the server's own result, and a tool with an output schema may return no other, except an error.
+            return build_text(f"{name} happened, as a person found out. The person says: {whole}")
         return _add_edits(execution, call, whole)
     if call is not None and call.status == "failed":
         if isinstance(call.beside, dict):

@@ -122,7 +122,7 @@ async def test_server_that_dies_after_the_effect_leaves_a_question(home: Home, h
         assert answer["isError"] and "nobody knows whether it happened" in read_text(answer)
     await home.decide(decision=Decision(approved=True, content={"happened": True, "result": "I saw it"}))
     settled = await host.call("die", {})
-    assert "as a person found out" in read_text(settled) and "I saw it" in read_text(settled)
+    assert settled["isError"] and "as a person found out" in read_text(settled) and "I saw it" in read_text(settled)
     assert home.ledger == [["die", {}]]
 
 
