@@ -108,7 +108,7 @@ class Host:
 class Home:
     """A home, the folder of the peer, and the ledger of what the peer really did."""
 
-    def __init__(self, folder: Path, *, hold_s: float = 30.0) -> None:
+    def __init__(self, folder: Path, *, hold_s: float = 120.0) -> None:
         self.folder = folder / "home"
         self.peer = folder / "peer"
         self.folder.mkdir()

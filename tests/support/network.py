@@ -112,7 +112,7 @@ class Proxy:
 
     After a request for which `loses` is true was carried out, it breaks the connection, and the client never learns
     that the server has done what it was asked for. With a `farewell` it learns what was done, then that instead of
-    PostgreSQL's last word, and the end only when it closes. While the proxy holds, it accepts connections and forwards
+    PostgreSQL's last word, and the end a second later. While the proxy holds, it accepts connections and forwards
     nothing.
     """
 
@@ -143,7 +143,7 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         """Requests on this thread, answers on another one; a lost answer is waited for first, so that it is done."""
-        is_losing, client_left = threading.Event(), threading.Event()
+        is_losing, client_left, told = threading.Event(), threading.Event(), b""
 
         def ask(data: bytes) -> bool:
             if self._loses(data):
@@ -151,12 +151,15 @@ class Proxy:
             return True
 
         def answer(data: bytes) -> bool:
-            if not is_losing.is_set() or (self._farewell and not data.endswith(READY)):
+            nonlocal told
+            if not is_losing.is_set():
                 return True
             self.lost += 1
+            while self._farewell and not (told := told + data).endswith(READY):
+                data = server.recv(65536)
             if self._farewell:
-                client.sendall(data.removesuffix(READY) + self._farewell)
-                client_left.wait()
+                client.sendall(told.removesuffix(READY) + self._farewell)
+                client_left.wait(1)
             return False
 
         self._open.wait()
