@@ -4,11 +4,9 @@ Each has one small file with its command, its folder and the names of its variab
 A file counts as outside input, and one that does not fit is ignored.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from secrets import token_hex
 
 import msgspec
 
@@ -16,6 +14,7 @@ from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import StoreError
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
 from planwarden.tools.downstream.config_file import build_slug
+from planwarden.tools.downstream.listing_cache import replace_file
 
 FOLDER = "gate"
 FORM = 1
@@ -66,15 +65,10 @@ def build_gated_config(
 
 def save_gated_server(home: Path, config: ServerConfig) -> None:
     """Store how the server is started. Raises `StoreError`: the home cannot be written to."""
-    folder = home / FOLDER
     record = GatedServer(FORM, config.name, config.command or "", config.args, str(config.cwd), tuple(config.env))
-    path = _find_file(folder, config.slug)
-    temporary = path.with_suffix(f".{token_hex(8)}.tmp")
+    path = _find_file(home / FOLDER, config.slug)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(record))
-        os.replace(temporary, path)
+        replace_file(path, msgspec.json.encode(record))
     except OSError as error:
         raise StoreError(f"cannot keep server {config.name!r} in {path}: {error.strerror}") from error
 

@@ -6,7 +6,6 @@ wrong or old listing costs one question at most, because a call compares its def
 
 import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -83,17 +82,22 @@ def save_listing(folder: Path | None, config: ServerConfig, tools: list[JsonValu
     if len(text) > MAX_CACHE_BYTES:
         return
     path = _find_file(folder, config)
-    temporary = path.with_suffix(f".{token_hex(8)}.tmp")
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        # Replaced as a whole, because another process may read or write it at the same moment.
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            file.write(text)
-        os.replace(temporary, path)
+        replace_file(path, text.encode())
     except OSError as error:
         logger.warning("cannot keep the listing of server %r in %s: %s", config.name, path, error.strerror)
-        with suppress(OSError):
-            temporary.unlink()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Store a private file as a whole, because another process may read or write it now. Raises `OSError`."""
+    temporary = path.with_suffix(f".{token_hex(8)}.tmp")
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _find_file(folder: Path, config: ServerConfig) -> Path:
