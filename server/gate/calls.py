@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
+from msgspec import UnsetType
 
 from planwarden.agent.common.canonical import digest, is_larger, read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StartRefused, ThreadBusy, ToolError
@@ -47,6 +48,7 @@ from planwarden.server.gate.frames import Frame
 from planwarden.server.gate.relay import Relay
 from planwarden.server.gate.tools import GatedTools, name_tool_key
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.views.instants import format_age
 from planwarden.storage.gates import Deliveries, ReliedDefinition, ReliedDefinitions
 
 STEP = "call"
@@ -112,12 +114,13 @@ class GatedCalls:
             return build_text(f"Not run: {error.message}")
 
     def _read_call(self, frame: Frame) -> HostCall:
-        params = frame.read_params()
-        name, raw = frames.read_value(params.get("name")), params.get("arguments")
-        arguments: JsonValue = {} if raw is None else read_json(bytes(raw))
+        params = {} if isinstance(frame.params, UnsetType) else read_json(bytes(frame.params))
+        # A server may read names without their case, and then run another call than the one that is judged here.
+        if not isinstance(params, dict) or len({key.casefold() for key in params}) != len(params):
+            raise InvalidArguments("the parameters of a call are an object whose names differ by more than their case")
+        name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
             raise InvalidArguments("a call needs a name, and arguments that are an object")
-        meta = frames.read_value(params.get("_meta"))
         client = self._relay.client
         host = client.get("title") or client.get("name")
         return HostCall(
@@ -251,7 +254,7 @@ class GatedCalls:
         if delivery is not None and now - delivery.delivered_at <= SAME_ANSWER_S:
             return add_first_line(execution, await self._describe_end(execution, call)), ""
         fate = "its result was taken" if delivery is not None else "nobody asked for its result in time"
-        return None, f" The same call ran {describe_age(age_s)} ago, and {fate}."
+        return None, f" The same call ran {format_age(age_s)}, and {fate}."
 
     async def _deliver(self, execution: ExecutionState, call: HostCall) -> Result:
         result = await self._describe_end(execution, call)
@@ -339,15 +342,6 @@ def normalize_numbers(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
         return {name: normalize_numbers(item) for name, item in value.items()}
     return value
-
-
-def describe_age(seconds: float) -> str:
-    minutes = int(seconds // 60)
-    if minutes < 1:
-        return "less than a minute"
-    if minutes < 120:
-        return f"{minutes} minute{'' if minutes == 1 else 's'}"
-    return f"{minutes // 60} hours"
 
 
 def _only_reads(definition: ToolDefinition, requirement: Requirement) -> bool:

@@ -27,7 +27,7 @@ from planwarden.tools.downstream.transports.log import ServerLog
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS = 1_000
-"""Requests of a host that may be under way at the same time."""
+"""Requests of a host, and those of its server, that may be under way at the same time."""
 OLDEST_WITHOUT_HANDSHAKE = "2025-06-18"
 """The revision that a handshake is answered with while the server is out of reach, if the host names none."""
 ENVELOPE = "io.modelcontextprotocol/"
@@ -260,6 +260,11 @@ class Relay:
         request_id = frame.request_id
         if isinstance(frame.method, str):
             if frame.is_request and request_id is not None:
+                if len(self._asked) >= MAX_REQUESTS:
+                    text = f"{MAX_REQUESTS} requests are under way; wait for their answers"
+                    with suppress(ToolError):
+                        await self._upstream.send(frames.build_error(request_id, frames.INVALID_REQUEST, text))
+                    return
                 self._asked.add(request_id)
             elif frame.method == "notifications/tools/list_changed" and self.calls is not None:
                 self.calls.note_change()

@@ -46,12 +46,11 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         ]
         return {"content": blocks, "structuredContent": {"big": "x" * 400_000, "none": None}}
     if name == "ask":
-        print(
-            json.dumps({"jsonrpc": "2.0", "id": "q1", "method": "elicitation/create", "params": {"message": "Which?"}})
-        )
-        sys.stdout.flush()
+        for number in range(arguments.get("times", 1)):
+            question = {"id": f"q{number}", "method": "elicitation/create", "params": {"message": "Which?"}}
+            print(json.dumps({"jsonrpc": "2.0", **question}), flush=True)
         answer = json.loads(sys.stdin.readline())
-        return {"content": [{"type": "text", "text": json.dumps(answer.get("result"))}]}
+        return {"content": [{"type": "text", "text": json.dumps(answer.get("result", answer.get("error")))}]}
     secrets = sorted(key for key in os.environ if key.startswith("PLANWARDEN_"))
     return {"content": [{"type": "text", "text": f"{name} {arguments} {secrets}"}], "later": None}
 

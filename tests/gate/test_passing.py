@@ -80,6 +80,7 @@ async def test_questions_of_the_server_and_answers_of_the_host_pass(tmp_path: Pa
         question = await host.wait_for_note("elicitation/create")
         await host.send({"id": question["id"], "result": {"action": "accept", "content": {"x": 1}}})
         assert json.loads(read_text((await host.wait(call))["result"])) == {"action": "accept", "content": {"x": 1}}
+        assert "1000 requests are under way" in read_text(await host.call("ask", {"times": 1_001}))
 
 
 async def test_allowed_call_is_waited_for_however_long_it_takes(tmp_path: Path, tasks: TaskGroup) -> None:
@@ -112,8 +113,8 @@ async def test_line_that_is_no_message_is_refused_and_the_next_one_passes(tmp_pa
             b'{"jsonrpc":"2.0","id":91,"Method":"tools/call","params":{"name":"write","arguments":{"text":"x"}}}',
         ):
             await host.process.stdin.send(line + b"\n")
-        unknown = await host.ask("tools/call", {"name": "peer_write", "arguments": {}})
-        assert unknown["error"]["code"] == -32602
+        for params in ({"name": "peer_write"}, {"name": "look", "Name": "write", "arguments": {"text": "x"}}):
+            assert (await host.ask("tools/call", params))["error"]["code"] == -32602
         twice = b'{"jsonrpc":"2.0","id":92,"method":"tools/call","params":{"name":"write","arguments":{"a":1,"a":2}}}'
         await host.process.stdin.send(twice + b"\n")
         assert "duplicate" in (await host.wait(92))["error"]["message"]
