@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 
@@ -193,28 +193,26 @@ class Run:
             await self._give_up()
 
     async def _perform(self, job: Job) -> JobOutcome:
-        """Perform the job. Returns what to record of it."""
-        observer = self._context.observer
-        if observer is None or isinstance(job, ListingJob):
-            return await self._perform_unobserved(job)
+        """Perform the job in its scope, whose cancellation ends it. Return what to record of it."""
+        observer, scope = self._context.observer, self._inflight[job.key]
+        if isinstance(job, ListingJob):
+            with scope:
+                await self._context.transactions.approval.tools.wait_for_tools(job.tools)
+            return JobOutcome(job.key, ())
         prompt = None if isinstance(job, CallJob) else job.prompt
-        with observer.performing(self.execution, job.key, prompt) as report:
-            outcome = await self._perform_unobserved(job)
-            report(outcome.events)
+        with nullcontext() if observer is None else observer.performing(self.execution, job.key, prompt) as report:
+            if isinstance(job, CallJob):
+                confirm = partial(self.confirm_lease, job.key)
+                call = await self._context.performer.call(self.execution, job, scope, confirm)
+                events = (call.event,) if call.then is None else (call.event, call.then)
+                outcome = JobOutcome(job.key, events, call.artifacts)
+            else:
+                outcome = JobOutcome(job.key, ())
+                with scope:
+                    outcome = JobOutcome(job.key, await self._prompt_model(job))
+            if report is not None:
+                report(outcome.events)
             return outcome
-
-    async def _perform_unobserved(self, job: Job) -> JobOutcome:
-        """As `_perform`, in the job's scope, whose cancellation ends it."""
-        if isinstance(job, CallJob):
-            confirm = partial(self.confirm_lease, job.key)
-            outcome = await self._context.performer.call(self.execution, job, self._inflight[job.key], confirm)
-            events = (outcome.event,) if outcome.then is None else (outcome.event, outcome.then)
-            return JobOutcome(job.key, events, outcome.artifacts)
-        with self._inflight[job.key]:
-            if isinstance(job, PromptJob):
-                return JobOutcome(job.key, await self._prompt_model(job))
-            await self._context.transactions.approval.tools.wait_for_tools(job.tools)
-        return JobOutcome(job.key, ())
 
     async def _prompt_model(self, job: PromptJob) -> tuple[ev.Event, ...]:
         try:

@@ -113,21 +113,18 @@ class Writer:
         request = _Request(operation, is_large=is_large)
         self._requests.append(request)
         if self._turning is not request.loop:
+            # This caller commits for everybody who asks in this turn of the loop, and goes on without being woken.
             self._turning = request.loop
-            await self._commit_after_turn(request)
+            try:
+                await asyncio.sleep(0)
+            except BaseException:
+                # It gave up. What it and others asked for is committed all the same.
+                request.future.cancel()
+                if not request.loop.is_closed():
+                    request.loop.call_soon(self._end_turn, request.loop)
+                raise
+            self._end_turn(request.loop)
         return await request.future
-
-    async def _commit_after_turn(self, request: _Request[Any]) -> None:
-        """Commit for everybody who asks in this turn of the loop. The caller then goes on without being woken."""
-        try:
-            await asyncio.sleep(0)
-        except BaseException:
-            # This caller gave up. What it and others asked for is committed all the same.
-            request.future.cancel()
-            if not request.loop.is_closed():
-                request.loop.call_soon(self._end_turn, request.loop)
-            raise
-        self._end_turn(request.loop)
 
     def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called when everything that was ready in the loop's turn has run, so that what it asks for is one group."""
