@@ -108,6 +108,7 @@ class CommandParser(Parser):
 
     def __init__(self, *, source: str = "", **how: Any) -> None:
         self._source = ""
+        self._rest = ""
         super().__init__(**how)
         self._source = source
 
@@ -125,7 +126,19 @@ class CommandParser(Parser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.load()
-        return super().parse_known_args(args, namespace)
+        if not self._rest:
+            return super().parse_known_args(args, namespace)
+        words = list[str](args)
+        place = words.index("--") if "--" in words else len(words)
+        parsed, unknown = super().parse_known_args(words[:place], namespace)
+        setattr(parsed, self._rest, words[place + 1 :])
+        return parsed, unknown
+
+    def take_rest(self, name: str, metavar: str, text: str) -> None:
+        """Store what follows two hyphens as `name`, whatever it is called: it is neither an option nor a command."""
+        self._rest = name
+        self.usage = f"{self.prog} [OPTION ...] [{metavar} ...]"
+        self.note(argparse.Action([], name, argparse.REMAINDER, metavar=metavar, help=text))
 
     def handle(
         self, handler: Handler, *, has_json: bool = True, uses_servers: bool = False, needs_home: bool = True

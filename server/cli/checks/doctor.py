@@ -25,7 +25,7 @@ from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
 from planwarden.server.cli.arguments import describe_missing_home, is_home_named
-from planwarden.server.cli.checks.permits import check_grants, check_guard, check_rules
+from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_rules
 from planwarden.server.cli.checks.plans import check_plans, check_starts
 from planwarden.server.cli.checks.processes import check_shared
 from planwarden.server.cli.checks.replay import Replay, check_replay
@@ -79,6 +79,7 @@ def run_checks(
         *(() if is_broken else check_starts(settings)),
         *(() if is_broken else check_grants(settings)),
         run_check("guard", lambda: check_guard(settings)),
+        run_check("gate", check_gates),
         *_check_stalls(settings),
     )
     return DoctorReport(

@@ -12,6 +12,7 @@ from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.server.api.rules import list_rule_notes
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.hosts import build_hook_program
+from planwarden.server.gate.host_servers import read_statuses
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.plans.library import build_library
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -107,6 +108,22 @@ def check_guard(settings: Settings) -> HealthCheck:
         f"{names}: each hook blocks when planwarden does not answer; `planwarden guard status` says what is not known"
     )
     return HealthCheck(name="guard", status="ok", message=text, facts=facts)
+
+
+def check_gates() -> HealthCheck:
+    """Say which servers of this user's hosts pass by the gate, as `planwarden gate status` does."""
+    statuses = read_statuses(os.environ, None)
+    facts: dict[str, JsonValue] = {"hosts": [status.to_json() for status in statuses]}
+    broken = [f"{status.file.path}: {status.problem}" for status in statuses if status.problem]
+    if broken:
+        return HealthCheck(name="gate", status="warning", message=join_some(broken), facts=facts)
+    states = [server.state for status in statuses for server in status.servers]
+    behind, past = states.count("behind the gate"), states.count("passes by")
+    if not behind:
+        text = "no host's server is behind the gate; `planwarden gate install HOST` puts them there"
+        return HealthCheck(name="gate", status="off", message=text, facts=facts)
+    text = f"servers of hosts behind the gate: {behind}, past it: {past}; `planwarden gate status` names them"
+    return HealthCheck(name="gate", status="ok", message=text, facts=facts)
 
 
 def _list_problems(status: HookStatus) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The command `gate`: a server that a host has already, with a person before what matters."""
 
-import argparse
 import os
 from argparse import Namespace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.gated_servers import MAX_NAME_CHARS, build_gated_config, choose_name
 
+HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "claude-desktop")
+
 
 def add_gate(parser: CommandParser) -> None:
     parser.handle(handle_gate, has_json=False, uses_servers=True, needs_home=False)
@@ -25,16 +27,31 @@ def add_gate(parser: CommandParser) -> None:
         metavar="NAME",
         help="what rules and pages call the server, whose tools are NAME_TOOL there; default: after its program",
     )
-    parser.add_argument(
-        "command",
-        nargs=argparse.REMAINDER,
-        metavar="-- COMMAND",
-        help="the command of the server with its arguments, behind two hyphens",
-    )
+    commands = parser.add_commands("install|uninstall|status", required=False)
+    parser.take_rest("command", "-- COMMAND", "the command of the server with its arguments, behind two hyphens")
+    for name, text in (
+        ("install", "Show what a host's list of servers becomes so that they run behind the gate, ask, and write it."),
+        ("uninstall", "Show what a host's list of servers becomes without the gate, ask, and write it."),
+        ("status", "Say which servers of each host run behind the gate, and which pass by it."),
+    ):
+        # A gate that serves needs none of it.
+        changing = commands.add(name, partial(_handle_hosts, name), text, needs_home=False)
+        if name != "status":
+            changing.add_argument("host", choices=HOSTS, metavar="HOST", help=f"the host: {', '.join(HOSTS)}")
+            changing.add_argument("servers", nargs="*", metavar="SERVER", help="names of servers; default: all")
+            changing.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+        text = "of the project of the working directory; default: of this user"
+        changing.add_argument("--project", action="store_true", help=text)
+
+
+def _handle_hosts(name: str, arguments: Namespace) -> int:
+    commands = import_module("planwarden.server.cli.commands.gate_hosts")
+    handlers = {"install": commands.install, "uninstall": commands.uninstall, "status": commands.show_status}
+    return handlers[name](arguments)
 
 
 def handle_gate(arguments: Namespace) -> int:
-    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    words = arguments.command
     if not words:
         raise UsageError("gate needs the command of a server: planwarden gate -- COMMAND ARGUMENT...")
     name = choose_name(words) if arguments.name is None else arguments.name

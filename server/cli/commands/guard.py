@@ -3,27 +3,25 @@
 The commands that change a host's files show the change, ask, and write it.
 """
 
-import difflib
 import logging
 import os
-import stat
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import anyio
-import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError, UsageError
-from planwarden.agent.common.paths import expand_home
+from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.file_changes import build_change, make_changes
 from planwarden.server.cli.hosts import build_hook_program
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
+from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.guard.calls import (
@@ -41,7 +39,6 @@ from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.quick import set_deadline
 from planwarden.server.inbox.inbox_port import InboxPlace
-from planwarden.server.settings.additions import read_text, replace_text
 from planwarden.server.settings.configuration import Settings, find_home, load_settings
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.opening import open_store
@@ -56,14 +53,6 @@ AFTERWARDS: dict[HostName, str] = {
 }
 
 logger = logging.getLogger(__name__)
-
-
-class FileChange(msgspec.Struct, frozen=True):
-    """What a file becomes."""
-
-    file: HookFile
-    before: str
-    after: str
 
 
 def add_guard(parser: CommandParser) -> None:
@@ -151,87 +140,17 @@ def draw_status(terminal: Terminal, statuses: Sequence[HookStatus]) -> None:
 
 
 def _change(arguments: Namespace, change: Callable[[HookFile, str], str], outcome: str, afterwards: str) -> int:
-    terminal = build_terminal(arguments)
-    changes = list_changes(arguments, change)
-    for file_change in changes:
-        _draw_change(terminal, file_change)
-    if not changes:
-        terminal.say(f"There is nothing to change: planwarden's part is {outcome} already.")
-    elif not confirm(terminal, "Write this?", says_yes=arguments.yes):
-        terminal.say("Nothing was written.")
-        return FAILED
-    for file_change in changes:
-        _write(file_change)
-    if changes:
-        terminal.say(TerminalLine(((f"{outcome}. {afterwards}".strip(), "good"),), "done"))
-    if arguments.json:
-        print_json({"host": arguments.host, "files": [str(file_change.file.path) for file_change in changes]})
-    return DONE
-
-
-def list_changes(arguments: Namespace, change: Callable[[HookFile, str], str]) -> list[FileChange]:
-    """Return the files that would be changed. Raises `UsageError` for one that must not or cannot be."""
-    changes: list[FileChange] = []
     project = _find_project(arguments)
-    for file in find_hook_files(arguments.host, os.environ, project):
-        _check_place(file.path, is_project=project is not None)
-        try:
-            before = read_text(file.path)
-            after = change(file, before)
-        except (InvalidArguments, UnicodeDecodeError) as error:
-            reason = error.message if isinstance(error, InvalidArguments) else "it is not UTF-8"
-            raise UsageError(f"{str(file.path)!r} was left as it is, because {reason}") from None
-        if after != before:
-            changes.append(FileChange(file, before, after))
-    return changes
+    changes = [
+        build_change(file.path, partial(change, file), is_project=project is not None)
+        for file in find_hook_files(arguments.host, os.environ, project)
+    ]
+    nothing = f"There is nothing to change: planwarden's part is {outcome} already."
+    return make_changes(arguments, changes, nothing, f"{outcome}. {afterwards}".strip())
 
 
 def _find_project(arguments: Namespace) -> Path | None:
     return Path.cwd() if arguments.project else None
-
-
-def _check_place(path: Path, *, is_project: bool) -> None:
-    """Raise `UsageError` for a file that belongs to somebody else, or that a project's link leads elsewhere."""
-    if is_project and any(part.is_symlink() for part in (path, path.parent)):
-        raise UsageError(f"{str(path)!r} is a link; a project's link could lead anywhere, so nothing was written")
-    if not hasattr(os, "getuid"):
-        return
-    real = path.resolve()
-    for place in (real, real.parent):
-        try:
-            status = place.stat()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise UsageError(f"{str(place)!r} cannot be looked at: {error.strerror}") from None
-        if status.st_uid != os.getuid():
-            raise UsageError(f"{str(place)!r} belongs to another user; nothing was written")
-        if place == real and not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{str(place)!r} is not a file; nothing was written")
-
-
-def _draw_change(terminal: Terminal, change: FileChange) -> None:
-    path = change.file.path
-    terminal.say(TerminalLine(((f"{path}{'' if change.before else ' (new)' if change.after else ''}:", "bold"),)))
-    if not change.after:
-        terminal.say(TerminalLine((("the file is deleted", "dim"),), indent=1))
-        return
-    lines = difflib.unified_diff(change.before.splitlines(), change.after.splitlines(), lineterm="", n=2)
-    for line in list(lines)[2:]:
-        style = "good" if line.startswith("+") else "bad" if line.startswith("-") else "dim"
-        terminal.say(TerminalLine(((one_line(line, 2_000), style),), indent=1))
-
-
-def _write(change: FileChange) -> None:
-    path = expand_home(change.file.path)
-    try:
-        if not change.after:
-            path.unlink()
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, change.before, change.after)
-    except OSError as error:
-        raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
 def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:

@@ -1,0 +1,98 @@
+"""The commands `gate install`, `gate uninstall` and `gate status`: the servers of hosts, behind the gate or past it."""
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.server.cli.file_changes import build_change, make_changes
+from planwarden.server.cli.hosts import find_launch_command
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, write_result
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.gate.host_servers import (
+    LABELS,
+    FileStatus,
+    HostServer,
+    ServerFile,
+    find_server_files,
+    read_statuses,
+)
+from planwarden.server.settings.configuration import find_home
+from planwarden.server.views.escaping import escape_text
+
+
+def install(arguments: Namespace) -> int:
+    launch = find_launch_command({})
+    home = find_home(arguments.home, os.environ).absolute()
+    program = (launch.command, *launch.args, "--home", str(home))
+    return _change(arguments, program)
+
+
+def uninstall(arguments: Namespace) -> int:
+    return _change(arguments, None)
+
+
+def show_status(arguments: Namespace) -> int:
+    statuses = read_statuses(os.environ, Path.cwd() if arguments.project else None)
+    document: dict[str, JsonValue] = {"hosts": [status.to_json() for status in statuses]}
+    write_result(arguments, document, lambda terminal: draw_statuses(terminal, statuses))
+    return FAILED if any(status.problem for status in statuses) else DONE
+
+
+def draw_statuses(terminal: Terminal, statuses: Sequence[FileStatus]) -> None:
+    for status in statuses:
+        about = "" if status.servers or status.problem else ": no servers"
+        path = (f"  {escape_text(str(status.file.path))}", "dim")
+        terminal.say(TerminalLine(((f"{LABELS[status.file.host]}{about}", "bold"), path)))
+        if status.problem:
+            terminal.say(TerminalLine(((one_line(status.problem, 300), "bad"),), "failed", indent=1))
+        for server in status.servers:
+            why = f", because {server.problem}" if server.problem else ""
+            mark = "waits" if server.state == "passes by" else "done"
+            terminal.say(TerminalLine((f"{one_line(server.name, 80)}: {server.state}{why}",), mark, indent=1))
+
+
+def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
+    """Put the servers behind the gate of the program; without one, take the gate away."""
+    if arguments.command:
+        raise UsageError(f"servers are named without two hyphens: planwarden gate install {arguments.host} SERVER")
+    files = find_server_files(arguments.host, os.environ, Path.cwd() if arguments.project else None)
+    if not files:
+        raise UsageError(f"{LABELS[arguments.host]} has no servers of a project; leave --project out")
+    terminal, names = build_terminal(arguments), set[str]()
+
+    def change(file: ServerFile, text: str) -> str:
+        listed = file.list_servers(text) if text.strip() else []
+        names.update(server.name for server in listed)
+        selection = [server for server in listed if not arguments.servers or server.name in arguments.servers]
+        if program is None:
+            return file.remove(text, [server.name for server in selection if server.own_words])
+        for server in selection:
+            if obstacle := _find_obstacle(server, program):
+                terminal.say(f"{one_line(server.name, 80)} is left as it is: {obstacle}.")
+        return file.add(text, [server.name for server in selection if _can_be_added(server)], program)
+
+    changes = [build_change(file.path, partial(change, file), is_project=file.is_project) for file in files]
+    for name in arguments.servers:
+        if name not in names:
+            places = " or ".join(repr(str(file.path)) for file in files)
+            raise UsageError(f"there is no server {name[:80]!r} in {places}{did_you_mean(name, sorted(names))}")
+    outcome = f"{'removed' if program is None else 'installed'}. Start {LABELS[arguments.host]} again."
+    return make_changes(arguments, changes, "There is nothing to change.", outcome)
+
+
+def _can_be_added(server: HostServer) -> bool:
+    return server.state == "passes by" and not server.problem
+
+
+def _find_obstacle(server: HostServer, program: Sequence[str]) -> str:
+    """Return why the server cannot be put behind the gate of the program; empty where it can, or is there."""
+    if server.own_words and server.words[: len(program)] != tuple(program):
+        return "it is behind the gate of another home or installation; use `gate uninstall` first"
+    return "it is planwarden" if server.state == "planwarden itself" else server.problem

@@ -1,0 +1,315 @@
+"""The servers in the files of hosts: which of them run behind the gate, and the change that puts them there.
+
+A change replaces the program of an entry and puts words in front of its arguments. The old program moves there as it
+was written, so that the change can be undone byte for byte. The result is read again before it counts.
+
+Sources: those of `planwarden.server.cli.hosts`, and https://code.claude.com/docs/en/mcp#mcp-installation-scopes.
+"""
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PureWindowsPath
+from typing import Any, Literal, cast
+
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.guard.install.json_text import MAX_CHARS, JsonNode, read_json_text
+from planwarden.server.settings.additions import read_text
+from planwarden.tools.downstream.gated_servers import MAX_NAME_CHARS
+
+HostName = Literal["claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "claude-desktop"]
+LABELS: Mapping[HostName, str] = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "gemini": "Gemini CLI",
+    "opencode": "opencode",
+    "cursor": "Cursor",
+    "vscode": "VS Code",
+    "claude-desktop": "Claude Desktop",
+}
+State = Literal["behind the gate", "passes by", "planwarden itself"]
+_MCP_SERVERS = ("mcpServers",)
+_KEYS: Mapping[HostName, tuple[str, ...]] = {"codex": ("mcp_servers",), "opencode": ("mcp",), "vscode": ("servers",)}
+_PROJECT_FILES: Mapping[HostName, str] = {
+    "claude-code": ".mcp.json",
+    "codex": ".codex/config.toml",
+    "gemini": ".gemini/settings.json",
+    "opencode": "opencode.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".vscode/mcp.json",
+}
+_ADDRESSES = ("url", "httpUrl", "serverUrl")
+_TOML_TEXT = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_TOML_COMMAND = re.compile(rf"^([ \t]*command[ \t]*=[ \t]*)({_TOML_TEXT})", re.MULTILINE)
+_TOML_ARGS = re.compile(r"^[ \t]*args[ \t]*=[ \t]*\[", re.MULTILINE)
+_TOML_ITEM = re.compile(rf"{_TOML_TEXT}(?:, )?")
+_TABLE = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
+
+Edit = tuple[int, int, str]
+"""Where a piece of the text begins and ends, and what it becomes."""
+
+
+class HostServer(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a host's list of servers."""
+
+    name: str
+    words: tuple[str, ...] = ()
+    """Command and arguments."""
+    own_words: int = 0
+    """How many of them are planwarden's, in front of the server's own command."""
+    problem: str = ""
+    """Why the entry cannot be put behind the gate."""
+
+    @property
+    def state(self) -> State:
+        if self.own_words:
+            return "behind the gate"
+        return "planwarden itself" if _is_planwarden(self.words) else "passes by"
+
+
+class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a host with a list of servers."""
+
+    host: HostName
+    path: Path
+    keys: tuple[str, ...]
+    """Where in the file the list is."""
+    is_project: bool
+
+    def list_servers(self, text: str) -> list[HostServer]:
+        """Return the entries. Raises `InvalidArguments` for a text that cannot be read."""
+        value = _read_toml(text) if self._is_toml else read_json_text(text).value
+        for key in self.keys:
+            value = value.get(key, {}) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            raise InvalidArguments(f"{'.'.join(self.keys)!r} is not a list of servers by name")
+        return [_read_entry(name, entry) for name, entry in value.items()]
+
+    def add(self, text: str, names: Sequence[str], program: Sequence[str]) -> str:
+        """Return the text in which the entries run behind the gate of the program. Raises `InvalidArguments`."""
+        gates = {name: (*program, "gate", "--name", name, "--") for name in names}
+        return self._change(text, gates, lambda server: (*gates[server.name], *server.words))
+
+    def remove(self, text: str, names: Sequence[str]) -> str:
+        """Return the text in which the entries run without a gate. Raises `InvalidArguments`."""
+        return self._change(text, dict.fromkeys(names, ()), lambda server: server.words[server.own_words :])
+
+    @property
+    def _is_toml(self) -> bool:
+        return self.path.suffix == ".toml"
+
+    def _change(
+        self, text: str, gates: Mapping[str, Sequence[str]], change: Callable[[HostServer], Sequence[str]]
+    ) -> str:
+        before = self.list_servers(text)
+        edits: list[Edit] = []
+        for server in before:
+            if server.name in gates:
+                edit = self._edit_toml if self._is_toml else self._edit_json
+                edits += edit(text, server, [json.dumps(word, ensure_ascii=False) for word in gates[server.name]])
+        changed = text
+        for start, end, piece in sorted(edits, reverse=True):
+            changed = changed[:start] + piece + changed[end:]
+        expected = [tuple(change(server)) if server.name in gates else server.words for server in before]
+        if [server.words for server in self.list_servers(changed)] != expected:
+            raise InvalidArguments("an entry is written in a way that cannot be changed; change it yourself")
+        return changed
+
+    def _edit_json(self, text: str, server: HostServer, gate: Sequence[str]) -> Iterator[Edit]:
+        """Yield what the entry becomes; without a gate, planwarden's words are removed."""
+        node: JsonNode | None = read_json_text(text)
+        for key in (*self.keys, server.name):
+            node = None if node is None else node.find(key)
+        command = None if node is None else node.find("command")
+        if node is None or command is None:
+            return
+        args = command if command.kind == "array" else node.find("args")
+        items = [] if args is None else [child for *_, child in args.children]
+        if args is command:
+            # One list: the words go in front.
+            yield items[0].start, items[0 if gate else server.own_words].start, "".join(f"{word}, " for word in gate)
+            return
+        old = text[command.start : command.end]
+        if gate:
+            words = ", ".join((*gate[1:], old))
+            yield command.start, command.end, gate[0] if args is not None else f'{gate[0]}, "args": [{words}]'
+            if args is not None and items:
+                yield items[0].start, items[0].start, f"{words}, "
+            elif args is not None:
+                # The space says that the list was there, and empty.
+                yield args.end - 1, args.end - 1, f" {words}"
+            return
+        assert args is not None
+        own = items[server.own_words - 1]
+        yield command.start, command.end, text[own.start : own.end]
+        start = items[0].start
+        if len(items) > server.own_words:
+            yield start, items[server.own_words].start, ""
+        elif text[command.end : start] == ', "args": [':
+            yield command.end, args.end, ""
+        else:
+            yield start - (text[start - 1] == " "), own.end, ""
+
+    def _edit_toml(self, text: str, server: HostServer, gate: Sequence[str]) -> Iterator[Edit]:
+        for header in _TABLE.finditer(text):
+            if _read_header(header[0]) != {self.keys[0]: {server.name: {}}}:
+                continue
+            following = _TABLE.search(text, header.end())
+            # A line of an array may begin with a bracket too.
+            while following is not None and not _read_header(following[0]):
+                following = _TABLE.search(text, following.end())
+            end = len(text) if following is None else following.start()
+            command, args = _TOML_COMMAND.search(text, header.end(), end), _TOML_ARGS.search(text, header.end(), end)
+            if command is None:
+                continue
+            if gate:
+                words = ", ".join((*gate[1:], command[2]))
+                # The comma behind the last word says that the list was there.
+                place, piece = (command.end(), f"\nargs = [{words}]") if args is None else (args.end(), f"{words}, ")
+                yield command.start(2), command.end(2), gate[0]
+                yield place, place, piece
+            elif args is not None:
+                place, old = args.end(), ""
+                for _ in range(server.own_words):
+                    item = _TOML_ITEM.match(text, place)
+                    if item is None:
+                        return
+                    old, place = item[0], item.end()
+                yield command.start(2), command.end(2), old.removesuffix(", ")
+                is_added = not old.endswith(", ") and text[place : place + 1] == "]"
+                yield (args.start() - 1, place + 1, "") if is_added else (args.end(), place, "")
+
+
+class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file of a host says about its servers."""
+
+    file: ServerFile
+    servers: Sequence[HostServer] = ()
+    problem: str = ""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        return {
+            "host": self.file.host,
+            "path": str(self.file.path),
+            "problem": self.problem,
+            "servers": [{"name": item.name, "state": item.state, "why": item.problem} for item in self.servers],
+        }
+
+
+def find_server_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[ServerFile, ...]:
+    """Return the files of the host that list servers: of the project's folder, or without one of this user."""
+    user, keys = _find_user_file(host, environment), _KEYS.get(host, _MCP_SERVERS)
+    if project is None:
+        return (ServerFile(host=host, path=_prefer_comments(user), keys=keys, is_project=False),)
+    if host not in _PROJECT_FILES:
+        return ()
+    path = _prefer_comments(project / _PROJECT_FILES[host])
+    file = ServerFile(host=host, path=path, keys=keys, is_project=True)
+    if host != "claude-code":
+        return (file,)
+    # What `claude mcp add` writes: servers of this user in this project.
+    return (file, ServerFile(host=host, path=user, keys=("projects", str(project), *keys), is_project=False))
+
+
+def read_statuses(environment: Mapping[str, str], project: Path | None) -> list[FileStatus]:
+    """Return what the files of all hosts say; a file that cannot be read is one with a problem."""
+    return [_read_status(file) for host in LABELS for file in find_server_files(host, environment, project)]
+
+
+def _read_status(file: ServerFile) -> FileStatus:
+    try:
+        text = read_text(file.path)
+        return FileStatus(file=file, servers=file.list_servers(text) if text.strip() else ())
+    except (InvalidArguments, OSError, UnicodeDecodeError) as error:
+        reason = error.message if isinstance(error, InvalidArguments) else type(error).__name__
+        return FileStatus(file=file, problem=f"it cannot be read: {reason}")
+
+
+def _find_user_file(host: HostName, environment: Mapping[str, str]) -> Path:
+    home = Path(environment.get("HOME") or Path.home())
+    config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
+    applications = config
+    if sys.platform == "darwin":
+        applications = home / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        applications = Path(environment.get("APPDATA") or home / "AppData" / "Roaming")
+    files: Mapping[HostName, Path] = {
+        "claude-code": Path(environment.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json",
+        "codex": Path(environment.get("CODEX_HOME") or home / ".codex") / "config.toml",
+        "gemini": home / ".gemini" / "settings.json",
+        "opencode": config / "opencode" / "opencode.json",
+        "cursor": home / ".cursor" / "mcp.json",
+        "vscode": applications / "Code" / "User" / "mcp.json",
+        "claude-desktop": applications / "Claude" / "claude_desktop_config.json",
+    }
+    return files[host]
+
+
+def _prefer_comments(path: Path) -> Path:
+    """Return the file of opencode that allows comments where there is one; any other path as it is."""
+    jsonc = path.with_suffix(".jsonc")
+    return jsonc if path.name == "opencode.json" and jsonc.exists() else path
+
+
+def _read_entry(name: str, entry: object) -> HostServer:
+    members = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    if any(members.get(key) for key in _ADDRESSES) and not members.get("command"):
+        secret = any(members.get(key) for key in ("headers", "http_headers", "env_http_headers", "oauth"))
+        secret = secret or any("token" in key or "auth" in key for key in members)
+        return HostServer(name=name, problem="it has an address" + (" and a login of its host" if secret else ""))
+    command, args = members.get("command"), members.get("args", [])
+    first = cast("list[object]", command) if isinstance(command, list) else [command]
+    items = cast("list[object]", args) if isinstance(args, list) else [None]
+    items = [*first, *([] if isinstance(command, list) else items)]
+    words = tuple(item for item in items if isinstance(item, str))
+    if not words or len(words) != len(items) or not words[0]:
+        return HostServer(name=name, problem="it has no command that is a text with a list of arguments")
+    own = _count_own_words(words)
+    server = HostServer(name=name, words=words, own_words=own)
+    problem = ""
+    if not own and (not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip(" -")):
+        problem = f"its name has not 1 to {MAX_NAME_CHARS} printable characters"
+    elif not own and name.startswith("-"):
+        problem = "its name begins with a hyphen"
+    return msgspec.structs.replace(server, problem=problem)
+
+
+def _count_own_words(words: Sequence[str]) -> int:
+    """Return how many words of planwarden stand in front of a server's command; 0 if it is behind no gate."""
+    for place, word in enumerate(words):
+        if word == "--":
+            head = words[:place]
+            is_gate = "gate" in head and _is_planwarden(head[: head.index("gate")])
+            return place + 1 if is_gate and place + 1 < len(words) else 0
+    return 0
+
+
+def _is_planwarden(words: Sequence[str]) -> bool:
+    """Return whether the command starts planwarden itself, also by `uvx` or as a module."""
+    if not words:
+        return False
+    program = PureWindowsPath(words[0]).stem
+    if program == "planwarden" or "planwarden.server.main" in words[:4]:
+        return True
+    return program in ("uvx", "uv", "pipx") and any(re.match(r"planwarden\b(?!-)", word) for word in words[1:4])
+
+
+def _read_toml(text: str) -> JsonValue:
+    if len(text) > MAX_CHARS:
+        raise InvalidArguments("it is larger than 4 MiB")
+    try:
+        return cast("JsonValue", tomllib.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(f"it is not TOML: {str(error)[:200]}") from None
+
+
+def _read_header(line: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(line)
+    except (ValueError, RecursionError):
+        return {}

@@ -1,0 +1,146 @@
+"""`gate install`, `uninstall` and `status`: the files of hosts, changed byte for byte and put back."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from planwarden.agent.common.errors import UsageError
+from planwarden.server.cli.file_changes import build_change, make_changes
+from planwarden.server.cli.output import DONE, FAILED, USAGE
+from planwarden.server.cli.parser import build_parser
+from planwarden.server.gate.host_servers import LABELS, HostName, find_server_files
+from planwarden.server.guard.install.json_text import read_json_text
+from planwarden.server.main import main
+from tests.requirements import requirement
+
+STDIO = (
+    '"a": {"command": "np\\u0078", "args": [\n  "-y",\n  "srv" ], "env": {"K": "v"}}, "b": {"command": "srv"},\r\n'
+    '"c": {"args": [], "command": "install"}, "d":{"command":"x","args":[ ]}, '
+    '"far": {"url": "https://x", "headers": {}}, "planwarden": {"command": "uvx", "args": ["planwarden"]}, '
+    '"odd": {"command": 3}'
+)
+TOML = """model = "m" # mine
+[mcp_servers.a]
+command = 'npx'  # old
+args = [
+  "-y", # yes
+  "srv",
+]
+[mcp_servers.a.env]
+K = "v"
+[mcp_servers."b"]
+command = "srv"
+[mcp_servers.c]
+args = []
+command = "install"
+[mcp_servers.d]
+command = "x"
+args = [ ] # none
+[mcp_servers.far]
+url = "https://x"
+[mcp_servers.planwarden]
+command = "planwarden"
+"""
+FILES = {
+    "claude-code": '{"numStartups": 1, "mcpServers": {' + STDIO + "}}\n",
+    "codex": TOML,
+    "gemini": '{"ui": {}, "mcpServers": {' + STDIO + "}}",
+    "opencode": '{"mcp": {"a": {"type": "local", "command": ["npx", "-y", "srv"], "environment": {"K": "v"}}, // mine\n'
+    '"b": {"command": ["srv",]}, "c": {"command": ["install"]}, "d": {"command": ["x"]}, "far": {"url": "https://x"}}}',
+    "cursor": '{// mine\n"mcpServers": {' + STDIO + ",},}",
+    "vscode": '{/* mine */ "inputs": [], "servers": {' + STDIO + "}}",
+    "claude-desktop": '{"mcpServers": {' + STDIO + "}}",
+}
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("PLANWARDEN_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path
+
+
+@pytest.mark.parametrize("host", list(LABELS))
+@requirement("gate:install")
+def test_servers_are_put_behind_the_gate_and_back_byte_for_byte(
+    user: Path, host: HostName, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = find_server_files(host, os.environ, None)
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    real = user / f"real{file.path.suffix}"
+    real.write_bytes(FILES[host].encode())
+    real.chmod(0o640)
+    file.path.symlink_to(real)
+    install = ["--home", str(user / "own"), "gate", "install", host]
+    assert main([*install, "a", "--yes"]) == DONE
+    assert main([*install, "--yes"]) == DONE
+    text = real.read_bytes().decode()
+    entries = {server.name: server for server in file.list_servers(text)}
+    assert {name for name, entry in entries.items() if entry.own_words} == {"a", "b", "c", "d"}
+    home = ("--home", str(user / "own"), "gate", "--name", "a", "--", "npx", "-y", "srv")
+    assert entries["a"].words[-9:] == home and Path(entries["a"].words[0]).is_absolute()
+    document = tomllib.loads(text) if host == "codex" else read_json_text(text).value
+    assert "'K': 'v'" in str(document)
+    capsys.readouterr()
+    assert main([*install, "--yes"]) == DONE
+    assert "nothing to change" in (shown := capsys.readouterr().out) and "far is left as it is: it has an" in shown
+    assert real.read_bytes().decode() == text and file.path.is_symlink() and real.stat().st_mode & 0o777 == 0o640
+    assert main(["gate", "status"]) == DONE
+    shown = capsys.readouterr().out
+    assert "c: behind the gate" in shown and "far: passes by, because it has an address" in shown
+    assert main(["gate", "uninstall", host, "--yes"]) == DONE
+    assert real.read_bytes().decode() == FILES[host]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{", "it is not JSON, line 1"),
+        ('{"mcpServers": []}', "is not a list of servers by name"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "twice"),
+        ("\xff", "it is not UTF-8"),
+        ("[" * 5000, "nested too deeply"),
+    ],
+)
+@requirement("gate:install")
+def test_a_file_that_cannot_be_read_is_named_with_its_fault_and_left(
+    user: Path, text: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = user / ".claude.json"
+    path.write_bytes(text.encode("latin-1"))
+    assert main(["gate", "install", "claude-code", "--yes"]) == USAGE
+    shown = capsys.readouterr().err
+    assert fault in shown and str(path) in shown
+    assert path.read_bytes() == text.encode("latin-1")
+    assert main(["gate", "status"]) == FAILED
+
+
+@requirement("gate:install")
+def test_without_a_yes_or_with_a_file_that_changed_in_between_nothing_is_written(
+    user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = user / "project" / ".mcp.json"
+    path.write_bytes(FILES["claude-code"].encode())
+    assert main(["gate", "install", "claude-code", "--project"]) == USAGE
+    assert main(["gate", "install", "claude-code", "bb", "--project", "--yes"]) == USAGE
+    assert "there is no server 'bb'" in capsys.readouterr().err
+    assert path.read_bytes().decode() == FILES["claude-code"]
+    listed = build_change(path, lambda text: text + " ", is_project=True)
+    path.write_text("{}")
+    arguments = build_parser().parse_args(["gate", "install", "claude-code", "--project", "--yes"])
+    with pytest.raises(UsageError, match="has been changed"):
+        make_changes(arguments, [listed], "", "")
+    assert path.read_text() == "{}"
+
+
+def test_behind_two_hyphens_a_server_may_be_called_like_a_command() -> None:
+    parse = build_parser().parse_args
+    assert parse(["gate", "--name", "install", "--", "install", "status", "--", "-x"]).command[0] == "install"
+    assert parse(["gate", "--", "--help"]).command == ["--help"]
+    assert parse(["gate", "install", "codex", "a"]).servers == ["a"]
