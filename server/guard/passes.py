@@ -63,13 +63,13 @@ def is_released(
     if suspension is None:
         # A grant, or a rule whose budget the store counted.
         is_let = required.needs is None or (tool_call.grant_id is not None and required.needs == "human")
-        return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) <= PASS_S
+        return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) < PASS_S
     if suspension.decision is None or not suspension.decision.approved or suspension.assurance not in RELEASING:
         return False
     if (
         suspension.question.quorum < required.quorum
         or suspension.decided_at is None
-        or abs(now - suspension.decided_at) > PASS_S
+        or abs(now - suspension.decided_at) >= PASS_S
     ):
         return False
     return can_decide(policy, execution, required.needs, suspension.principal or "", suspension.assurance) is not None

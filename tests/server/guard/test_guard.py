@@ -100,7 +100,7 @@ async def test_a_call_that_no_rule_knows_is_asked_about_and_passes_once_after_a_
         assert again.then == "deny" and again.suspension_id not in (None, asked.suspension_id)
 
 
-@pytest.mark.parametrize(("seconds", "then"), [(3_599, "allow"), (3_601, "deny")])
+@pytest.mark.parametrize(("seconds", "then"), [(3_599, "allow"), (3_600, "deny")])
 async def test_an_approved_call_passes_within_an_hour_and_is_asked_about_again_after_it(
     tmp_path: Path, seconds: float, then: str
 ) -> None:
