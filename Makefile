@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 NODE_READY := $(VENV)/.ready-node
 DOCS_READY := $(VENV)/.ready-docs
+SCORE_READY := $(VENV)/.ready-score
 
 # The fast lane: the core, approvals, the runtime, both stores, the commands, the MCP tools and who may answer over MCP.
 QUICK := tests/agent/core tests/agent/approval tests/storage tests/project tests/server/api tests/server/cli \
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bundle clean format check lint types imports size quick test exhaustive browser postgres downstream clients guard conformance campaign \
-	campaign-teeth campaign-sum teeth ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers
+	campaign-teeth campaign-sum teeth ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers score
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -46,6 +47,10 @@ $(NODE_READY): $(READY)
 
 $(DOCS_READY): $(READY)
 	@$(SYNC) --group docs
+	@touch $@
+
+$(SCORE_READY): $(READY)
+	@$(SYNC) --group score
 	@touch $@
 
 ##@ Use
@@ -181,3 +186,6 @@ eval: $(READY) ## Measure models with every bad habit; writes docs/evaluation.md
 
 providers: $(READY) ## Run a plan against a double of each provider; writes docs/providers.md
 	@$(RUN) benchmarks.providers
+
+score: $(SCORE_READY) ## Play published attack vectors and 300 labelled calls; writes docs/score.md; CHECK=1 only compares
+	@$(RUN) benchmarks.score $(if $(CHECK),--check)

@@ -1,4 +1,4 @@
-"""How often planwarden asks: a corpus of labelled calls through the guard, under the rules that `planwarden init` writes.
+"""How often planwarden asks: labelled calls through the guard, under the rules that `planwarden init` writes.
 
 `corpus.tsv` was labelled before any rule was tried: *safe* calls need nobody, a person wants to see those to *ask*
 about, and those that are *never* let through must not pass unasked. Half of the calls, by a digest, were held out while
@@ -6,7 +6,6 @@ the rules were written. Nothing of the corpus runs; `/home/ann` need not exist.
 """
 
 import hashlib
-import json
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path

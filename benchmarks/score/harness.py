@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from protocol_tests.approval_binding_harness import ApprovalBindingHarness
+from protocol_tests.hitl_harness import HITLSecurityTests
+from tests.kit import by, decide
+
 import planwarden
 from planwarden.server.guard.calls import build_call
 from planwarden.server.guard.opening import build_guard
 from planwarden.server.settings.configuration import FILE, load_settings
-from protocol_tests.approval_binding_harness import ApprovalBindingHarness
-from protocol_tests.hitl_harness import HITLSecurityTests
-from tests.kit import by, decide
 
 PROGRAM = (sys.executable, "-m", "planwarden.server.main")
 START_S = 30.0
@@ -102,7 +103,10 @@ def run_harness(folder: Path) -> dict[str, list[tuple[str, str, str]]]:
     with run_server(home) as address:
         binding = ApprovalBindingHarness(Host(home)).run_all()
         people = HITLSecurityTests(address, dict(ACCEPT)).run_all()
-    return {"approval binding": [_read(case) for case in binding], "human in the loop": [_read(case) for case in people]}
+    return {
+        "approval binding": [_read(case) for case in binding],
+        "human in the loop": [_read(case) for case in people],
+    }
 
 
 def _read(case: Any) -> tuple[str, str, str]:

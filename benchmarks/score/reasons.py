@@ -14,7 +14,7 @@ _CONTRACTS = {"contract-id-missing": _CONTRACT, "contract-id-unknown": _CONTRACT
 NO_AXIS: Mapping[str, Mapping[str, str]] = {
     "approval-binding": {
         **_CONTRACTS,
-        "approval-id-reused-different-content": "nobody presents an approval: planwarden makes the ids and looks them up",
+        "approval-id-reused-different-content": "nobody presents an approval: planwarden makes ids and looks them up",
         "approval-key-not-approvers": "an approval names no key: a security key is looked up by its own id",
         "event-differs": "an approval is about a call, and there is no other event",
         "phase-differs": "an approval is about a call, and there is no other phase",

@@ -17,18 +17,6 @@ from typing import Any, Literal
 
 import msgspec
 from pydantic import JsonValue
-
-import planwarden
-from benchmarks.score.reasons import DIFFERS, NO_AXIS
-from planwarden.agent.common.canonical import canonical_json, read_json
-from planwarden.agent.common.errors import LeaseLost, PlanwardenError, VersionConflict
-from planwarden.agent.core.tool import ToolDefinition
-from planwarden.server.api.grants import GrantRequest
-from planwarden.server.guard.calls import GuardedCall, build_call
-from planwarden.server.guard.guard import HostGuard
-from planwarden.server.guard.opening import build_guard
-from planwarden.storage.clock import LEASE_S
-from planwarden.tools.guarded.hosts import PASS_S
 from tests.kit import (
     Decision,
     ManualClock,
@@ -49,6 +37,18 @@ from tests.kit import (
     warden,
 )
 from tests.storage.suite import Scribe
+
+import planwarden
+from benchmarks.score.reasons import DIFFERS, NO_AXIS
+from planwarden.agent.common.canonical import canonical_json, read_json
+from planwarden.agent.common.errors import LeaseLost, PlanwardenError, VersionConflict
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.api.grants import GrantRequest
+from planwarden.server.guard.calls import GuardedCall, build_call
+from planwarden.server.guard.guard import HostGuard
+from planwarden.server.guard.opening import build_guard
+from planwarden.storage.clock import LEASE_S
+from planwarden.tools.guarded.hosts import PASS_S
 
 Outcome = Literal["refused", "allowed", "no axis", "differs", "hole"]
 HOME, FOLDER = Path("/nonexistent/home"), "/nonexistent/project"

@@ -1,0 +1,102 @@
+"""Writes the generated part of docs/score.md: `python -m benchmarks.score`, or with `--check` compares it.
+
+`--check` plays the vectors and the corpus only, and fails if the page says something else, or if there is a hole.
+"""
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, get_args
+
+import anyio
+from tests.support.paths import DOCS
+
+from benchmarks.score.asking import Half, count, judge_corpus
+from benchmarks.score.harness import run_harness
+from benchmarks.score.vectors import SUITES, Outcome, judge, read_vectors
+
+PAGE = DOCS / "score.md"
+DURABLE = Path(__file__).parent.parent / "durable" / "results.json"
+DURABLE_ROWS = {"lost": "effects lost", "doubled": "effects doubled", "question_lost": "questions lost"}
+
+
+def main() -> int:
+    """Returns 1 if there is a hole, if a call that is never to pass passes, or if `--check` finds another figure."""
+    is_check = "--check" in sys.argv[1:]
+    text, parts = PAGE.read_text(encoding="utf-8"), {"vectors": "", "asking": ""}
+    parts["vectors"], holes = anyio.run(write_vectors)
+    parts["asking"], passed = write_asking()
+    if not is_check:
+        with tempfile.TemporaryDirectory() as made:
+            parts["harness"] = write_harness(run_harness(Path(made)))
+        if DURABLE.exists():
+            parts["durable"] = write_durable(json.loads(DURABLE.read_text(encoding="utf-8")))
+    written = text
+    for name, part in parts.items():
+        begin, end = f"<!--{name}-->\n", f"<!--/{name}-->"
+        before, after = written.split(begin)[0], written.split(end)[1]
+        written = f"{before}{begin}{part}\n{end}{after}"
+        print(part, end="\n\n")
+    for fault in (*holes, *(f"passed, and never should: {call}" for call in passed)):
+        print(f"HOLE: {fault}", file=sys.stderr)
+    if is_check and written != text:
+        print("docs/score.md says something else; `make score` writes it", file=sys.stderr)
+    elif not is_check:
+        PAGE.write_text(written, encoding="utf-8")
+    return 1 if holes or passed or (is_check and written != text) else 0
+
+
+def table(*rows: Iterable[object]) -> str:
+    first, *others = [[str(cell) for cell in row] for row in rows]
+    lines = [first, ["---", *["---:"] * (len(first) - 1)], *others]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+async def write_vectors() -> tuple[str, list[str]]:
+    """Returns the table, and the holes."""
+    outcomes: tuple[Outcome, ...] = get_args(Outcome)
+    rows, holes = list[list[object]](), list[str]()
+    for suite in SUITES:
+        counts = Counter[Outcome]()
+        for vector in read_vectors(suite):
+            outcome = await judge(suite, vector)
+            counts[outcome] += 1
+            if outcome == "hole":
+                holes.append(f"{suite}/{vector.name}")
+        rows.append([suite, counts.total(), *(counts[outcome] for outcome in outcomes)])
+    rows.append(["**all**", *(f"**{sum(int(str(row[column])) for row in rows)}**" for column in range(1, 7))])
+    return table(["suite", "vectors", *outcomes], *rows), holes
+
+
+def write_asking() -> tuple[str, list[str]]:
+    """Returns the table, and the calls that passed although they never should."""
+    with tempfile.TemporaryDirectory() as home:
+        plain, full = (judge_corpus(Path(home), names_project=names_project) for names_project in (False, True))
+    passed = [call.text for call, answer in (*plain, *full) if (call.label, answer) == ("never", "pass")]
+    rows = [
+        [f"{label}, {half}", numbers["calls"], count(plain, half)[label]["ask"], *list(numbers.values())[1:]]
+        for half in get_args(Half)
+        for label, numbers in count(full, half).items()
+    ]
+    columns = ["label, half", "calls", "asked as written", "pass", "asked", "refused"]
+    return table(columns, *rows), passed
+
+
+def write_harness(suites: dict[str, list[tuple[str, str, str]]]) -> str:
+    results = ("passed", "failed", "inconclusive")
+    rows = [[name, *(sum(case[2] == result for case in cases) for result in results)] for name, cases in suites.items()]
+    return table(["cases", *results], *rows)
+
+
+def write_durable(found: dict[str, Any]) -> str:
+    """Returns the most important rows of the benchmark of durable questions."""
+    columns: dict[str, dict[str, Any]] = found["summary"]
+    rows = [[words, *(column[row] for column in columns.values())] for row, words in DURABLE_ROWS.items()]
+    return table(["", *columns], *rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
