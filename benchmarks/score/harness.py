@@ -12,12 +12,11 @@ import sys
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import anyio
-from protocol_tests.approval_binding_harness import ApprovalBindingHarness
-from protocol_tests.hitl_harness import HITLSecurityTests
 from tests.kit import by, decide
 
 import planwarden
@@ -52,7 +51,8 @@ class Host:
         self.home, self.done = home, list[dict[str, Any]]()
 
     def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        tool, arguments = request.get("tool", ""), request.get("args") or {}
+        tool: str = request.get("tool", "")
+        arguments: dict[str, Any] = request.get("args") or {}
         match request["op"]:
             case "profile":
                 return {"_status": 200, "single_use": True}
@@ -101,8 +101,8 @@ def run_harness(folder: Path) -> dict[str, list[tuple[str, str, str]]]:
     home.mkdir(mode=0o700)
     (home / FILE).write_text("", encoding="utf-8")
     with run_server(home) as address:
-        binding = ApprovalBindingHarness(Host(home)).run_all()
-        people = HITLSecurityTests(address, dict(ACCEPT)).run_all()
+        binding = import_module("protocol_tests.approval_binding_harness").ApprovalBindingHarness(Host(home)).run_all()
+        people = import_module("protocol_tests.hitl_harness").HITLSecurityTests(address, dict(ACCEPT)).run_all()
     return {
         "approval binding": [_read(case) for case in binding],
         "human in the loop": [_read(case) for case in people],
