@@ -85,9 +85,10 @@ def test_an_empty_folder_and_a_home_with_only_a_database_get_the_files_and_a_fil
     assert result.code == 1 and "name another folder with --home" in result.err and result.err.count("\n") == 1
 
 
-def test_the_settings_that_init_writes_change_only_the_tools_and_every_comment_is_a_setting(fresh: Cli) -> None:
+def test_the_settings_that_init_writes_change_only_tools_and_rules_and_every_comment_is_a_setting(fresh: Cli) -> None:
     text = (files("planwarden.server.cli.starter") / "planwarden.toml").read_text()
-    assert tomllib.loads(text) == {"tools": {"python": ["tools.py"]}}
+    written = tomllib.loads(text)
+    assert written == {"tools": {"python": ["tools.py"]}, "rules": written["rules"]}
     fresh.main("init")
     assert len(SETTING.findall(text)) >= 12
     (fresh.home / "planwarden.toml").write_text(SETTING.sub("", text))
