@@ -11,7 +11,7 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
-_NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavailable", "digest"})
+_NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavailable", "is_gated", "digest"})
 """What of a definition its digest does not cover: how long one waits, and whether it can be called now."""
 MARK = "__planwarden_tool__"
 """The attribute in which a function has the tool that was made of it."""
@@ -29,6 +29,8 @@ class Tool(msgspec.Struct, frozen=True):
     """For a tool that only asks: builds the question without running anything."""
     schema: Schema | None = None
     """The compiled input schema, where it is compiled already."""
+    fills_in: bool = True
+    """Arguments that a call leaves out get their defaults."""
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:

@@ -7,7 +7,7 @@ The replay of rules and the guard have no permits and ask the policy. The order 
 2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
    and the answer is worth what the policy asks now. If a decision about the call itself does not count any more, the
    person is asked again and told why.
-3. A tool that changed since the plan was accepted is asked about.
+3. A tool that changed since the plan was accepted is asked about, and so is every call whose execution says so.
 4. A blocking tool asks by itself; a call that needs nobody runs; then standing grants let calls run.
 5. Every other call is asked about.
 """
@@ -123,6 +123,8 @@ def authorize(
     if has_changed_since_plan(execution, definition):
         reason = describe_change(context, execution, definition, None)
         return Ask(context.find_full_requirement(definition, arguments), reason)
+    if execution.options.asks_because is not None:
+        return Ask(context.find_full_requirement(definition, arguments), execution.options.asks_because)
     if requirement.needs is None or (definition.is_blocking and requirement.risk == "confirm"):
         return Allow(requirement)
     now = context.clock.now()

@@ -34,7 +34,7 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
         step = execution.steps[call.step_id].step
         faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
     resolved = call.proposed
-    if has_bindings(resolved):
+    if not execution.options.is_literal and has_bindings(resolved):
         state = execution.steps[call.step_id]
         item = state.find_item(call)
         item_calls = () if item is None else state.list_item_calls(item[1])

@@ -90,6 +90,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, JsonValue] = {}
     unavailable: str | None = None
     """Why the tool cannot be called now, or None."""
+    is_gated: bool = False
+    """Only hosts call it, through the gate; plans are not offered it."""
     digest: str = ""
     """Digest of the whole definition when the catalogue was built."""
     origin: str = ""

@@ -119,6 +119,11 @@ class Adoption:
             self._runnable[execution.execution_id] = state
         return is_runnable
 
+    async def look_for_owner(self, execution: ExecutionState) -> None:
+        """Learn of a process that began a moment ago and has to make the calls of the execution."""
+        if self._peers is not None:
+            await self._peers.look_for(execution.context)
+
     @property
     def is_outdated(self) -> bool:
         """A process that started later has another policy: this one ends what it has begun, and begins nothing."""

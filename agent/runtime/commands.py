@@ -42,11 +42,18 @@ def start(options: ev.Options, client_id: str | None, request: StartRequest | No
     return build
 
 
-def cancel(reason: str | None) -> BuildEvents:
-    """Stop the execution unless it is over, or somebody has stopped it before."""
+def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
+    """Stop the execution unless it is over, or somebody has stopped it before.
+
+    With `if_undecided`, only while it waits for a person's first answer.
+    """
 
     def build(execution: ExecutionState, now: float) -> EventBatch:
-        if execution.is_finished or execution.cancel_requested:
+        is_undecided = bool(execution.open_suspensions) and all(
+            suspension.is_open and suspension.question.kind != "reconcile"
+            for suspension in execution.suspensions.values()
+        )
+        if execution.is_finished or execution.cancel_requested or (if_undecided and not is_undecided):
             return EventBatch()
         return EventBatch((ev.CancelRequested(reason=reason),))
 

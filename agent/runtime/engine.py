@@ -297,9 +297,14 @@ class Engine:
         """
         return await self._command(execution, commands.start(options, client_id, request))
 
-    async def cancel(self, execution: ExecutionState, reason: str | None) -> ExecutionState:
-        """Stop the execution and its running calls. A finished execution stays as it is."""
-        return await self._command(execution, commands.cancel(reason))
+    async def cancel(
+        self, execution: ExecutionState, reason: str | None, *, if_undecided: bool = False
+    ) -> ExecutionState:
+        """Stop the execution and its running calls. A finished execution stays as it is.
+
+        With `if_undecided`, so does one whose question somebody answered.
+        """
+        return await self._command(execution, commands.cancel(reason, if_undecided=if_undecided))
 
     async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState:
         """Close a question whose asker no longer needs an answer, and continue; does nothing when it is closed."""
@@ -323,6 +328,7 @@ class Engine:
             UsageError: see `rule_on_answer`; nothing was changed.
             DuplicateEffect: the approval is recorded and nothing was called, because another call has the business key.
         """
+        await self._adoption.look_for_owner(execution)
         ruling = Ruling()
         lookups = LookedUp(self._transactions.approval)
         missing: Needed | None = None

@@ -375,7 +375,7 @@ class Transaction:
     def _build_prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
         execution = self.execution
         if purpose == "plan":
-            total = sum(1 for definition in self._approval.tools.definitions() if not definition.unavailable)
+            total = sum(map(_is_offered, self._approval.tools.definitions()))
             return build_planning_prompt(execution, choose_tools(self._approval.tools, execution.goal or ""), total)
         if purpose == "synthesize":
             return build_synthesis_prompt(execution)
@@ -391,10 +391,14 @@ class Transaction:
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
     """Return the tools to show in a prompt: all available ones if they are few, else the best matches, then others by
     name."""
-    available = [definition for definition in tools.definitions() if not definition.unavailable]
+    available = list(filter(_is_offered, tools.definitions()))
     if len(available) <= PLANNING_TOOLS:
         return available
-    matches = [d for d in tools.search(query, PLANNING_TOOLS) if not d.unavailable]
+    matches = list(filter(_is_offered, tools.search(query, PLANNING_TOOLS)))
     names = {definition.name for definition in matches}
     rest = (definition for definition in available if definition.name not in names)
     return [*matches, *islice(rest, PLANNING_TOOLS - len(matches))]
+
+
+def _is_offered(definition: ToolDefinition) -> bool:
+    return not (definition.unavailable or definition.is_gated)

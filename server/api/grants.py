@@ -23,8 +23,10 @@ from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, Un
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.state import Call, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
+from planwarden.agent.ports.policy import Requirement
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.granted_steps import FoundStep, ReadPlan, check_values, find_granted_step
 from planwarden.server.plans.library import SavedPlans
@@ -103,6 +105,15 @@ class GrantService:
         self._engine = engine
         self._saved = saved
         self._read_plan = read_plan
+
+    def covers(
+        self, definition: ToolDefinition, arguments: dict[str, JsonValue], requirement: Requirement, principal: str
+    ) -> bool:
+        """Return whether a grant for calls of any plan lets the principal's call through now."""
+        execution = new_execution("", "", principal)
+        call = Call(call_id="", step_id="", tool_name=definition.name, proposed=arguments, by_model=False)
+        now, grants = self._engine.store.clock.now(), self._engine.grants
+        return grants.find_covering(execution, call, definition, arguments, requirement, now) is not None
 
     async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:
         """Return at most 200 grants, newest first."""

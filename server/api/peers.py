@@ -41,6 +41,9 @@ class StorePeers:
         self.is_outdated = False
         self.knows_tools = True
 
+    async def look_for(self, context: str | None) -> None:
+        """Do nothing: on a shared store, each process says what its tools are."""
+
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
         return definition is None or self._current.get(name, definition.digest) == definition.digest
 

@@ -108,7 +108,7 @@ def search_tools(tools: Toolbox, query: str | None = None, *, limit: int = 20, c
     check_limit(limit)
     if query is not None:
         check_text(query, "query", MAX_QUERY_CHARS, may_be_empty=True)
-    matches = tools.search(query or "", len(tools.definitions()))
+    matches = [tool for tool in tools.search(query or "", len(tools.definitions())) if not tool.is_gated]
     start = parse_offset(cursor, len(matches))
     following = start + limit
     return ToolPage(

@@ -4,18 +4,30 @@ A tool with an output schema may return nothing else than what fits it, except a
 model poll; a sentence that says what happens by itself, and what to do, does not.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Literal, TypeVar
+
+from msgspec import Raw
 
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
+from planwarden.server.gate import frames
 from planwarden.server.views.escaping import escape_text
 
+Value = TypeVar("Value")
 MAX_REASON_CHARS = 500
 MAX_VALUE_CHARS = 200
 MAX_EDITS = 20
 
+DISPOSITION = "io.modelcontextprotocol/tool-approval-disposition"
+"""The key of `_meta` under which SEP-2848 says what became of a call that needed an approval."""
+
 Result = dict[str, JsonValue]
+Answer = Mapping[str, JsonValue | Raw]
+"""A result; parts may be the bytes that the server sent."""
+Disposition = Literal["approved-executed", "denied-not-executed", "execution-error", "outcome-unknown"]
 
 
 def build_text(text: str, *, is_error: bool = True) -> Result:
@@ -37,10 +49,11 @@ def say_still_running(name: str) -> Result:
 
 
 def say_unknown(name: str, where: str) -> Result:
-    return build_text(
+    text = (
         f"{name} was sent to its server, and nobody knows whether it happened. Do not repeat it and do not work around "
         f"it: a person has to find out ({where}). To hear what became of it, call it again with the same arguments."
     )
+    return _add_disposition(build_text(text), "outcome-unknown")
 
 
 def find_call(execution: ExecutionState) -> Call | None:
@@ -66,12 +79,39 @@ def find_rejection(execution: ExecutionState) -> SuspensionState | None:
 
 def describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
     """Return the answer of a finished execution; `whole` is the stored result of its call."""
+    result = _describe_end(execution, name, whole)
+    return _add_disposition(result, find_disposition(execution)) if execution.suspensions else result
+
+
+def add_facts(execution: ExecutionState, raw: dict[str, Raw]) -> dict[str, JsonValue | Raw]:
+    """Return a result that is too large to be stored, with what `_meta` says of the call."""
+    result: dict[str, JsonValue | Raw] = {**raw, "_meta": frames.read_value(raw.get("_meta"))}
+    return _add_disposition(result, find_disposition(execution)) if execution.suspensions else result
+
+
+def find_disposition(execution: ExecutionState) -> Disposition:
+    """Return what became of the call of a finished execution, in the words of SEP-2848."""
+    call = find_call(execution)
+    if call is not None and call.status == "succeeded":
+        return "approved-executed"
+    return "execution-error" if has_run(execution) else "denied-not-executed"
+
+
+def _add_disposition(result: dict[str, Value], disposition: Disposition) -> dict[str, Value | JsonValue]:
+    meta = result.get("_meta")
+    return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), DISPOSITION: disposition}}
+
+
+def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
     call, rejection = find_call(execution), find_rejection(execution)
     if rejection is not None:
         reason = rejection.decision.reason if rejection.decision is not None else None
         text = f": {escape_text(reason[:MAX_REASON_CHARS])}" if reason else ""
         return build_text(f"Not run: a person rejected this call of {name}{text}. Do not try it again.")
     if call is not None and call.status == "succeeded":
+        if isinstance(whole, str) and not _was_reported_by_person(execution, call):
+            # What takes the place of a result that is too large to be stored.
+            return build_text(whole)
         if _was_reported_by_person(execution, call) or not isinstance(whole, dict):
             # Not the server's own result, and a tool with an output schema may return no other, except an error.
             return build_text(f"{name} happened, as a person found out. The person says: {whole}")

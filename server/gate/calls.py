@@ -6,18 +6,27 @@ from another session or after a restart too, attaches to the question that is op
 
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from math import inf, isfinite
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import UnsetType
+from msgspec import Raw, UnsetType
 
 from planwarden.agent.common.canonical import digest, is_larger, read_json
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StartRefused, ThreadBusy, ToolError
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    PlanwardenError,
+    StartRefused,
+    ThreadBusy,
+    ToolError,
+    UnknownThread,
+)
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import LOCAL, Requester
@@ -26,14 +35,16 @@ from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Requirement
-from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.ports.store import StartRequest, SuspensionRow
 from planwarden.agent.ports.watchers import Commit
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.agent.runtime.real_paths import follow_links
 from planwarden.server.api.service import Service
 from planwarden.server.gate import frames
 from planwarden.server.gate.answers import (
+    Answer,
     Result,
+    add_facts,
     add_first_line,
     ask_to_wait,
     build_text,
@@ -45,11 +56,15 @@ from planwarden.server.gate.answers import (
     say_unknown,
 )
 from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import Relay
+from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.gate.tools import GatedTools, name_tool_key
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_age
 from planwarden.storage.gates import Deliveries, ReliedDefinition, ReliedDefinitions
+from planwarden.storage.sessions import RunningInboxes
+
+if TYPE_CHECKING:
+    from planwarden.server.gate.asking import HostQuestions, Questions
 
 STEP = "call"
 PREFIX = "gate-"
@@ -64,6 +79,8 @@ HEARTBEAT_S = 3.0
 ATTEMPTS = 20
 """Looks at a thread that identical calls change at the same time."""
 MAX_HOST_CHARS = 64
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension that a host declares in order to get tasks."""
 
 
 class HostCall(msgspec.Struct, frozen=True):
@@ -73,6 +90,9 @@ class HostCall(msgspec.Struct, frozen=True):
     arguments: dict[str, JsonValue]
     progress_token: JsonValue
     host: str
+    responses: dict[str, JsonValue]
+    """What the host's person answered to the questions that the same call got before."""
+    wants_task: bool
 
 
 class GatedCalls:
@@ -87,8 +107,11 @@ class GatedCalls:
         self._relied = ReliedDefinitions(service.store)
         self._relied_by_tool: dict[str, ReliedDefinition] = {}
         """As last read or stored here."""
+        self._inboxes = RunningInboxes(service.store)
+        self._questions: HostQuestions | None = None
+        """Made when the host first says that it can be asked."""
 
-    async def answer(self, frame: Frame) -> Result | None:
+    async def answer(self, frame: Frame) -> Answer | None:
         """Return the result of a call; None for one that passes through.
 
         Raises:
@@ -107,11 +130,61 @@ class GatedCalls:
         has_changed = relied.origin != definition.origin
         if _only_reads(definition, requirement) and not has_changed:
             return None
+        needs_person = has_changed or (
+            requirement.needs is not None
+            and not self._service.grants.covers(definition, call.arguments, requirement, LOCAL)
+        )
+        pin = relied.digest if has_changed else definition.digest
         try:
-            _check_arguments(call.arguments)
-            return await self._run(call, definition, (relied.digest[:PIN_CHARS],) if has_changed else None)
+            if is_larger(call.arguments, MAX_ARGUMENT_BYTES):
+                raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+            return await self._run(call, definition, pin[:PIN_CHARS], needs_person=needs_person)
         except PlanwardenError as error:
             return build_text(f"Not run: {error.message}")
+
+    async def answer_task(self, frame: Frame) -> Result:
+        """Return the result of a request about a task of the gate.
+
+        Raises `InvalidArguments`: this server has no such task, or an answer does not fit its question.
+        """
+        read = read_json(bytes(frame.params)) if isinstance(frame.params, Raw) else None
+        params = read if isinstance(read, dict) else {}
+        execution_id, responses = str(params.get("taskId")).removeprefix(TASK_PREFIX), params.get("inputResponses")
+        with suppress(UnknownThread):
+            execution = await self._service.find(execution_id)
+            own_call, slug = find_call(execution), f"{self._relay.config.slug}_"
+            is_own = execution.principal == LOCAL and execution.thread_id.startswith(PREFIX)
+            if own_call is not None and is_own and own_call.tool_name.startswith(slug):
+                return await self._answer_task(frame, execution, own_call.tool_name.removeprefix(slug), responses)
+        raise InvalidArguments("Failed to retrieve task: Task not found")
+
+    async def _answer_task(self, frame: Frame, execution: ExecutionState, name: str, responses: JsonValue) -> Result:
+        questions = await self._open_questions()
+        if frame.method == "tasks/cancel":
+            # A decision that came first counts, and the call runs.
+            await self._service.cancel(execution, "the host withdrew the call", if_undecided=True)
+            return {}
+        if frame.method == "tasks/update":
+            if not isinstance(responses, dict):
+                raise InvalidArguments("inputResponses are an object")
+            await questions.apply(execution, responses)
+            return {}
+        if execution.is_finished or _is_unknown(execution):
+            await self._note_approval(execution)
+            result = await self._deliver(execution, name) if execution.is_finished else None
+            result = result or say_unknown(name, await self._find_address(execution))
+            task = await questions.build_task(execution, "ended")
+            is_cancelled = task["status"] == "cancelled"
+            return task if is_cancelled else {**task, "status": "completed", "result": result}
+        return await questions.build_task(execution, await self._describe_progress(execution))
+
+    async def _open_questions(self) -> "HostQuestions":
+        if self._questions is None:
+            # It imports the SDK, which a host that cannot be asked never needs.
+            module = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.asking")
+            self._questions = module.HostQuestions(self._service, self._relay)
+        assert self._questions is not None
+        return self._questions
 
     def _read_call(self, frame: Frame) -> HostCall:
         params = {} if isinstance(frame.params, UnsetType) else read_json(bytes(frame.params))
@@ -121,13 +194,17 @@ class GatedCalls:
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
             raise InvalidArguments("a call needs a name, and arguments that are an object")
-        client = self._relay.client
+        client, capabilities = self._relay.client, self._relay.capabilities
+        responses = params.get("inputResponses")
+        extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
         host = client.get("title") or client.get("name")
         return HostCall(
             name=name,
             arguments=arguments or {},
             progress_token=meta.get("progressToken") if isinstance(meta, dict) else None,
             host=str(host)[:MAX_HOST_CHARS] if host else "an MCP host",
+            responses=responses if isinstance(responses, dict) else {},
+            wants_task=bool(self._relay.envelope) and isinstance(extensions, dict) and TASKS in extensions,
         )
 
     async def _find_requirement(self, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> Requirement:
@@ -149,7 +226,7 @@ class GatedCalls:
         key = name_tool_key(self._relay, remote_name)
         return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
 
-    async def _run(self, call: HostCall, definition: ToolDefinition, pins: tuple[str, ...] | None) -> Result:
+    async def _run(self, call: HostCall, definition: ToolDefinition, pin: str, *, needs_person: bool) -> Answer:
         config = self._relay.config
         facts: JsonValue = [LOCAL, config.fingerprint, call.name, normalize_numbers(call.arguments)]
         thread_id = f"{PREFIX}{digest(facts, context='gate/v1')[:40]}"
@@ -160,9 +237,12 @@ class GatedCalls:
                 result, note = await self._follow(newest, call)
                 if result is not None:
                     return result
-            await self._check_flood()
+            rows = await self._list_open()
+            if needs_person and len(rows) >= MAX_OPEN:
+                raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
+            doubt = await self._find_doubt(definition, rows)
             try:
-                started = await self._start(call, definition, thread_id, newest, note, pins)
+                started = await self._start(call, definition, thread_id, newest, note, pin, doubt)
             except (ThreadBusy, StartRefused):
                 # The identical call, or another process, was faster.
                 continue
@@ -175,19 +255,25 @@ class GatedCalls:
         headers = await self._service.store.thread(thread_id)
         return await self._service.find(headers[-1].execution_id) if headers else None
 
-    async def _check_flood(self) -> None:
-        """Raise `ToolError` when too many questions are open."""
-        page = await self._service.store.suspensions(principal=LOCAL, addressee="human", limit=200, cursor=None)
-        count = 0
+    async def _list_open(self) -> list[SuspensionRow]:
+        """Return the open questions about gated calls."""
+        rows: list[SuspensionRow] = []
+        cursor = None
         while True:
-            count += sum(row.thread_id.startswith(PREFIX) for row in page.rows)
-            if count >= MAX_OPEN:
-                raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
-            if page.next_cursor is None:
-                return
-            page = await self._service.store.suspensions(
-                principal=LOCAL, addressee="human", limit=200, cursor=page.next_cursor
-            )
+            page = await self._service.store.suspensions(principal=LOCAL, addressee="human", limit=200, cursor=cursor)
+            rows += [row for row in page.rows if row.thread_id.startswith(PREFIX)]
+            cursor = page.next_cursor
+            if cursor is None:
+                return rows
+
+    async def _find_doubt(self, definition: ToolDefinition, rows: list[SuspensionRow]) -> str | None:
+        """Return a sentence if nobody knows yet whether another call of a tool with effects happened."""
+        for row in rows if definition.effect == "effect" else ():
+            execution = await self._service.find(row.execution_id)
+            other = find_call(execution)
+            if other is not None and other.tool_name == definition.name and _is_unknown(execution):
+                return f"Nobody knows yet whether an earlier call of {definition.name} happened; settle that first."
+        return None
 
     async def _start(
         self,
@@ -196,7 +282,8 @@ class GatedCalls:
         thread_id: str,
         newest: ExecutionState | None,
         note: str,
-        pins: tuple[str, ...] | None,
+        pin: str,
+        doubt: str | None,
     ) -> ExecutionState:
         config = self._relay.config
         step = PlanStep(
@@ -210,21 +297,22 @@ class GatedCalls:
         after = (
             StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
         )
+        options = ev.Options(is_literal=True, asks_because=doubt)
         return await self._service.create(
             NewExecution(
                 # No model reads the context; it says whose server process makes the call.
-                thread=PreparedThread(thread_id, ev.Options(), context=self._service.owner),
+                thread=PreparedThread(thread_id, options, context=self._service.owner),
                 requester=Requester(LOCAL, host=call.host),
                 goal=f"{call.name} of server {config.name!r}, which is `{command}` in {config.cwd}"[:400],
                 parsed=ParsedPlan(Plan(steps=(step,))),
                 start=after,
-                pins=pins,
+                pins=(pin,),
             )
         )
 
     async def _follow(
         self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False
-    ) -> tuple[Result | None, str]:
+    ) -> tuple[Answer | None, str]:
         """Return the answer from the execution about the identical call, or None and what to say of it when asking.
 
         One that `has_waited` gets the answer whenever the call ended.
@@ -232,10 +320,9 @@ class GatedCalls:
         if not execution.is_finished:
             # A call that nobody is asked about is not shared: the identical one runs after it.
             has_waited = has_waited or bool(execution.suspensions)
-            execution = await self._hold(execution, call)
-            if not execution.is_finished:
-                return self._describe_wait(execution, call), ""
-            await self._note_approval(execution)
+            answer, execution = await self._wait(execution, call)
+            if answer is not None:
+                return answer, ""
         now = self._service.store.clock.now()
         age_s = now - execution.updated_at
         if not has_waited and not execution.suspensions:
@@ -244,31 +331,50 @@ class GatedCalls:
         if not has_run(execution):
             is_rejection = find_rejection(execution) is not None
             if has_waited or (is_rejection and age_s <= REJECTED_S):
-                return await self._describe_end(execution, call), ""
+                return await self._describe_end(execution, call.name), ""
             return None, ""
         delivery = await self._deliveries.find(execution.execution_id)
         if has_waited:
-            return await self._deliver(execution, call), ""
+            return await self._deliver(execution, call.name), ""
         if delivery is None and age_s <= self._settings.gate.keep_s:
-            return add_first_line(execution, await self._deliver(execution, call)), ""
+            return add_first_line(execution, await self._deliver(execution, call.name)), ""
         if delivery is not None and now - delivery.delivered_at <= SAME_ANSWER_S:
-            return add_first_line(execution, await self._describe_end(execution, call)), ""
+            return add_first_line(execution, await self._describe_end(execution, call.name)), ""
         fate = "its result was taken" if delivery is not None else "nobody asked for its result in time"
         return None, f" The same call ran {format_age(age_s)}, and {fate}."
 
-    async def _deliver(self, execution: ExecutionState, call: HostCall) -> Result:
-        result = await self._describe_end(execution, call)
-        if execution.suspensions:
-            await self._deliveries.note(execution.execution_id)
+    async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
+        """Hold the call. Return the answer of one that waits no longer, or has more than can be stored, and the end."""
+        if call.responses:
+            await (await self._open_questions()).apply(execution, call.responses)
+            execution = await self._service.find(execution.execution_id)
+        with self._tools.wait_for(execution.execution_id):
+            execution = await self._hold(execution, call)
+            if not execution.is_finished:
+                return await self._describe_wait(execution, call), execution
+            await self._note_approval(execution)
+            raw = self._tools.large.get(execution.execution_id)
+        if raw is None:
+            return None, execution
+        await self._note_delivery(execution)
+        return add_facts(execution, frames.read_object(raw)), execution
+
+    async def _deliver(self, execution: ExecutionState, name: str) -> Result:
+        result = await self._describe_end(execution, name)
+        await self._note_delivery(execution)
         return result
 
-    async def _describe_end(self, execution: ExecutionState, call: HostCall) -> Result:
+    async def _note_delivery(self, execution: ExecutionState) -> None:
+        if execution.suspensions and has_run(execution):
+            await self._deliveries.note(execution.execution_id)
+
+    async def _describe_end(self, execution: ExecutionState, name: str) -> Result:
         own_call = find_call(execution)
         whole = None if own_call is None else own_call.value
         if own_call is not None and own_call.artifact is not None:
             artifact = await self._service.read_artifact(execution.thread_id, own_call.artifact, principal=LOCAL)
             whole = read_json(artifact.data)
-        return describe_end(execution, call.name, whole)
+        return describe_end(execution, name, whole)
 
     async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
         """Return the execution when it ended or its outcome is unknown, or after the time that a call is held.
@@ -276,41 +382,97 @@ class GatedCalls:
         A call that nobody is asked about is not held: its host waits for it as without a gate.
         """
         beats = 0
-        with anyio.CancelScope() as waiting:
-            while not (execution.is_finished or _is_unknown(execution)):
-                if execution.suspensions and waiting.deadline == inf:
-                    waiting.deadline = anyio.current_time() + self._settings.gate.hold_s
-                beats += 1
-                await self._report_progress(execution, call, beats)
-                with anyio.move_on_after(HEARTBEAT_S):
-                    await self._service.wait_for_change(execution)
-                execution = await self._service.find(execution.execution_id)
+        asking: list[anyio.CancelScope] = []
+        past: set[str] | None = None
+        try:
+            with anyio.CancelScope() as waiting:
+                while not (execution.is_finished or _is_unknown(execution)):
+                    questions = {suspension.question.suspension_id for suspension in execution.open_suspensions}
+                    if execution.suspensions and (past is None or questions - past):
+                        past = questions | (past or set())
+                        waiting.deadline = anyio.current_time() + await self._ask(execution, call, asking, waiting)
+                    beats += 1
+                    await self._report_progress(execution, call, beats)
+                    with anyio.move_on_after(HEARTBEAT_S):
+                        await self._service.wait_for_change(execution)
+                    execution = await self._service.find(execution.execution_id)
+        finally:
+            for scope in asking:
+                scope.cancel()
         return execution
+
+    async def _ask(
+        self, execution: ExecutionState, call: HostCall, asking: list[anyio.CancelScope], waiting: anyio.CancelScope
+    ) -> float:
+        """Begin to ask the host's person, if the host can be asked; return for how many seconds the call is held."""
+        hold_s = self._settings.gate.hold_s
+        if call.wants_task:
+            return 0
+        questions = await self._find_questions(execution)
+        if not questions:
+            return hold_s
+        if self._relay.envelope:
+            # The answer of the call asks.
+            return 0
+        asker = await self._open_questions()
+
+        scope = anyio.CancelScope()
+        asking.append(scope)
+
+        async def push() -> None:
+            with scope:
+                await asker.push(execution, questions, waiting, hold_s)
+
+        self._tasks.start_soon(push)
+        return inf if any(suspension.needs == "client" for suspension, _ in questions.values()) else hold_s
+
+    async def _find_questions(self, execution: ExecutionState) -> "Questions":
+        """Return what the host can be asked about the execution in a call."""
+        capabilities = self._relay.capabilities
+        if not isinstance(capabilities, dict) or not isinstance(capabilities.get("elicitation"), dict):
+            return {}
+        return await (await self._open_questions()).find(execution)
 
     async def _report_progress(self, execution: ExecutionState, call: HostCall, beats: int) -> None:
         if call.progress_token is None:
             return
-        text = f"waiting for a person: {self._find_address(execution)}" if execution.open_suspensions else "running"
+        text = await self._describe_progress(execution)
         params: dict[str, JsonValue] = {"progressToken": call.progress_token, "progress": beats, "message": text}
         await self._relay.write(frames.build_notification("notifications/progress", params))
 
-    def _describe_wait(self, execution: ExecutionState, call: HostCall) -> Result:
+    async def _describe_progress(self, execution: ExecutionState) -> str:
+        if not execution.open_suspensions:
+            return "running"
+        return f"waiting for a person: {await self._find_address(execution)}"
+
+    async def _describe_wait(self, execution: ExecutionState, call: HostCall) -> Result:
+        if call.wants_task and not _is_unknown(execution):
+            asker = await self._open_questions()
+            task = await asker.build_task(execution, await self._describe_progress(execution))
+            return {"resultType": "task", **task}
+        if self._relay.envelope and not call.wants_task and (questions := await self._find_questions(execution)):
+            requests = (await self._open_questions()).build_requests(questions)
+            state = execution.open_suspensions[0].question.suspension_id
+            return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
         if _is_unknown(execution):
-            return say_unknown(call.name, self._find_address(execution))
+            return say_unknown(call.name, await self._find_address(execution))
         if execution.open_suspensions:
-            return ask_to_wait(call.name, self._find_address(execution))
+            return ask_to_wait(call.name, await self._find_address(execution))
         return say_still_running(call.name)
 
-    def _find_address(self, execution: ExecutionState) -> str:
+    async def _find_address(self, execution: ExecutionState) -> str:
         """Return where a person decides: the page of the question, or the command."""
         suspension_id = execution.open_suspensions[0].question.suspension_id
-        inbox = self._service.find_inbox(execution)
+        urls = await self._inboxes.list_urls()
+        inbox = urls[0] if urls else self._service.find_inbox(execution)
         if inbox is not None:
             return f"{inbox}/suspensions/{suspension_id}"
         return f"`{self._service.program()} approve {suspension_id}`"
 
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
         """Return what looks at commits for definitions that a person approved, which one of the tasks then stores."""
+
+        self._tasks = tasks
 
         def look(commit: Commit | None) -> None:
             if commit is not None and commit.execution.thread_id.startswith(PREFIX) and commit.execution.is_finished:
@@ -351,12 +513,3 @@ def _only_reads(definition: ToolDefinition, requirement: Requirement) -> bool:
 
 def _is_unknown(execution: ExecutionState) -> bool:
     return any(suspension.question.kind == "reconcile" for suspension in execution.open_suspensions)
-
-
-def _check_arguments(arguments: dict[str, JsonValue]) -> None:
-    bound: list[Path] = []
-    leave_out_bindings(arguments, bound)
-    if bound:
-        raise InvalidArguments("the arguments have a '$from' or '$text' key, which planwarden would take for its own")
-    if is_larger(arguments, MAX_ARGUMENT_BYTES):
-        raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")

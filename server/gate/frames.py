@@ -4,6 +4,7 @@ A message of the host is written again from what was read of it, so that the wra
 of the same bytes. A message of the server is passed on as it came.
 """
 
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
@@ -85,7 +86,7 @@ def build_notification(method: str, params: dict[str, JsonValue]) -> bytes:
     return _encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def build_result(request_id: RequestId | None, result: dict[str, JsonValue]) -> bytes:
+def build_result(request_id: RequestId | None, result: Mapping[str, JsonValue | Raw]) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
@@ -93,5 +94,5 @@ def build_error(request_id: RequestId | None, code: int, message: str) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
 
 
-def _encode(message: dict[str, JsonValue]) -> bytes:
+def _encode(message: Mapping[str, object]) -> bytes:
     return msgspec.json.encode(message) + b"\n"

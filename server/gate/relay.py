@@ -15,13 +15,14 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, UnsetType
 
+from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES
 from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, PlanwardenError, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.server.gate.upstream import Upstream
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, OversizedLine
+from planwarden.tools.downstream.transports.child import OversizedLine
 from planwarden.tools.downstream.transports.log import ServerLog
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,23 @@ ENVELOPE = "io.modelcontextprotocol/"
 """Begins the keys of `_meta` in which each request of newer revisions says what the handshake said before."""
 
 
+TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+TASK_PREFIX = "planwarden-"
+"""Begins the ids of the gate's own tasks."""
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+"""The largest message of the server that is passed on."""
+
+
 class RefusedRequest(ToolError):
     """The wrapped server answered a request of the gate with an error."""
+
+
+class LargeResult(ToolError):
+    """The wrapped server answered with a result that is too large to be stored. `raw` is None if nobody can have it."""
+
+    def __init__(self, message: str, raw: Raw | None) -> None:
+        super().__init__(message)
+        self.raw = raw
 
 
 class CallHandler(Protocol):
@@ -62,7 +78,7 @@ class Relay:
         self.calls: CallHandler | None = None
         """Set before the first message."""
         self._tasks = tasks
-        self._upstream = Upstream(config, log, self._handle_server_line, self._handle_loss)
+        self._upstream = Upstream(config, log, self._handle_server_line, self._handle_loss, max_bytes=MAX_ANSWER_BYTES)
         self._starting = anyio.Lock()
         self._handshake: Raw | None = None
         """The parameters with which the host initialized."""
@@ -74,8 +90,12 @@ class Relay:
         """The running process had a handshake."""
         self._passing: set[RequestId] = set()
         """Requests of the host that the server has to answer."""
+        self._queued: set[RequestId] = set()
+        """Those that wait for the server to start."""
         self._held: dict[RequestId, anyio.CancelScope] = {}
         """Those that are answered here."""
+        self._questions: dict[RequestId, _OwnRequest] = {}
+        """Requests of the gate that the host has to answer."""
         self._asked: set[RequestId] = set()
         """Requests of the running server that the host has to answer."""
         self._own: dict[RequestId, _OwnRequest] = {}
@@ -94,7 +114,9 @@ class Relay:
             await self._handle_request(frame)
         elif isinstance(frame.method, str):
             await self._handle_notification(frame)
-        elif (request_id := frame.request_id) in self._asked:
+        elif (request_id := frame.request_id) is not None and request_id in self._questions:
+            self._questions[request_id].settle(frame)
+        elif request_id in self._asked:
             self._asked.discard(request_id)
             with suppress(ToolError):
                 await self._forward(frame)
@@ -102,22 +124,31 @@ class Relay:
     async def _handle_request(self, frame: Frame) -> None:
         request_id = frame.request_id
         is_ours = isinstance(request_id, int | float) and request_id >= frames.FIRST_OWN_ID
-        if request_id is None or is_ours or request_id in self._passing or request_id in self._held:
+        under_way = (self._passing, self._queued, self._held)
+        if request_id is None or is_ours or any(request_id in requests for requests in under_way):
             text = "the id of a request is a text or a number, and no other request under way has it"
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, text))
             return
-        if len(self._passing) + len(self._held) >= MAX_REQUESTS:
+        if sum(map(len, under_way)) >= MAX_REQUESTS:
             text = f"{MAX_REQUESTS} requests are under way; wait for their answers"
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, text))
             return
         self._note_client(frame)
-        if frame.method == "tools/call":
+        if frame.method == "tools/call" or self._is_about_task(frame):
             self._held[request_id] = scope = anyio.CancelScope()
             self._tasks.start_soon(self._answer_call, frame, request_id, scope)
         elif self._upstream.is_running and self._is_greeted and frame.method != "initialize":
             await self._pass(frame, request_id)
         else:
+            self._queued.add(request_id)
             self._tasks.start_soon(self._start_and_pass, frame, request_id)
+
+    def _is_about_task(self, frame: Frame) -> bool:
+        """Return whether the request is about a task of the gate; other tasks are the server's own."""
+        if frame.method not in TASK_METHODS:
+            return False
+        task_id = frames.read_value(self._read_params(frame).get("taskId"))
+        return isinstance(task_id, str) and task_id.startswith(TASK_PREFIX)
 
     async def _handle_notification(self, frame: Frame) -> None:
         if frame.method == "notifications/cancelled":
@@ -142,6 +173,7 @@ class Relay:
                     await self.write(answer)
                 else:
                     del self._held[request_id]
+                    self._queued.add(request_id)
                     await self._start_and_pass(frame, request_id)
         # The outermost handler of a call: the host is told that it failed, and the log says why.
         except Exception:
@@ -156,12 +188,15 @@ class Relay:
             if is_handshake and not isinstance(frame.params, UnsetType):
                 self._handshake, self._is_greeted = frame.params, True
             await self.ensure_running(greets=not is_handshake)
+            self._passing.add(request_id)
         except ToolError as error:
             if frame.method == "initialize":
                 await self.write(self._greet_without_server(request_id))
             else:
                 await self.write(frames.build_error(request_id, frames.UNREACHABLE, error.message))
             return
+        finally:
+            self._queued.discard(request_id)
         await self._pass(frame, request_id)
 
     def _greet_without_server(self, request_id: RequestId) -> bytes:
@@ -220,12 +255,35 @@ class Relay:
         """Return the result of a request of the gate's own.
 
         Raises:
-            OutcomeUnknown: the server ended before it answered, or the answer is too large.
+            LargeResult: the server answered, and the answer cannot be stored.
+            OutcomeUnknown: the server ended before it answered.
             RefusedRequest: the server answered with an error.
             ToolError: the server cannot be started; nothing was sent.
         """
         await self.ensure_running()
         return await self._exchange(method, params)
+
+    async def ask_host(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the host's result of a request of the gate, which is withdrawn when this is cancelled.
+
+        Raises `ToolError`: the host answered with an error, or with something that is not a result.
+        """
+        self._last_id += 1
+        # Another form than the ids of a server's own requests, which are passed on.
+        request_id, own = f"planwarden-{self._last_id}", _OwnRequest()
+        self._questions[request_id] = own
+        try:
+            await self.write(frames.build_request(request_id, method, params))
+            await own.answered.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                await self.write(frames.build_notification("notifications/cancelled", {"requestId": request_id}))
+            raise
+        finally:
+            del self._questions[request_id]
+        if own.failure is not None:
+            raise own.failure
+        return own.result
 
     async def _exchange(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
         self._last_id += 1
@@ -278,10 +336,10 @@ class Relay:
         await self.write(line + b"\n")
 
     async def _handle_oversized(self, line: OversizedLine) -> None:
-        message = f"server {self.config.name!r} sent more than {MAX_LINE_BYTES} bytes in one message"
+        message = f"server {self.config.name!r} sent more than {MAX_ANSWER_BYTES} bytes in one message"
         request_id = line.request_id
         if request_id is not None and (own := self._own.get(request_id)) is not None:
-            own.fail(OutcomeUnknown(f"{message}, which cannot be kept"))
+            own.fail(LargeResult(f"{message}, which nobody can have", None))
         elif request_id is not None:
             await self._refuse(request_id, message)
 
@@ -310,6 +368,13 @@ class Relay:
         if isinstance(client := frames.read_value(info), dict):
             self.client = client
 
+    @property
+    def capabilities(self) -> JsonValue:
+        """What the host declares, in its last request or its handshake."""
+        if self.envelope:
+            return self.envelope.get(f"{ENVELOPE}clientCapabilities")
+        return frames.read_value((frames.read_object(self._handshake) if self._handshake else {}).get("capabilities"))
+
     def _read_params(self, frame: Frame) -> dict[str, Raw]:
         try:
             return frame.read_params()
@@ -335,6 +400,10 @@ class _OwnRequest:
             error = frames.read_value(frame.error)
             message = error.get("message") if isinstance(error, dict) else None
             self.fail(RefusedRequest(str(message)[:1_000]))
+            return
+        if isinstance(frame.result, Raw) and len(bytes(frame.result)) > MAX_ARTIFACT_BYTES:
+            size = len(bytes(frame.result))
+            self.fail(LargeResult(f"the result has {size} bytes; {MAX_ARTIFACT_BYTES} can be kept", frame.result))
             return
         result = frames.read_value(frame.result if isinstance(frame.result, Raw) else None)
         if isinstance(result, dict):

@@ -55,7 +55,7 @@ class Gate:
         await self.settled.wait()
         if self.calls is None or self.relay is None:
             raise self.failure
-        result = await self.calls.answer(frame)
+        result = await (self.calls.answer(frame) if frame.method == "tools/call" else self.calls.answer_task(frame))
         if result is None:
             return None
         if self.relay.envelope:
@@ -136,9 +136,9 @@ async def _open(gate: Gate, warden: Warden, settings: Settings, config: ServerCo
         service = warden.service
         await anyio.to_thread.run_sync(save_gated_server, settings.home, config)
         running = RunningGates(service.store)
-        await running.open(service.owner, config.slug)
         on_listing = partial(running.open, service.owner, config.slug)
         tools = GatedTools(gate.relay, warden.tools, settings.apply_to, settings.home, on_listing)
+        await tools.load()
         calls = GatedCalls(service, settings, gate.relay, tools)
         async with with_launcher(settings, service), anyio.create_task_group() as tasks:
             stop = service.listen(calls.build_listener(tasks))

@@ -4,26 +4,42 @@ They are listed again before every call that planwarden makes, so that a changed
 moment, also where the server does not announce changes.
 """
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import digest, is_larger
+from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES, MAX_ARTIFACT_VALUES
+from planwarden.agent.common.canonical import digest, exceeds, is_larger
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.server.gate.relay import RefusedRequest, Relay
+from planwarden.server.gate import frames
+from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.listing_cache import MAX_LISTING_BYTES, MAX_PAGES, MAX_TOOLS, save_listing
+from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound
+from planwarden.tools.downstream.elicitation import BadElicitation
+from planwarden.tools.downstream.listing_cache import (
+    MAX_LISTING_BYTES,
+    MAX_PAGES,
+    MAX_TOOLS,
+    load_listing,
+    save_listing,
+)
 from planwarden.tools.downstream.results import read_whole_result
 from planwarden.tools.downstream.servers import FOLDER
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.registry import Registry
 
-IDEMPOTENCY_KEY = "planwarden/idempotencyKey"
+HOST_ANSWERS_S = 30.0
+"""How long a host may take for a question of the server; then it is asked in the inbox, and the call has no time
+limit any more."""
 
 
 class GatedTools:
@@ -48,6 +64,22 @@ class GatedTools:
         self._listing: list[JsonValue] = []
         self._is_listed = False
         self._lock = anyio.Lock()
+        self.waiting = Counter[str]()
+        """Calls of the host that wait for an execution, by its id."""
+        self.large: dict[str, Raw] = {}
+        """Results for them that are too large to be stored."""
+
+    @contextmanager
+    def wait_for(self, execution_id: str) -> Generator[None]:
+        """Keep a result of the execution that is too large to be stored until the block ends."""
+        self.waiting[execution_id] += 1
+        try:
+            yield
+        finally:
+            self.waiting[execution_id] -= 1
+            if not self.waiting[execution_id]:
+                del self.waiting[execution_id]
+                self.large.pop(execution_id, None)
 
     def note_change(self) -> None:
         """The server says that its tools changed: list them at the next call."""
@@ -63,6 +95,11 @@ class GatedTools:
         """Return the tool that the catalogue calls so."""
         return next((tool for tool in self._tools.values() if tool.definition.name == name), None)
 
+    async def load(self) -> None:
+        """Take what the home knows of the tools: a question of an earlier gate is about them."""
+        listing = await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config)
+        await self._take(listing or [])
+
     async def read(self) -> None:
         """List the tools. Raises `ToolError`: the server cannot be asked, or its listing is too large."""
         async with self._lock:
@@ -74,16 +111,19 @@ class GatedTools:
                 raise
             if listing == self._listing and self._tools:
                 return
-            config = self._relay.config
-            tools, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=()))
-            self._tools = {
-                tool.remote_name: replace(tool, definition=define(self._apply_settings(tool.definition)))
-                for tool in tools
-            }
-            self._registry.replace_group(config.name, map(self._build_tool, self._tools.values()))
-            self._listing = listing
-            await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
-            await self._on_listing(digest(listing))
+            await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, self._relay.config, listing)
+            await self._take(listing)
+
+    async def _take(self, listing: list[JsonValue]) -> None:
+        """Put the tools of the listing, which the home has, into the catalogue."""
+        config = self._relay.config
+        tools, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=()))
+        self._tools = {
+            tool.remote_name: replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in tools
+        }
+        self._registry.replace_group(config.name, map(self._build_tool, self._tools.values()))
+        self._listing = listing
+        await self._on_listing(digest(listing))
 
     async def _read_pages(self) -> list[JsonValue]:
         listing: list[JsonValue] = []
@@ -104,19 +144,73 @@ class GatedTools:
         return listing
 
     def _build_tool(self, tool: DownstreamTool) -> Tool:
-        async def call(arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
-            return await self._call(tool, arguments, context)
+        async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
+            return await self._send(tool, CallRound(arguments=arguments), context)
 
-        return Tool(tool.definition, call, schema=tool.input)
+        async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
+            call_round = CallRound.model_validate(payload).add_answer(decision)
+            return await self._go_on(tool, call_round, context)
 
-    async def _call(self, tool: DownstreamTool, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
-        """Send the call that planwarden decided to make.
+        return Tool(tool.definition, call, resume, schema=tool.input, fills_in=False)
+
+    async def _go_on(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> object:
+        """Return the next question of the server to a person; send the call again when it has all answers."""
+        while (question := call_round.open_question()) is not None:
+            key, elicitation = question
+            answer = await self._ask_host(call_round.questions[key], context)
+            if answer is None:
+                return elicitation.suspend(self._relay.config.name, call_round.model_dump(mode="json"))
+            call_round = call_round.model_copy(update={"answers": {**call_round.answers, key: answer}})
+        return await self._send(tool, call_round, context)
+
+    async def _ask_host(self, question: JsonValue, context: CallContext) -> dict[str, JsonValue] | None:
+        """Return the answer of the host that waits in this call; None if it is not there, or does not answer.
+
+        A host of a newer revision can be asked only by the result of its call; the inbox has the question then.
+        """
+        capabilities = self._relay.capabilities
+        can_ask = isinstance(capabilities, dict) and "elicitation" in capabilities and not self._relay.envelope
+        if not (can_ask and self.waiting[context.execution_id] and isinstance(question, dict)):
+            return None
+        with anyio.move_on_after(HOST_ANSWERS_S), suppress(ToolError):
+            return await self._relay.ask_host("elicitation/create", question)
+        return None
+
+    async def _send(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> object:
+        """Send the call that planwarden decided to make, with the answers to what the server asked before.
 
         Raises:
             ToolError: the call was not sent, or the server refused it or says that it failed.
             OutcomeUnknown: the call was sent and may have happened.
             StaleDefinition: the server defines it differently now; nothing was sent.
         """
+        name = tool.definition.name
+        await self._check(tool)
+        await context.confirm_lease()
+        meta: dict[str, JsonValue] = {IDEMPOTENCY_KEY: context.idempotency_key}
+        params: dict[str, JsonValue] = {"name": tool.remote_name, "arguments": call_round.arguments, "_meta": meta}
+        if call_round.answers:
+            params["inputResponses"] = dict[str, JsonValue](call_round.answers)
+        if call_round.state is not None:
+            params["requestState"] = call_round.state
+        try:
+            result = await self._relay.request("tools/call", params)
+            if result.get("resultType") == "input_required":
+                return await self._go_on(tool, call_round.read_next(result), context)
+            if exceeds(result, MAX_ARTIFACT_VALUES, MAX_ARTIFACT_BYTES):
+                raise LargeResult("it is too large", Raw(msgspec.json.encode(result)))
+            return read_whole_result(name, result)
+        except LargeResult as error:
+            return self._pass_large(name, error, context)
+        except BadElicitation as error:
+            raise ToolError(f"{name} was not run: {error}") from None
+        except RefusedRequest as error:
+            raise ToolError(f"{name} was refused by its server: {error.message}") from None
+        except OutcomeUnknown as error:
+            raise (error if tool.definition.effect == "effect" else ToolError(error.message)) from None
+
+    async def _check(self, tool: DownstreamTool) -> None:
+        """Raise as `_send` unless the server defines the tool as it did."""
         name = tool.definition.name
         try:
             await self.read()
@@ -128,15 +222,17 @@ class GatedTools:
             raise ToolError(f"{name} is not offered any more; nothing was sent", retryable=True)
         if current.digest != tool.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
-        await context.confirm_lease()
-        meta: dict[str, JsonValue] = {IDEMPOTENCY_KEY: context.idempotency_key}
-        params: dict[str, JsonValue] = {"name": tool.remote_name, "arguments": arguments, "_meta": meta}
-        try:
-            return read_whole_result(name, await self._relay.request("tools/call", params))
-        except RefusedRequest as error:
-            raise ToolError(f"{name} was refused by its server: {error.message}") from None
-        except OutcomeUnknown as error:
-            raise (error if tool.definition.effect == "effect" else ToolError(error.message)) from None
+
+    def _pass_large(self, name: str, large: LargeResult, context: CallContext) -> JsonValue:
+        """Keep the result for the calls that wait; return what all others are told. Raises `ToolError`: it failed."""
+        text = f"{name} ran, and its result is not stored: {large.message}. Calls that waited for it have it."
+        if large.raw is None:
+            raise ToolError(f"{name} ran, and its result is lost: {large.message}")
+        if self.waiting[context.execution_id]:
+            self.large[context.execution_id] = large.raw
+        if frames.read_value(frames.read_object(large.raw).get("isError")) is True:
+            raise ToolError(text)
+        return text
 
 
 def name_tool_key(relay: Relay, remote_name: str) -> str:

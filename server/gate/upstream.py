@@ -13,7 +13,6 @@ from anyio.abc import TaskGroup
 from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.transports.child import (
-    MAX_LINE_BYTES,
     READ_BYTES,
     Child,
     LineReader,
@@ -40,7 +39,11 @@ class Upstream:
         log: ServerLog,
         on_line: Callable[[bytes | OversizedLine], Awaitable[None]],
         on_lost: Callable[[str], Awaitable[None]],
+        *,
+        max_bytes: int,
     ) -> None:
+        """`max_bytes` is the size of the longest line."""
+        self._max_bytes = max_bytes
         self.config = config
         self._log = log
         self._on_line = on_line
@@ -105,7 +108,7 @@ class Upstream:
 
     async def _read(self, child: Child) -> None:
         assert child.process.stdout is not None
-        lines = LineReader(MAX_LINE_BYTES)
+        lines = LineReader(self._max_bytes)
         with suppress(OSError):
             while chunk := await child.process.stdout.read(READ_BYTES):
                 for line in lines.feed(chunk):

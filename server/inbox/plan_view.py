@@ -94,6 +94,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """The first steps to look at, because they failed or wait: numbers among `steps`, ids and states."""
     can_cancel: bool
     can_retry: bool
+    asks_again: bool
+    """To retry means to ask again about the call of a host."""
     can_fork: bool
     can_change: bool
     """It can go on with other inputs."""
@@ -142,6 +144,7 @@ def build_plan_view(
         points=tuple(islice(points, MAX_POINTS)),
         can_cancel=execution.status in _CAN_STOP and not execution.cancel_requested,
         can_retry=can_retry,
+        asks_again=execution.options.is_literal,
         can_fork=can_fork,
         can_change=(can_retry or can_fork) and execution.plan is not None and execution.plan.inputs is not None,
         can_repeat=is_finished and is_own,

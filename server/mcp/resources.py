@@ -110,7 +110,7 @@ async def read_resource(service: Service, uri: str, principal: str) -> str:
 
 
 async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
-    lines = tuple(build_tool_line(definition) for definition in service.tools.definitions())
+    lines = tuple(build_tool_line(definition) for definition in service.tools.definitions() if not definition.is_gated)
     return to_short_json(ToolPage(tools=lines, total=len(lines), next_cursor=None), lists=True)
 
 

@@ -49,9 +49,10 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
     tool_names = {name for name in settings.tools if not name.startswith(slugs)}
     if any(config.settings.agent for config in settings.servers.configs):
         tool_names.discard(DELEGATE)
-    unknown = sorted(tool_names - {tool.definition.name for tool in tools})
+    names = sorted(tool.definition.name for tool in tools)
+    # SERVER_TOOL may be a tool of a gate that never ran yet, unless it looks like a misspelling.
+    unknown = sorted(name for name in tool_names - {*names} if "_" not in name or did_you_mean(name, names))
     if unknown:
-        names = sorted(tool.definition.name for tool in tools)
         raise InvalidArguments(
             f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}"
             f"{did_you_mean(unknown[0], names)}; "

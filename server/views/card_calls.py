@@ -165,7 +165,8 @@ def build_own_call(
         return None
     editors = {name: describe_editor(edit) for edit in question.edits for name in edit.arguments}
     tool, arguments = notes.get(question.tool_name), question.arguments or {}
-    return build_call(tool, arguments, call=call, editors=editors, form=question.form, earlier=execution.earlier)
+    earlier = None if execution.options.is_literal else execution.earlier
+    return build_call(tool, arguments, call=call, editors=editors, form=question.form, earlier=earlier)
 
 
 def list_rows(execution: ExecutionState, suspension: SuspensionState, notes: ToolNotes) -> Iterator[CardCall]:
@@ -207,11 +208,14 @@ def build_call(
     call: Call | None = None,
     editors: Mapping[str, str] = MappingProxyType({}),
     form: JsonValue = None,
-    earlier: Mapping[Reference, EarlierResult] = MappingProxyType({}),
+    earlier: Mapping[Reference, EarlierResult] | None = MappingProxyType({}),
     end: str = "",
     tone: Tone = "busy",
 ) -> CardCall:
-    """Return a call; `editors` says who edited which argument, and `form` is the form to fill in."""
+    """Return a call; `editors` says who edited which argument, and `form` is the form to fill in.
+
+    Without `earlier`, the arguments are those of a host, and no binding.
+    """
     return CardCall(
         tool=tool,
         place=place,
@@ -231,9 +235,11 @@ def build_call(
     )
 
 
-def _list_origins(name: str, call: Call | None, earlier: Mapping[Reference, EarlierResult]) -> tuple[str, ...]:
+def _list_origins(name: str, call: Call | None, earlier: Mapping[Reference, EarlierResult] | None) -> tuple[str, ...]:
     if call is None:
         return ()
+    if earlier is None:
+        return ("from the host",)
     if name not in call.proposed:
         return ("the tool's default",)
     references = find_references(call.proposed[name])

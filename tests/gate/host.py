@@ -39,6 +39,8 @@ because = "bad is never written"
 """
 HANDSHAKE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw host", "version": "1"}}
 APPROVE = Decision(approved=True)
+NEWER = "io.modelcontextprotocol/"
+"""Begins the keys with which each request of newer revisions says who sends it."""
 
 
 class Host:
@@ -49,6 +51,8 @@ class Host:
         self.notes: list[dict[str, Any]] = []
         """Notifications and requests of the server."""
         self.lines: list[bytes] = []
+        self.capabilities: dict[str, Any] | None = None
+        """Of a host of the newer revision, which makes no handshake."""
         self._answers: dict[Any, dict[str, Any]] = {}
         self._arrived = anyio.Event()
         self._last = 0
@@ -77,6 +81,10 @@ class Host:
 
     async def begin(self, method: str, params: dict[str, Any]) -> int:
         self._last += 1
+        if self.capabilities is not None:
+            about = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "raw host", "version": "1"}}
+            about["clientCapabilities"] = self.capabilities
+            params = {**params, "_meta": {f"{NEWER}{key}": value for key, value in about.items()}}
         await self.send({"id": self._last, "method": method, "params": params})
         return self._last
 
@@ -108,12 +116,13 @@ class Host:
 class Home:
     """A home, the folder of the peer, and the ledger of what the peer really did."""
 
-    def __init__(self, folder: Path, *, hold_s: float = 120.0) -> None:
+    def __init__(self, folder: Path, *, hold_s: float = 120.0, more: str = "") -> None:
+        """`more` are further settings."""
         self.folder = folder / "home"
         self.peer = folder / "peer"
         self.folder.mkdir()
         self.peer.mkdir()
-        (self.folder / "planwarden.toml").write_text(SETTINGS.format(hold_s=hold_s), encoding="utf-8")
+        (self.folder / "planwarden.toml").write_text(SETTINGS.format(hold_s=hold_s) + more, encoding="utf-8")
 
     @property
     def ledger(self) -> list[Any]:
@@ -126,13 +135,22 @@ class Home:
         return [*gate, "--", sys.executable, str(PEER), str(self.peer)]
 
     @asynccontextmanager
-    async def host(self, tasks: TaskGroup, *, greets: bool = True) -> AsyncGenerator[Host]:
+    async def host(
+        self,
+        tasks: TaskGroup,
+        *,
+        greets: bool = True,
+        capabilities: dict[str, Any] | None = None,
+        newer: dict[str, Any] | None = None,
+    ) -> AsyncGenerator[Host]:
+        """Run a gate with a host; `newer` are the capabilities of one that makes no handshake."""
         environment = {**os.environ, "PLANWARDEN_SECRET": "no"}
         async with await anyio.open_process(self.command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment) as run:
             host = Host(run)
             tasks.start_soon(host.read)
-            if greets:
-                await host.ask("initialize", HANDSHAKE)
+            host.capabilities = newer
+            if greets and newer is None:
+                await host.ask("initialize", {**HANDSHAKE, "capabilities": capabilities or {}})
                 await host.send({"method": "notifications/initialized"})
             try:
                 yield host
@@ -146,13 +164,16 @@ class Home:
                     if run.returncode is None:
                         run.kill()
 
+    def open(self) -> planwarden.Warden:
+        return planwarden.Warden(settings=load_settings(home=self.folder, environment={}))
+
     async def decide(self, count: int = 1, decision: Decision = APPROVE) -> list[planwarden.Execution]:
         """Decide about so many questions, which may still have to be asked, as a program of the operator."""
         # Another process writes it.
         while not list((self.folder / "gate").glob("*.json")):  # noqa: ASYNC110
             await anyio.sleep(0.05)
         ends: list[planwarden.Execution] = []
-        async with planwarden.Warden(settings=load_settings(home=self.folder, environment={})) as warden:
+        async with self.open() as warden:
             while len(ends) < count:
                 for question in (await warden.list_suspensions()).suspensions:
                     where = question.thread_id, question.suspension_id

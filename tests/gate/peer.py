@@ -27,7 +27,11 @@ def list_tools_of(folder: Path) -> list[dict[str, Any]]:
     return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}]
 
 
-def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def call(name: str, arguments: dict[str, Any], answers: Any = None) -> dict[str, Any]:
+    if name == "ask" and "later" in arguments and answers is None:
+        form = {"type": "object", "properties": {"x": {"type": "string"}}}
+        question = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": form}}
+        return {"resultType": "input_required", "inputRequests": {"which": question}, "requestState": "s1"}
     with (FOLDER / "ledger").open("a") as ledger:
         ledger.write(json.dumps([name, arguments]) + "\n")
     time.sleep(arguments.get("slow_s", 0))
@@ -45,6 +49,10 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             {"type": "text", "text": "a\u0000b", "odd": 1},
         ]
         return {"content": blocks, "structuredContent": {"big": "x" * 400_000, "none": None}}
+    if answers is not None:
+        return {"content": [{"type": "text", "text": json.dumps(answers)}]}
+    if name == "write" and "size" in arguments:
+        return {"content": [{"type": "text", "text": "y" * arguments["size"]}]}
     if name == "ask":
         for number in range(arguments.get("times", 1)):
             question = {"id": f"q{number}", "method": "elicitation/create", "params": {"message": "Which?"}}
@@ -64,7 +72,8 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
         case "tools/list":
             return {"tools": list_tools_of(FOLDER), "unknown": [1, None]}
         case "tools/call":
-            return call(message["params"]["name"], message["params"].get("arguments") or {})
+            params = message["params"]
+            return call(params["name"], params.get("arguments") or {}, params.get("inputResponses"))
         case "resources/read":
             return {"contents": [{"uri": message["params"]["uri"], "text": "the note"}]}
         case _:

@@ -9,6 +9,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.server.gate.answers import DISPOSITION
 from tests.gate.host import Home, Host, read_text
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +43,7 @@ async def test_held_call_reports_progress_and_gets_the_result(home: Home, host: 
     assert (await host.wait(call))["result"] == {
         "content": [{"type": "text", "text": "write {'text': 'a', 'count': None} []"}],
         "later": None,
+        "_meta": {DISPOSITION: "approved-executed"},
     }
     assert home.ledger == [["write", {"text": "a", "count": None}]]
 
@@ -109,10 +111,16 @@ async def test_whoever_decides_makes_the_call_when_no_gate_lives(
 
 async def test_rejection_is_remembered_and_nobody_is_asked_again(home: Home, host: Host) -> None:
     call = await host.begin_call("write", {"text": "a"})
-    await home.decide(decision=Decision(approved=False, reason="not today"))
+    [rejected] = await home.decide(decision=Decision(approved=False, reason="not today"))
     for answer in ((await host.wait(call))["result"], await host.call("write", {"text": "a"})):
         assert answer["isError"] and "a person rejected this call of write: not today" in read_text(answer)
     assert home.ledger == []
+    # "Ask again" of its page: the rejection is not remembered any more.
+    async with home.open() as warden:
+        await warden.retry(rejected.thread_id)
+    call = await host.begin_call("write", {"text": "a"})
+    await home.decide()
+    assert read_text((await host.wait(call))["result"]).startswith("write")
 
 
 async def test_server_that_dies_after_the_effect_leaves_a_question(home: Home, host: Host) -> None:
@@ -134,6 +142,7 @@ async def test_results_and_errors_are_whole(home: Home, host: Host) -> None:
         "content": [{"type": "text", "text": "the disk is full"}],
         "isError": True,
         "structuredContent": {"n": 1},
+        "_meta": {DISPOSITION: "execution-error"},
     }
     again = await host.call("rich", {})
     for answer, place in ((rich, 0), (again, 1)):

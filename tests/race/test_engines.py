@@ -149,6 +149,9 @@ class KnownPeers:
         self.is_outdated = is_outdated
         self.digests = digests
 
+    async def look_for(self, context: str | None) -> None:
+        pass
+
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
         return definition is None or self.digests.get(name, definition.digest) == definition.digest
 

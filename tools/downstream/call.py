@@ -76,6 +76,19 @@ class CallRound(BaseModel):
             questions[key] = request.params.model_dump(mode="json", by_alias=True, exclude_none=True)
         return CallRound(arguments=self.arguments, number=self.number + 1, state=state, questions=questions)
 
+    def read_next(self, result: JsonValue) -> "CallRound":
+        """Return the next round, from a result as it came. Raises as `next_round`."""
+        try:
+            return self.next_round(mcp.types.InputRequiredResult.model_validate(result))
+        except ValidationError:
+            raise BadElicitation("its server asks for input in a way that is not the protocol's") from None
+
+    def add_answer(self, decision: JsonValue) -> "CallRound":
+        """Return the round with the decision as the answer to its first open question."""
+        if (question := self.open_question()) is None:
+            return self
+        return self.model_copy(update={"answers": {**self.answers, question[0]: question[1].answer(decision)}})
+
     def open_question(self) -> tuple[str, ServerElicitation] | None:
         """Return the first question without an answer, with its key; None when all have one."""
         key = next((key for key in self.questions if key not in self.answers), None)
@@ -111,11 +124,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         """Continue after the decision on the server's question. Return and raise as `__call__`."""
         hold_id = payload.get("held") if isinstance(payload, dict) else None
         if not isinstance(hold_id, str):
-            call_round = CallRound.model_validate(payload)
-            if (question := call_round.open_question()) is not None:
-                answers = {**call_round.answers, question[0]: question[1].answer(decision)}
-                call_round = call_round.model_copy(update={"answers": answers})
-            return await self._ask_or_send(call_round, context)
+            return await self._ask_or_send(CallRound.model_validate(payload).add_answer(decision), context)
         call = self.connection.calls.take(hold_id)
         if call is None:
             raise self._unknown_outcome(

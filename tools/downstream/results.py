@@ -50,8 +50,6 @@ def read_whole_result(name: str, result: dict[str, JsonValue]) -> JsonValue:
     Raises `ToolError`: the server says that the call failed, and what it sent is in the error; or it is not a result.
     """
     content = result.get("content")
-    if result.get("resultType") == "input_required":
-        raise ToolError(f"{name} was not run: its server asks for input in a way that cannot be passed on here")
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
         raise ToolError(f"{name} ran, but what its server answered is not a tool's result")
     if result.get("isError") is not True:

@@ -182,6 +182,7 @@ def _build_definition(
         effect=effect,
         source=config.name,
         timeout_s=config.settings.timeout_s,
+        is_gated=config.is_gated,
         answer_within_s=GATED_ANSWER_S if config.is_gated else None,
         annotations=hints.model_dump(exclude_none=True),
         origin=digest({"server": config.fingerprint, "tool": whole}, context="downstream/v1"),

@@ -61,6 +61,10 @@ class Options(StoredStruct):
     """Call only what reads, and record what every other call would have done; no later execution inherits it."""
     review: Reviewer | None = None
     """Who approves the plan before its first step; no later execution inherits it."""
+    is_literal: bool = False
+    """Its arguments are as a host sent them, and nothing in them is a binding; no later execution inherits it."""
+    asks_because: str | None = None
+    """Why its calls are asked about, whatever a rule or a grant says; no later execution inherits it."""
 
 
 class ProposedCall(StoredStruct):

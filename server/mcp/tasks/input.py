@@ -57,9 +57,12 @@ class TaskInput:
         self,
         form: Callable[[Suspension], ElicitationForm | None] = build_form,
         decision: Callable[[Suspension, Content | None], Decision | None] = read_decision,
+        *,
+        channel: str = CHANNEL,
     ) -> None:
         self._form = form
         self._decision = decision
+        self._channel = channel
         self.notes = TaskNotesStore()
 
     async def find_questions(
@@ -100,7 +103,7 @@ class TaskInput:
                 if decision is None:
                     await self._record_no_decision(service, suspension, elicitation, key, response.action, principal)
                 else:
-                    await _record_decision(service, suspension, decision, principal)
+                    await _record_decision(service, suspension, decision, principal, self._channel)
             except (InvalidArguments, LimitExceeded) as error:
                 raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
 
@@ -123,7 +126,7 @@ class TaskInput:
     ) -> None:
         entry = AuditEntry(
             kind="form_closed" if isinstance(elicitation, ElicitationForm) else "link_answered",
-            facts={"key": key, "action": action, "channel": CHANNEL, "principal": principal},
+            facts={"key": key, "action": action, "channel": self._channel, "principal": principal},
             execution_id=suspension.execution_id,
             suspension_id=suspension.suspension_id,
         )
@@ -143,11 +146,13 @@ def _build_key(suspension: Suspension, elicitation: Elicitation) -> str:
     return f"{revision}.link-{sha256(elicitation.url.encode()).hexdigest()[:8]}"
 
 
-async def _record_decision(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
+async def _record_decision(
+    service: Service, suspension: Suspension, decision: Decision, principal: str, channel: str
+) -> None:
     """Record the decision. If the question was decided, expired or revised in the meantime, do nothing."""
     authority = Authority(
         assurance="client",
-        channel=CHANNEL,
+        channel=channel,
         principal=principal,
         digest=suspension.digest,
         rendered=compute_form_digest(suspension),

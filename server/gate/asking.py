@@ -1,0 +1,83 @@
+"""Asks the host's person about a gated call, as far as the host can be asked: by a form, an address, or a task.
+
+A form decides only what the policy lets a form decide; an address decides nothing. What a person leaves open, or the
+host answers by itself, stays a question of the inbox. This is imported when a host first says that it can be asked.
+"""
+
+from collections.abc import Mapping
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp.types import ClientCapabilities
+from pydantic import ValidationError
+
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.server.api.service import Service
+from planwarden.server.gate.relay import TASK_PREFIX, Relay
+from planwarden.server.mcp.elicitation.forms import ElicitationForm
+from planwarden.server.mcp.tasks.input import TaskInput, TaskQuestion, build_input_request
+from planwarden.server.mcp.tasks.state import build_task_document, read_task_status
+
+CHANNEL = "gate"
+
+Questions = Mapping[str, TaskQuestion]
+
+
+class HostQuestions:
+    """What one host can be asked."""
+
+    def __init__(self, service: Service, relay: Relay) -> None:
+        self._service = service
+        self._relay = relay
+        self._input = TaskInput(channel=CHANNEL)
+
+    async def find(self, execution: ExecutionState) -> Questions:
+        """Return the open questions of the execution that this host can show now, and has not shown before."""
+        if not execution.open_suspensions:
+            return {}
+        try:
+            capabilities = ClientCapabilities.model_validate(self._relay.capabilities)
+        except ValidationError:
+            return {}
+        return await self._input.find_questions(self._service, self._service.build_view(execution), capabilities)
+
+    def build_requests(self, questions: Questions) -> dict[str, JsonValue]:
+        """Return the questions as `inputRequests`."""
+        return {key: build_input_request(elicitation) for key, (_, elicitation) in questions.items()}
+
+    async def apply(self, execution: ExecutionState, responses: Mapping[str, JsonValue]) -> None:
+        """Record what the host answered; the same answers again change nothing.
+
+        Raises `InvalidArguments`: an answer does not fit its question, which stays open.
+        """
+        try:
+            await self._input.apply_responses(self._service, LOCAL, await self.find(execution), responses)
+        except MCPError as error:
+            raise InvalidArguments(error.error.message) from None
+
+    async def push(self, execution: ExecutionState, questions: Questions, waiting: anyio.CancelScope, s: float) -> None:
+        """Send the questions to a host of an older revision; afterwards the call waits for `s` seconds more."""
+        try:
+            for key, (suspension, elicitation) in questions.items():
+                params: dict[str, JsonValue] = build_input_request(elicitation)["params"]
+                if not isinstance(elicitation, ElicitationForm):
+                    params |= {"elicitationId": suspension.suspension_id}
+                answer = await self._relay.ask_host("elicitation/create", params)
+                await self.apply(execution, {key: answer})
+        except PlanwardenError:
+            # A host that fails has decided nothing.
+            pass
+        finally:
+            waiting.deadline = min(waiting.deadline, anyio.current_time() + s)
+
+    async def build_task(self, execution: ExecutionState, message: str) -> dict[str, JsonValue]:
+        """Return the call as a task, without its result."""
+        status, questions = read_task_status(execution), await self.find(execution)
+        task = build_task_document(
+            self._service, execution, "input_required" if questions else status, progress=message
+        )
+        task |= {"taskId": f"{TASK_PREFIX}{execution.execution_id}", "statusMessage": message}
+        return task | ({"inputRequests": self.build_requests(questions)} if questions else {})
