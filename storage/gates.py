@@ -12,7 +12,8 @@ class RunningGate(Record, frozen=True, kw_only=True):
 
     owner: str
     server: str
-    """What the names of its tools begin with."""
+    """What the names of its tools begin with; empty for the servers of planwarden.json, which other processes use too:
+    then only the calls of its own hosts are the gate's."""
     listing: str = ""
     """Digest of the tools that the server lists."""
 

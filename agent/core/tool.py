@@ -189,6 +189,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
     execution_id: str
     """The execution that the call belongs to."""
+    thread_id: str = ""
+    """The thread of that execution."""
     step_id: str
     """The step that the call belongs to."""
     call_id: str

@@ -112,6 +112,7 @@ class Performer:
         call = job.call
         context = CallContext(
             execution_id=execution.execution_id,
+            thread_id=execution.thread_id,
             step_id=call.step_id,
             call_id=call.call_id,
             idempotency_key=call.origin or f"{execution.execution_id}:{call.call_id}",

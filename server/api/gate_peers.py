@@ -38,7 +38,11 @@ class GatePeers:
             await self.refresh(self._owner)
 
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
-        gates = {gate.owner for gate in self._living if name.startswith(f"{gate.server}_")}
+        gates = {
+            gate.owner
+            for gate in self._living
+            if (name.startswith(f"{gate.server}_") if gate.server else gate.owner == context)
+        }
         # The gate whose host asked makes the call; when it is gone, any other gate of the server.
         return not gates or (self._owner in gates and (context == self._owner or context not in gates))
 

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
@@ -29,8 +28,9 @@ Questions = Mapping[str, TaskQuestion]
 class HostQuestions:
     """What one host can be asked."""
 
-    def __init__(self, service: Service, relay: Relay) -> None:
+    def __init__(self, service: Service, relay: Relay, principal: str) -> None:
         self._service = service
+        self._principal = principal
         self._relay = relay
         self._input = TaskInput(channel=CHANNEL)
 
@@ -54,7 +54,7 @@ class HostQuestions:
         Raises `InvalidArguments`: an answer does not fit its question, which stays open.
         """
         try:
-            await self._input.apply_responses(self._service, LOCAL, await self.find(execution), responses)
+            await self._input.apply_responses(self._service, self._principal, await self.find(execution), responses)
         except MCPError as error:
             raise InvalidArguments(error.error.message) from None
 

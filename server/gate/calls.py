@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from math import inf, isfinite
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -62,13 +63,12 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_age
 from planwarden.storage.gates import Deliveries, ReliedDefinition, ReliedDefinitions
 from planwarden.storage.sessions import RunningInboxes
+from planwarden.tools.downstream.gated_servers import THREAD_PREFIX
 
 if TYPE_CHECKING:
     from planwarden.server.gate.asking import HostQuestions, Questions
 
 STEP = "call"
-PREFIX = "gate-"
-"""Of the threads of gated calls, which no caller can name."""
 MAX_OPEN = 50
 """Questions about gated calls of one principal that may be open at the same time."""
 SAME_ANSWER_S = 60.0
@@ -98,7 +98,11 @@ class HostCall(msgspec.Struct, frozen=True):
 class GatedCalls:
     """Decides about the calls of one host."""
 
-    def __init__(self, service: Service, settings: Settings, relay: Relay, tools: GatedTools) -> None:
+    def __init__(
+        self, service: Service, settings: Settings, relay: Relay, tools: GatedTools, principal: str = LOCAL
+    ) -> None:
+        """`principal` owns the calls; what they are about is shown to no other one."""
+        self._principal = principal
         self._service = service
         self._settings = settings
         self._relay = relay
@@ -122,7 +126,7 @@ class GatedCalls:
         definition = None if tool is None else self._service.tools.get(tool.definition.name)
         if definition is None:
             raise InvalidArguments(f"Unknown tool: {call.name[:200]}")
-        _, faults = self._service.tools.complete(definition.name, call.arguments)
+        arguments, faults = self._service.tools.complete(definition.name, call.arguments)
         if faults:
             return build_text(f"Not run, because the arguments do not fit the tool's schema: {'; '.join(faults)}")
         requirement = await self._find_requirement(definition, call.arguments)
@@ -132,13 +136,13 @@ class GatedCalls:
             return None
         needs_person = has_changed or (
             requirement.needs is not None
-            and not self._service.grants.covers(definition, call.arguments, requirement, LOCAL)
+            and not self._service.grants.covers(definition, call.arguments, requirement, self._principal)
         )
         pin = relied.digest if has_changed else definition.digest
         try:
             if is_larger(call.arguments, MAX_ARGUMENT_BYTES):
                 raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
-            return await self._run(call, definition, pin[:PIN_CHARS], needs_person=needs_person)
+            return await self._run(call, arguments, definition, pin[:PIN_CHARS], needs_person=needs_person)
         except PlanwardenError as error:
             return build_text(f"Not run: {error.message}")
 
@@ -153,7 +157,7 @@ class GatedCalls:
         with suppress(UnknownThread):
             execution = await self._service.find(execution_id)
             own_call, slug = find_call(execution), f"{self._relay.config.slug}_"
-            is_own = execution.principal == LOCAL and execution.thread_id.startswith(PREFIX)
+            is_own = execution.principal == self._principal and execution.thread_id.startswith(THREAD_PREFIX)
             if own_call is not None and is_own and own_call.tool_name.startswith(slug):
                 return await self._answer_task(frame, execution, own_call.tool_name.removeprefix(slug), responses)
         raise InvalidArguments("Failed to retrieve task: Task not found")
@@ -182,7 +186,7 @@ class GatedCalls:
         if self._questions is None:
             # It imports the SDK, which a host that cannot be asked never needs.
             module = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.asking")
-            self._questions = module.HostQuestions(self._service, self._relay)
+            self._questions = module.HostQuestions(self._service, self._relay, self._principal)
         assert self._questions is not None
         return self._questions
 
@@ -226,10 +230,19 @@ class GatedCalls:
         key = name_tool_key(self._relay, remote_name)
         return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
 
-    async def _run(self, call: HostCall, definition: ToolDefinition, pin: str, *, needs_person: bool) -> Answer:
+    async def _run(
+        self,
+        call: HostCall,
+        arguments: dict[str, JsonValue],
+        definition: ToolDefinition,
+        pin: str,
+        *,
+        needs_person: bool,
+    ) -> Answer:
+        """`arguments` are those of the call, with the defaults that a plan would add for a server that plans use."""
         config = self._relay.config
-        facts: JsonValue = [LOCAL, config.fingerprint, call.name, normalize_numbers(call.arguments)]
-        thread_id = f"{PREFIX}{digest(facts, context='gate/v1')[:40]}"
+        facts: JsonValue = [self._principal, config.fingerprint, call.name, normalize_numbers(call.arguments)]
+        thread_id = f"{THREAD_PREFIX}{digest(facts, context='gate/v1')[:40]}"
         for _ in range(ATTEMPTS):
             newest = await self._find_newest(thread_id)
             note = ""
@@ -242,7 +255,7 @@ class GatedCalls:
                 raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
             doubt = await self._find_doubt(definition, rows)
             try:
-                started = await self._start(call, definition, thread_id, newest, note, pin, doubt)
+                started = await self._start(call, arguments, definition, thread_id, newest, note, pin, doubt)
             except (ThreadBusy, StartRefused):
                 # The identical call, or another process, was faster.
                 continue
@@ -260,8 +273,10 @@ class GatedCalls:
         rows: list[SuspensionRow] = []
         cursor = None
         while True:
-            page = await self._service.store.suspensions(principal=LOCAL, addressee="human", limit=200, cursor=cursor)
-            rows += [row for row in page.rows if row.thread_id.startswith(PREFIX)]
+            page = await self._service.store.suspensions(
+                principal=self._principal, addressee="human", limit=200, cursor=cursor
+            )
+            rows += [row for row in page.rows if row.thread_id.startswith(THREAD_PREFIX)]
             cursor = page.next_cursor
             if cursor is None:
                 return rows
@@ -278,6 +293,7 @@ class GatedCalls:
     async def _start(
         self,
         call: HostCall,
+        arguments: dict[str, JsonValue],
         definition: ToolDefinition,
         thread_id: str,
         newest: ExecutionState | None,
@@ -291,19 +307,21 @@ class GatedCalls:
             description=f"{call.host} calls {call.name} of server {config.name!r}.{note}",
             step_type="tool",
             required_tools=(definition.name,),
-            tool_calls=(PlannedCall(tool_name=definition.name, arguments=call.arguments),),
+            tool_calls=(PlannedCall(tool_name=definition.name, arguments=arguments),),
         )
-        command = shlex.join((config.command or "", *config.args))
+        where = describe_address(config.url) if config.url else f"`{shlex.join((config.command or '', *config.args))}`"
+        where += f" in {config.cwd}" if config.cwd is not None else ""
         after = (
             StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
         )
         options = ev.Options(is_literal=True, asks_because=doubt)
+        self._tools.claim(thread_id)
         return await self._service.create(
             NewExecution(
                 # No model reads the context; it says whose server process makes the call.
                 thread=PreparedThread(thread_id, options, context=self._service.owner),
-                requester=Requester(LOCAL, host=call.host),
-                goal=f"{call.name} of server {config.name!r}, which is `{command}` in {config.cwd}"[:400],
+                requester=Requester(self._principal, host=call.host),
+                goal=f"{call.name} of server {config.name!r}, which is {where}"[:400],
                 parsed=ParsedPlan(Plan(steps=(step,))),
                 start=after,
                 pins=(pin,),
@@ -372,7 +390,9 @@ class GatedCalls:
         own_call = find_call(execution)
         whole = None if own_call is None else own_call.value
         if own_call is not None and own_call.artifact is not None:
-            artifact = await self._service.read_artifact(execution.thread_id, own_call.artifact, principal=LOCAL)
+            artifact = await self._service.read_artifact(
+                execution.thread_id, own_call.artifact, principal=self._principal
+            )
             whole = read_json(artifact.data)
         return describe_end(execution, name, whole)
 
@@ -475,7 +495,12 @@ class GatedCalls:
         self._tasks = tasks
 
         def look(commit: Commit | None) -> None:
-            if commit is not None and commit.execution.thread_id.startswith(PREFIX) and commit.execution.is_finished:
+            if (
+                commit is not None
+                and commit.execution.thread_id.startswith(THREAD_PREFIX)
+                and commit.execution.is_finished
+            ):
+                self._tools.release(commit.execution.thread_id)
                 tasks.start_soon(self._note_approval, commit.execution)
 
         return look
@@ -493,6 +518,12 @@ class GatedCalls:
             if record != self._relied_by_tool.get(record.tool):
                 self._relied_by_tool[record.tool] = record
                 await self._relied.approve(record)
+
+
+def describe_address(url: str) -> str:
+    """Return the address without what may be a secret in it: name, password and query."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:

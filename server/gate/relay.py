@@ -20,9 +20,8 @@ from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, Pla
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame, RequestId
-from planwarden.server.gate.upstream import Upstream
+from planwarden.server.gate.upstream import Connect, LargeResult, ProcessUpstream
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.transports.child import OversizedLine
 from planwarden.tools.downstream.transports.log import ServerLog
 
 logger = logging.getLogger(__name__)
@@ -38,20 +37,10 @@ ENVELOPE = "io.modelcontextprotocol/"
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 TASK_PREFIX = "planwarden-"
 """Begins the ids of the gate's own tasks."""
-MAX_ANSWER_BYTES = 32 * 1024 * 1024
-"""The largest message of the server that is passed on."""
 
 
 class RefusedRequest(ToolError):
     """The wrapped server answered a request of the gate with an error."""
-
-
-class LargeResult(ToolError):
-    """The wrapped server answered with a result that is too large to be stored. `raw` is None if nobody can have it."""
-
-    def __init__(self, message: str, raw: Raw | None) -> None:
-        super().__init__(message)
-        self.raw = raw
 
 
 class CallHandler(Protocol):
@@ -70,7 +59,12 @@ class Relay:
     """One host and its server."""
 
     def __init__(
-        self, config: ServerConfig, log: ServerLog, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup
+        self,
+        config: ServerConfig,
+        log: ServerLog,
+        write: Callable[[bytes], Awaitable[None]],
+        tasks: TaskGroup,
+        connect: Connect = ProcessUpstream,
     ) -> None:
         """`write` sends a line to the host."""
         self.config = config
@@ -78,10 +72,12 @@ class Relay:
         self.calls: CallHandler | None = None
         """Set before the first message."""
         self._tasks = tasks
-        self._upstream = Upstream(config, log, self._handle_server_line, self._handle_loss, max_bytes=MAX_ANSWER_BYTES)
+        self._upstream = connect(config, log, self)
         self._starting = anyio.Lock()
         self._handshake: Raw | None = None
         """The parameters with which the host initialized."""
+        self._greeting_id: RequestId | None = None
+        """Of the handshake that the server has to answer."""
         self.client: dict[str, JsonValue] = {}
         """What the host says of itself, by its last handshake or request."""
         self.envelope: dict[str, JsonValue] = {}
@@ -133,7 +129,7 @@ class Relay:
             text = f"{MAX_REQUESTS} requests are under way; wait for their answers"
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, text))
             return
-        self._note_client(frame)
+        self.note_client(frame)
         if frame.method == "tools/call" or self._is_about_task(frame):
             self._held[request_id] = scope = anyio.CancelScope()
             self._tasks.start_soon(self._answer_call, frame, request_id, scope)
@@ -186,18 +182,20 @@ class Relay:
         try:
             is_handshake = frame.method == "initialize"
             if is_handshake and not isinstance(frame.params, UnsetType):
-                self._handshake, self._is_greeted = frame.params, True
+                self._handshake, self._is_greeted, self._greeting_id = frame.params, True, request_id
             await self.ensure_running(greets=not is_handshake)
             self._passing.add(request_id)
         except ToolError as error:
-            if frame.method == "initialize":
-                await self.write(self._greet_without_server(request_id))
-            else:
-                await self.write(frames.build_error(request_id, frames.UNREACHABLE, error.message))
+            self._passing.add(request_id)
+            await self._refuse(request_id, error.message)
             return
         finally:
             self._queued.discard(request_id)
         await self._pass(frame, request_id)
+        if is_handshake:
+            await anyio.sleep(self.config.settings.start_timeout_s)
+            if request_id == self._greeting_id:
+                await self._refuse(request_id, "it does not answer")
 
     def _greet_without_server(self, request_id: RequestId) -> bytes:
         """Return the answer to a handshake while the server is out of reach; the next request tries again."""
@@ -222,9 +220,14 @@ class Relay:
             await self._refuse(request_id, error.message)
 
     async def _refuse(self, request_id: RequestId, message: str) -> None:
-        """Answer a request that passed, unless it is answered."""
-        if request_id in self._passing:
-            self._passing.discard(request_id)
+        """Answer a request that passed, unless it is answered. A handshake succeeds all the same."""
+        if request_id not in self._passing:
+            return
+        self._passing.discard(request_id)
+        if request_id == self._greeting_id:
+            self._greeting_id = None
+            await self.write(self._greet_without_server(request_id))
+        else:
             await self.write(frames.build_error(request_id, frames.UNREACHABLE, message))
 
     async def _forward(self, frame: Frame) -> None:
@@ -248,7 +251,9 @@ class Relay:
                 reason = f"it did not answer within {self.config.settings.start_timeout_s:g} s"
                 raise ToolError(f"server {self.config.name!r} cannot be reached: {reason}") from None
             except ToolError as error:
-                raise ToolError(f"server {self.config.name!r} cannot be reached: {error.message}") from None
+                name = f"server {self.config.name!r}"
+                reason = error.message.removeprefix(f"{name} ").removeprefix("cannot be reached: ")
+                raise ToolError(f"{name} cannot be reached: {reason}") from None
             self._is_greeted = True
 
     async def request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -306,10 +311,8 @@ class Relay:
             raise own.failure
         return own.result
 
-    async def _handle_server_line(self, line: bytes | OversizedLine) -> None:
-        if isinstance(line, OversizedLine):
-            await self._handle_oversized(line)
-            return
+    async def handle_line(self, line: bytes) -> None:
+        """Pass one message of the server on, or take the answer to a request of the gate."""
         try:
             frame = frames.read_frame(line)
         except InvalidArguments:
@@ -317,15 +320,11 @@ class Relay:
             return
         request_id = frame.request_id
         if isinstance(frame.method, str):
-            if frame.is_request and request_id is not None:
-                if len(self._asked) >= MAX_REQUESTS:
-                    text = f"{MAX_REQUESTS} requests are under way; wait for their answers"
-                    with suppress(ToolError):
-                        await self._upstream.send(frames.build_error(request_id, frames.INVALID_REQUEST, text))
-                    return
-                self._asked.add(request_id)
-            elif frame.method == "notifications/tools/list_changed" and self.calls is not None:
-                self.calls.note_change()
+            refusal = self._note_server_message(frame)
+            if refusal:
+                with suppress(ToolError):
+                    await self._upstream.send(frames.build_error(request_id, frames.INVALID_REQUEST, refusal))
+                return
         elif (own := self._own.get(request_id if request_id is not None else "")) is not None:
             own.settle(frame)
             return
@@ -333,18 +332,32 @@ class Relay:
             return
         else:
             self._passing.discard(request_id)
+            if request_id == self._greeting_id:
+                self._greeting_id = None
         await self.write(line + b"\n")
 
-    async def _handle_oversized(self, line: OversizedLine) -> None:
-        message = f"server {self.config.name!r} sent more than {MAX_ANSWER_BYTES} bytes in one message"
-        request_id = line.request_id
-        if request_id is not None and (own := self._own.get(request_id)) is not None:
-            own.fail(LargeResult(f"{message}, which nobody can have", None))
-        elif request_id is not None:
-            await self._refuse(request_id, message)
+    def _note_server_message(self, frame: Frame) -> str:
+        """Return why a request of the server is not passed on, or nothing."""
+        if frame.method == "notifications/tools/list_changed" and self.calls is not None:
+            self.calls.note_change()
+        if not frame.is_request or frame.request_id is None:
+            return ""
+        if len(self._asked) >= MAX_REQUESTS:
+            return f"{MAX_REQUESTS} requests are under way; wait for their answers"
+        if self.envelope and self._handshake is None:
+            return "the host speaks a revision in which a server asks by the result of a call"
+        self._asked.add(frame.request_id)
+        return ""
 
-    async def _handle_loss(self, reason: str) -> None:
-        """Answer what the process did not answer; the next request starts it again."""
+    async def fail_request(self, request_id: RequestId | None, error: ToolError) -> None:
+        """Tell what asked that there is no answer."""
+        if request_id is not None and (own := self._own.get(request_id)) is not None:
+            own.fail(error)
+        elif request_id is not None:
+            await self._refuse(request_id, error.message)
+
+    async def handle_loss(self, reason: str) -> None:
+        """Answer what the server did not answer; the next request connects again."""
         self._is_greeted = False
         self._asked.clear()
         message = f"server {self.config.name!r} ended before it answered: {reason}"
@@ -354,7 +367,8 @@ class Relay:
         for request_id in list(self._passing):
             await self._refuse(request_id, message)
 
-    def _note_client(self, frame: Frame) -> None:
+    def note_client(self, frame: Frame) -> None:
+        """Remember what the host says of itself in a request."""
         params = self._read_params(frame)
         meta = params.get("_meta")
         try:
@@ -367,6 +381,8 @@ class Relay:
         info = params.get("clientInfo") if frame.method == "initialize" else keys.get(f"{ENVELOPE}clientInfo")
         if isinstance(client := frames.read_value(info), dict):
             self.client = client
+        if frame.method == "initialize":
+            self.envelope = {}
 
     @property
     def capabilities(self) -> JsonValue:

@@ -5,27 +5,32 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from importlib import import_module
 from typing import TextIO
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError, UsageError
+from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.gate import frames
 from planwarden.server.gate.calls import GatedCalls
 from planwarden.server.gate.frames import Frame
 from planwarden.server.gate.relay import Relay
-from planwarden.server.gate.tools import GatedTools
+from planwarden.server.gate.tools import GatedTools, SharedTools
+from planwarden.server.gate.upstream import ProcessUpstream, Receiver, Upstream
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.gates import RunningGates
-from planwarden.tools.downstream.config import ServerConfig, ServerList
-from planwarden.tools.downstream.gated_servers import save_gated_server
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig, ServerList
+from planwarden.tools.downstream.gated_servers import describe_other_server, save_gated_server
 from planwarden.tools.downstream.listing_cache import file_stem
 from planwarden.tools.downstream.servers import FOLDER
 from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, READ_BYTES, LineReader
@@ -33,38 +38,72 @@ from planwarden.tools.downstream.transports.log import ServerLog
 
 logger = logging.getLogger(__name__)
 
+Write = Callable[[bytes], Awaitable[None]]
+
 HEADSTART_S = 0.5
 """How long opening waits for a call: the first messages of a host need no store, and pass before it."""
 
 
-class Gate:
-    """Answers calls once the store is open. If that fails, each call is answered with the reason, and nothing runs."""
+class Opening:
+    """The store and the engine, which open once. If that fails, each call is answered with the reason."""
 
     def __init__(self) -> None:
         self.has_work = anyio.Event()
         self.settled = anyio.Event()
-        self.calls: GatedCalls | None = None
-        self.tools: GatedTools | None = None
         self.failure: PlanwardenError = StoreError("planwarden is about to end")
-        self.relay: Relay | None = None
         self.exit_code = 0
         """Of the process, after a signal."""
 
+
+class Gate:
+    """Answers the calls of one server once the store is open; until then, and if that fails, nothing runs."""
+
+    def __init__(self, opening: Opening) -> None:
+        self.opening = opening
+        self.calls: GatedCalls | None = None
+        self.tools: GatedTools | None = None
+        self.relay: Relay
+
     async def handle(self, frame: Frame) -> bytes | None:
-        self.has_work.set()
-        await self.settled.wait()
-        if self.calls is None or self.relay is None:
-            raise self.failure
-        result = await (self.calls.answer(frame) if frame.method == "tools/call" else self.calls.answer_task(frame))
+        calls = await self.open_calls()
+        result = await (calls.answer(frame) if frame.method == "tools/call" else calls.answer_task(frame))
         if result is None:
             return None
         if self.relay.envelope:
             result = {"resultType": "complete", **result}
         return frames.build_result(frame.request_id, result)
 
+    async def open_calls(self) -> GatedCalls:
+        """Return what judges calls. Raises `PlanwardenError`: the store cannot be opened."""
+        self.opening.has_work.set()
+        await self.opening.settled.wait()
+        if self.calls is None:
+            raise self.opening.failure
+        return self.calls
+
+    async def open_tools(self) -> SharedTools:
+        """Return the tools of a server of planwarden.json. Raises `PlanwardenError`: the store cannot be opened."""
+        await self.open_calls()
+        assert isinstance(self.tools, SharedTools)
+        return self.tools
+
     def note_change(self) -> None:
         if self.tools is not None:
             self.tools.note_change()
+
+    @asynccontextmanager
+    async def judging(self, service: Service, calls: GatedCalls, tools: GatedTools) -> AsyncGenerator[None]:
+        """Answer calls while the block runs."""
+        async with anyio.create_task_group() as tasks:
+            stop = service.listen(calls.build_listener(tasks))
+            try:
+                self.tools, self.calls = tools, calls
+                yield
+            finally:
+                self.calls = None
+                stop()
+                tools.close()
+                tasks.cancel_scope.cancel()
 
 
 def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
@@ -81,77 +120,168 @@ def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
 
 
 async def serve_gate(settings: Settings, config: ServerConfig, wire: TextIO) -> None:
-    """Serve until the host closes standard input, or until SIGINT or SIGTERM.
+    """Serve one server until the host closes standard input, or until SIGINT or SIGTERM.
 
     Raises:
         UsageError: a setting, a tool or the name is not usable; nothing was served.
     """
     settings = limit_servers(settings, config)
     warden = Warden(settings=settings, whole_process=True)
+    gate = Gate(Opening())
+
+    def build(write: Write, tasks: TaskGroup) -> Write:
+        gate.relay = build_relay(gate, config, warden, settings, write, tasks)
+        return gate.relay.handle_host_line
+
+    await _serve(wire, gate.opening, build, partial(_open, gate, warden, settings, config))
+
+
+async def serve_gates(settings: Settings, wire: TextIO) -> None:
+    """Serve all servers of planwarden.json behind one connection. Ends and raises as `serve_gate`."""
+    # An import of the SDK, which the relay of one local server does without.
+    group_class = import_module("planwarden.server.gate.several").ServerGroup
+    warden = Warden(settings=settings, whole_process=True)
+    configs = [config for config in settings.servers.configs if config.can_start and not config.is_gated]
+    if not configs:
+        raise UsageError("planwarden.json has no server; name one: planwarden gate -- COMMAND ARGUMENT...")
+    opening = Opening()
+    gates = [Gate(opening) for _ in configs]
+
+    def build(write: Write, tasks: TaskGroup) -> Write:
+        group = group_class(write, tasks)
+        for gate, config in zip(gates, configs, strict=True):
+            gate.relay = build_relay(gate, config, warden, settings, group.build_writer(gate, config.name), tasks)
+            group.members.append(gate)
+        return group.handle_host_line
+
+    await _serve(wire, opening, build, partial(_open_all, gates, warden, settings))
+
+
+def build_relay(
+    gate: Gate, config: ServerConfig, warden: Warden, settings: Settings, write: Write, tasks: TaskGroup
+) -> Relay:
+    """Return what passes messages between the host, which gets what `write` takes, and the server."""
+
+    async def find_login() -> LoginLocation | None:
+        await gate.open_calls()
+        downstream = warden.service.downstream
+        return None if downstream is None else downstream.login_location(config)
+
+    def connect(config: ServerConfig, log: ServerLog, receiver: Receiver) -> Upstream:
+        if config.url is None:
+            return ProcessUpstream(config, log, receiver)
+        # A local server needs no SDK, whose import takes longer than everything else here.
+        address = import_module("planwarden.server.gate.address")
+        may_have_login = config.login_name is not None or not config.is_gated
+        return address.AddressUpstream(config, receiver, find_login if may_have_login else no_login)
+
+    log = ServerLog(settings.home / FOLDER / f"{file_stem(config)}.log")
+    relay = Relay(config, log, write, tasks, connect)
+    relay.calls = gate
+    return relay
+
+
+async def _serve(
+    wire: TextIO,
+    opening: Opening,
+    build: Callable[[Write, TaskGroup], Write],
+    open_store: Callable[[], AbstractAsyncContextManager[None]],
+) -> None:
+    """Pass the lines of the host to what `build` returns, and open the store when a call needs it."""
     write_lock, ended = anyio.Lock(), anyio.Event()
 
     async def write(line: bytes) -> None:
         async with write_lock:
             await anyio.to_thread.run_sync(_write, wire, line)
 
-    gate = Gate()
-    log = ServerLog(settings.home / FOLDER / f"{file_stem(config)}.log")
     async with anyio.create_task_group() as tasks:
-        gate.relay = relay = Relay(config, log, write, tasks)
-        relay.calls = gate
+        handle_line = build(write, tasks)
 
         async def read_host() -> None:
             try:
                 async for line in _read_lines():
-                    await relay.handle_host_line(line)
+                    await handle_line(line)
             finally:
                 ended.set()
-                gate.has_work.set()
+                opening.has_work.set()
 
         tasks.start_soon(read_host)
-        tasks.start_soon(_end_on_signal, ended, gate)
+        tasks.start_soon(_end_on_signal, ended, opening)
         try:
             with anyio.move_on_after(HEADSTART_S):
-                await gate.has_work.wait()
+                await opening.has_work.wait()
             if not ended.is_set():
-                async with _open(gate, warden, settings, config):
+                async with open_store():
+                    opening.settled.set()
                     await ended.wait()
         except PlanwardenError as error:
             logger.error("%s", error.message)
-            gate.failure = error
-            gate.settled.set()
+            opening.failure = error
+            opening.settled.set()
             await ended.wait()
         tasks.cancel_scope.cancel()
-    if gate.exit_code:
+    if opening.exit_code:
         # Only the end of file would stop the thread that reads the input.
         sys.stderr.flush()
-        os._exit(gate.exit_code)
+        os._exit(opening.exit_code)
+
+
+async def no_login() -> None:
+    """Return None: nobody has logged in to the server."""
 
 
 @asynccontextmanager
 async def _open(gate: Gate, warden: Warden, settings: Settings, config: ServerConfig) -> AsyncGenerator[None]:
     """Open the store, the engine and the inbox, and answer calls while the block runs."""
-    assert gate.relay is not None
-    async with warden:
+    async with warden, AsyncExitStack() as stack:
         service = warden.service
-        await anyio.to_thread.run_sync(save_gated_server, settings.home, config)
         running = RunningGates(service.store)
+        other = await anyio.to_thread.run_sync(describe_other_server, settings.home, config)
+        if other is not None and any(living.server == config.slug for living in await running.list_living()):
+            # Rules and pages could not tell the two apart.
+            raise UsageError(
+                f"a gate named {config.name!r} runs already, in front of {other}; choose another name with --name"
+            )
+        await anyio.to_thread.run_sync(save_gated_server, settings.home, config)
+        await stack.enter_async_context(announce_gate(service, config.slug))
         on_listing = partial(running.open, service.owner, config.slug)
         tools = GatedTools(gate.relay, warden.tools, settings.apply_to, settings.home, on_listing)
         await tools.load()
+        await stack.enter_async_context(with_launcher(settings, service))
         calls = GatedCalls(service, settings, gate.relay, tools)
-        async with with_launcher(settings, service), anyio.create_task_group() as tasks:
-            stop = service.listen(calls.build_listener(tasks))
-            try:
-                gate.tools, gate.calls = tools, calls
-                gate.settled.set()
-                yield
-            finally:
-                gate.calls = None
-                stop()
-                with anyio.CancelScope(shield=True):
-                    await running.close(service.owner)
-                tasks.cancel_scope.cancel()
+        await stack.enter_async_context(gate.judging(service, calls, tools))
+        yield
+
+
+@asynccontextmanager
+async def _open_all(gates: Sequence[Gate], warden: Warden, settings: Settings) -> AsyncGenerator[None]:
+    """Open the store, the engine and the inbox, and answer calls of all servers while the block runs."""
+    async with warden, AsyncExitStack() as stack:
+        await stack.enter_async_context(announce_gate(warden.service, ""))
+        await stack.enter_async_context(with_launcher(settings, warden.service))
+        for gate in gates:
+            await stack.enter_async_context(judging_shared(gate, warden, settings, LOCAL))
+        yield
+
+
+def judging_shared(gate: Gate, warden: Warden, settings: Settings, principal: str) -> AbstractAsyncContextManager[None]:
+    """Answer the principal's calls of a server of planwarden.json while the block runs."""
+    service = warden.service
+    assert service.downstream is not None
+    tools = SharedTools(gate.relay, warden.tools, service.downstream)
+    return gate.judging(service, GatedCalls(service, settings, gate.relay, tools, principal), tools)
+
+
+@asynccontextmanager
+async def announce_gate(service: Service, server: str) -> AsyncGenerator[None]:
+    """Let other processes know of the gate while the block runs; without a `server`, of all of planwarden.json."""
+    running = RunningGates(service.store)
+    await running.open(service.owner, server)
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await running.close(service.owner)
 
 
 def _write(wire: TextIO, line: bytes) -> None:
@@ -179,11 +309,11 @@ async def _read_lines() -> AsyncGenerator[bytes]:
                 yield line.head
 
 
-async def _end_on_signal(ended: anyio.Event, gate: Gate) -> None:
+async def _end_on_signal(ended: anyio.Event, opening: Opening) -> None:
     """End in order on a signal."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
-            gate.exit_code = 128 + number
+            opening.exit_code = 128 + number
             ended.set()
-            gate.has_work.set()
+            opening.has_work.set()
             return

@@ -21,19 +21,21 @@ from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, Tool
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.gate import frames
-from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
+from planwarden.server.gate.relay import RefusedRequest, Relay
+from planwarden.server.gate.upstream import LargeResult
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound
+from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
 from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.listing_cache import (
     MAX_LISTING_BYTES,
     MAX_PAGES,
     MAX_TOOLS,
     load_listing,
+    normalize_listing,
     save_listing,
 )
 from planwarden.tools.downstream.results import read_whole_result
-from planwarden.tools.downstream.servers import FOLDER
+from planwarden.tools.downstream.servers import FOLDER, DownstreamServers
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.registry import Registry
 
@@ -61,7 +63,8 @@ class GatedTools:
         self._home = home
         self._tools: dict[str, DownstreamTool] = {}
         """By the server's own names."""
-        self._listing: list[JsonValue] = []
+        self.listing: list[JsonValue] = []
+        """As the server sent it last."""
         self._is_listed = False
         self._lock = anyio.Lock()
         self.waiting = Counter[str]()
@@ -91,6 +94,10 @@ class GatedTools:
             await self.read()
         return self._tools.get(remote_name)
 
+    def list_tools(self) -> tuple[DownstreamTool, ...]:
+        """Return the tools that can be used."""
+        return tuple(self._tools.values())
+
     def find_by_name(self, name: str) -> DownstreamTool | None:
         """Return the tool that the catalogue calls so."""
         return next((tool for tool in self._tools.values() if tool.definition.name == name), None)
@@ -98,7 +105,8 @@ class GatedTools:
     async def load(self) -> None:
         """Take what the home knows of the tools: a question of an earlier gate is about them."""
         listing = await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config)
-        await self._take(listing or [])
+        if listing is not None:
+            await self._take(listing)
 
     async def read(self) -> None:
         """List the tools. Raises `ToolError`: the server cannot be asked, or its listing is too large."""
@@ -109,21 +117,32 @@ class GatedTools:
             except BaseException:
                 self._is_listed = False
                 raise
-            if listing == self._listing and self._tools:
+            if listing == self.listing and self._tools:
                 return
-            await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, self._relay.config, listing)
             await self._take(listing)
 
     async def _take(self, listing: list[JsonValue]) -> None:
-        """Put the tools of the listing, which the home has, into the catalogue."""
-        config = self._relay.config
-        tools, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=()))
-        self._tools = {
-            tool.remote_name: replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in tools
-        }
-        self._registry.replace_group(config.name, map(self._build_tool, self._tools.values()))
-        self._listing = listing
+        self._tools = {tool.remote_name: tool for tool in await self._register(listing)}
+        self.listing = listing
         await self._on_listing(digest(listing))
+
+    async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
+        """Put the tools into the catalogue and the home, and return them."""
+        config = self._relay.config
+        listed, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=()))
+        tools = [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in listed]
+        self._registry.replace_group(config.name, map(self._build_tool, tools))
+        await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
+        return tools
+
+    def claim(self, thread_id: str) -> None:
+        """Make the call of the thread, whoever else has a connection to the server."""
+
+    def release(self, thread_id: str) -> None:
+        """Leave the thread to others."""
+
+    def close(self) -> None:
+        """Leave all threads to others, because the host is gone."""
 
     async def _read_pages(self) -> list[JsonValue]:
         listing: list[JsonValue] = []
@@ -144,16 +163,20 @@ class GatedTools:
         return listing
 
     def _build_tool(self, tool: DownstreamTool) -> Tool:
-        async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-            return await self._send(tool, CallRound(arguments=arguments), context)
+        async def call(arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
+            return await self.call(tool, arguments, context)
 
-        async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
+        async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:
             call_round = CallRound.model_validate(payload).add_answer(decision)
             return await self._go_on(tool, call_round, context)
 
         return Tool(tool.definition, call, resume, schema=tool.input, fills_in=False)
 
-    async def _go_on(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> object:
+    async def call(self, tool: DownstreamTool, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
+        """Send the call that planwarden decided to make. Raises as `_send`."""
+        return await self._send(tool, CallRound(arguments=arguments), context)
+
+    async def _go_on(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> Outcome:
         """Return the next question of the server to a person; send the call again when it has all answers."""
         while (question := call_round.open_question()) is not None:
             key, elicitation = question
@@ -176,7 +199,7 @@ class GatedTools:
             return await self._relay.ask_host("elicitation/create", question)
         return None
 
-    async def _send(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> object:
+    async def _send(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> Outcome:
         """Send the call that planwarden decided to make, with the answers to what the server asked before.
 
         Raises:
@@ -233,6 +256,36 @@ class GatedTools:
         if frames.read_value(frames.read_object(large.raw).get("isError")) is True:
             raise ToolError(text)
         return text
+
+
+class SharedTools(GatedTools):
+    """The tools of a server of planwarden.json: plans call them too, over another connection."""
+
+    def __init__(self, relay: Relay, registry: Registry, downstream: DownstreamServers) -> None:
+        async def ignore_listing(_: str) -> None:
+            return
+
+        super().__init__(relay, registry, lambda definition: definition, Path(), ignore_listing)
+        self._downstream = downstream
+        self._gated_calls = downstream.connection(relay.config.name).gated_calls
+        self._claims: set[str] = set()
+
+    async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
+        normal = await anyio.to_thread.run_sync(normalize_listing, listing)
+        return await self._downstream.register_listing(self._relay.config, normal)
+
+    def claim(self, thread_id: str) -> None:
+        if self._gated_calls.setdefault(thread_id, self.call) == self.call:
+            self._claims.add(thread_id)
+
+    def release(self, thread_id: str) -> None:
+        if thread_id in self._claims:
+            self._claims.discard(thread_id)
+            del self._gated_calls[thread_id]
+
+    def close(self) -> None:
+        for thread_id in list(self._claims):
+            self.release(thread_id)
 
 
 def name_tool_key(relay: Relay, remote_name: str) -> str:

@@ -1,28 +1,34 @@
-"""The wrapped server as a process: started when a message needs it, and started again after it ended.
+"""The wrapped server: a process, which is started when a message needs it, and started again after it ended.
 
 It gets the environment of the gate, which is the one that the host chose for it, without planwarden's own variables.
+A server behind an address is in `address.py`.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Raw
 
 from planwarden.agent.common.errors import OutcomeUnknown, ToolError
+from planwarden.server.gate.frames import RequestId
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.sdk import stdio
 from planwarden.tools.downstream.transports.child import (
     READ_BYTES,
     Child,
     LineReader,
-    OversizedLine,
     spawn,
 )
 from planwarden.tools.downstream.transports.log import ServerLog
 
 OWN_VARIABLES = "PLANWARDEN_"
 """What the names of planwarden's own variables begin with."""
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+"""The largest message of the server that is passed on."""
 
 
 def list_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -30,26 +36,65 @@ def list_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(OWN_VARIABLES)}
 
 
-class Upstream:
-    """One server. `on_line` gets each of its lines, and `on_lost` why its process is gone."""
+class LargeResult(ToolError):
+    """The wrapped server answered with a result that is too large to be stored. `raw` is None if nobody can have it."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        log: ServerLog,
-        on_line: Callable[[bytes | OversizedLine], Awaitable[None]],
-        on_lost: Callable[[str], Awaitable[None]],
-        *,
-        max_bytes: int,
-    ) -> None:
-        """`max_bytes` is the size of the longest line."""
-        self._max_bytes = max_bytes
+    def __init__(self, message: str, raw: Raw | None) -> None:
+        super().__init__(message)
+        self.raw = raw
+
+
+class Receiver(Protocol):
+    """Takes what comes from a server."""
+
+    async def handle_line(self, line: bytes) -> None:
+        """Take one line of the server."""
+        ...
+
+    async def fail_request(self, request_id: RequestId | None, error: ToolError) -> None:
+        """Take the reason why a request has no answer: `OutcomeUnknown`, or another error if nothing was sent."""
+        ...
+
+    async def handle_loss(self, reason: str) -> None:
+        """Take the reason why the connection ended."""
+        ...
+
+
+class Upstream(Protocol):
+    """The connection to one server."""
+
+    @property
+    def is_running(self) -> bool: ...
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Open the connection, whose end the receiver is told. Raises `ToolError`: it cannot be opened."""
+        ...
+
+    async def send(self, line: bytes) -> None:
+        """Send one message.
+
+        Raises:
+            OutcomeUnknown: the connection ends at that moment; the message may have reached the server.
+            ToolError: there is no connection; nothing was sent.
+        """
+        ...
+
+
+Connect = Callable[[ServerConfig, ServerLog, Receiver], Upstream]
+
+
+class ProcessUpstream:
+    """A server that is a process."""
+
+    def __init__(self, config: ServerConfig, log: ServerLog, receiver: Receiver) -> None:
         self.config = config
         self._log = log
-        self._on_line = on_line
-        self._on_lost = on_lost
+        self._receiver = receiver
         self._child: Child | None = None
         self._lost_reason = ""
+        self._has_ended = anyio.Event()
+        """The receiver knows of the end of the last process."""
+        self._has_ended.set()
         self._write_lock = anyio.Lock()
 
     @property
@@ -57,21 +102,16 @@ class Upstream:
         return self._child is not None
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Start the process, whose end `on_lost` reports. Raises `ToolError`: it cannot be started."""
+        await self._has_ended.wait()
         # No cancellation between the start and the task that ends the child.
         with anyio.CancelScope(shield=True):
-            process, transport = await spawn(self.config, list_environment({**os.environ, **self.config.env}))
-            self._lost_reason = ""
+            inherited = os.environ if self.config.is_gated else stdio.get_default_environment()
+            process, transport = await spawn(self.config, list_environment({**inherited, **self.config.env}))
+            self._lost_reason, self._has_ended = "", anyio.Event()
             self._child = Child(process=process, transport=transport, log=self._log, on_lost=self._note_loss)
             tasks.start_soon(self._attend, self._child)
 
     async def send(self, line: bytes) -> None:
-        """Write a line.
-
-        Raises:
-            OutcomeUnknown: the process ends at that moment; the line may have reached it.
-            ToolError: there is no process; nothing was sent.
-        """
         child = self._child
         if child is None or child.process.stdin is None:
             raise ToolError(f"server {self.config.name!r} is not running")
@@ -95,12 +135,12 @@ class Upstream:
                 await child.report_loss("it closed its output")
                 tasks.cancel_scope.cancel()
         finally:
-            if self._child is child:
-                self._child = None
+            self._child = None
             with anyio.CancelScope(shield=True):
                 await child.stop()
             self._log.close()
-        await self._on_lost(self._lost_reason)
+        await self._receiver.handle_loss(self._lost_reason)
+        self._has_ended.set()
 
     async def _watch(self, child: Child, scope: anyio.CancelScope) -> None:
         await child.watch()
@@ -108,8 +148,12 @@ class Upstream:
 
     async def _read(self, child: Child) -> None:
         assert child.process.stdout is not None
-        lines = LineReader(self._max_bytes)
+        lines = LineReader(MAX_ANSWER_BYTES)
         with suppress(OSError):
             while chunk := await child.process.stdout.read(READ_BYTES):
                 for line in lines.feed(chunk):
-                    await self._on_line(line)
+                    if isinstance(line, bytes):
+                        await self._receiver.handle_line(line)
+                    else:
+                        what = f"server {self.config.name!r} sent more than {MAX_ANSWER_BYTES} bytes in one message"
+                        await self._receiver.fail_request(line.request_id, LargeResult(what, None))

@@ -178,7 +178,7 @@ def _read_all_servers(
 ) -> ServerList:
     """Return the servers of the file, and those that gates have wrapped."""
     servers = read_servers(path, env, settings, must_exist=must_exist)
-    gated = tuple(read_gated_servers(home, env, settings, {config.slug for config in servers.configs}))
+    gated = tuple(read_gated_servers(home, env, settings, servers.configs))
     names = tuple(repr(config.name) for config in gated)
     notes = tuple(note for note in servers.notes if not any(f"server {name} that" in note for name in names))
     return ServerList((*servers.configs, *gated), notes)

@@ -1,4 +1,5 @@
-"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, the inbox at `/inbox`, hooks below `/hooks/`.
+"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, the inbox at `/inbox`, hooks below `/hooks/`, and the
+servers of planwarden.json below `/gate/`.
 
 On a loopback address without tokens, everybody who can open a local connection acts as the operator's assistant, but
 cannot approve as a person. Any other address needs tokens and a list of names. Requests must name this server in `Host`
@@ -11,18 +12,22 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext, suppress
 from types import FrameType
 
 import anyio
 import h11
 import httpx2
 import uvicorn
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.routes import build_resource_metadata_url
 from mcp.server.auth.settings import AuthSettings
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -60,6 +65,7 @@ from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.tokens import TokenStore
 
 PATH = "/mcp"
+GATE_PATH = "/gate"
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 CLOSING_S = 2
 """Seconds that open streams may last when the server stops."""
@@ -73,8 +79,10 @@ async def serve_http(
     accepts_trust: bool = False,
     role: ProcessRole = "both",
     started: Callable[[str], None] | None = None,
+    serve_gates: Callable[[Warden], AbstractAsyncContextManager[ASGIApp]] | None = None,
 ) -> None:
     """Serve until interrupted or cancelled. `port` 0 takes a free one; calls `started` with the address.
+    `serve_gates` opens what answers below `/gate/`.
 
     Raises:
         UsageError: the server may not listen there, the port is taken, or a setting is not usable.
@@ -97,6 +105,7 @@ async def serve_http(
             _open_authentication(warden, host, bound_port) as (auth, check),
             _announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{bound_port}'}{INBOX_PATH}"),
             answering_hooks(settings, warden.service),
+            nullcontext() if serve_gates is None else serve_gates(warden) as gates,
         ):
             names = AllowedNames.from_settings(settings.http, host, bound_port)
             store = warden.service.store
@@ -115,6 +124,8 @@ async def serve_http(
                 started(f"http://{format_host(host)}:{bound_port}{PATH}")
             hooks = AllowedNamesMiddleware(HookEndpoint(settings.hooks, lambda: warden.service), names)
             pages = _mount_inbox(app, build_inbox_app(site, lambda: names.hosts))
+            if gates is not None:
+                pages = _mount_gates(pages, _protect(gates, auth, check, names, store.clock))
             await _serve(mount_hooks(pages, hooks), listening.sockets, server.end_streams)
 
 
@@ -227,6 +238,32 @@ def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
         is_below = path in ("/", INBOX_PATH) or path.startswith(f"{INBOX_PATH}/")
         is_inbox = scope["type"] == "http" and is_below
         await (inbox if is_inbox else app)(scope, receive, send)
+
+    return dispatch
+
+
+def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: AllowedNames, clock: Clock) -> ASGIApp:
+    """Return the gates with the limits and the tokens of `/mcp`."""
+    resource = auth.settings.resource_server_url
+    metadata = None if resource is None else build_resource_metadata_url(resource)
+    app: ASGIApp = RequireAuthMiddleware(gates, auth.settings.required_scopes or [], metadata)
+    app = AuthContextMiddleware(RequestBodyLimitMiddleware(app, MAX_BODY_BYTES))
+    app = AuthenticationMiddleware(app, backend=BearerAuthBackend(auth.verifier))
+    app = BoundedFramesMiddleware(SessionCapMiddleware(app, path=GATE_PATH), path=GATE_PATH)
+    app = AdmissionMiddleware(app, check=check, path=GATE_PATH)
+    return AllowedNamesMiddleware(FailedTokenLimiter(app, clock=clock, path=GATE_PATH), names=names)
+
+
+def _mount_gates(app: ASGIApp, gates: ASGIApp) -> ASGIApp:
+    """Add the gates below their path, each of which gets its name in the scope."""
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        path = str(scope.get("path", ""))
+        if scope["type"] == "http" and path.startswith(f"{GATE_PATH}/"):
+            scope = {**scope, "path": GATE_PATH, "gate": path.removeprefix(f"{GATE_PATH}/")}
+            await gates(scope, receive, send)
+        else:
+            await app(scope, receive, send)
 
     return dispatch
 

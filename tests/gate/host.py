@@ -170,7 +170,7 @@ class Home:
     async def decide(self, count: int = 1, decision: Decision = APPROVE) -> list[planwarden.Execution]:
         """Decide about so many questions, which may still have to be asked, as a program of the operator."""
         # Another process writes it.
-        while not list((self.folder / "gate").glob("*.json")):  # noqa: ASYNC110
+        while not (list((self.folder / "gate").glob("*.json")) or (self.folder / "planwarden.json").exists()):  # noqa: ASYNC110
             await anyio.sleep(0.05)
         ends: list[planwarden.Execution] = []
         async with self.open() as warden:

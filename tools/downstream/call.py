@@ -24,6 +24,7 @@ from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleD
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
+from planwarden.tools.downstream.gated_servers import THREAD_PREFIX
 from planwarden.tools.downstream.in_flight_calls import CANCEL, LOST, NOT_SENT, TOO_LARGE, Answer, InFlightCall
 from planwarden.tools.downstream.results import build_result, read_error_text, read_whole_result
 from planwarden.tools.downstream.sdk import mcp
@@ -118,6 +119,10 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             OutcomeUnknown: the call was sent and may have happened.
             StaleDefinition: the server defines it differently now; nothing was sent.
         """
+        # The host's own connection to the server makes a gated call while it lives.
+        gated_call = self.connection.gated_calls.get(context.thread_id)
+        if gated_call is not None:
+            return await gated_call(self.tool, arguments, context)
         return await self._send(CallRound(arguments=arguments), context)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:
@@ -176,7 +181,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         if call.error is not None:
             raise self._translate_error(call.error)
         if isinstance(call.result, mcp.types.CallToolResult):
-            return self._read_result(call.result)
+            return self._read_result(call.result, context)
         if not isinstance(call.result, mcp.types.InputRequiredResult):
             raise self._unknown_outcome("did not return a result: the call was ended")
         try:
@@ -209,9 +214,9 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         text = f"{self.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
         return OutcomeUnknown(text) if self.definition.effect == "effect" else ToolError(text)
 
-    def _read_result(self, answer: "mcp.types.CallToolResult") -> JsonValue | ResultWithArtifacts:
+    def _read_result(self, answer: "mcp.types.CallToolResult", context: CallContext) -> JsonValue | ResultWithArtifacts:
         name = self.definition.name
-        if self.connection.config.is_gated:
+        if self.connection.config.is_gated or context.thread_id.startswith(THREAD_PREFIX):
             return read_whole_result(name, answer.model_dump(mode="json", by_alias=True, exclude_unset=True))
         content = _BLOCKS.validate_python(
             [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]

@@ -83,6 +83,8 @@ class ServerConfig:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     client_secret: str | None = field(default=None, repr=False)
     """Secret of the OAuth client that a person logs in with."""
+    login_name: str | None = None
+    """The server whose login it uses; None for its own."""
     is_gated: bool = False
     """A host's own server, which the gate wraps: its tools take what was sent, and return what it answers."""
     is_disabled: bool = False

@@ -19,12 +19,14 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.errors import PlanwardenError, ToolError
+from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall, InFlightCalls, SendCheck, send_check
 from planwarden.tools.downstream.listing_cache import read_listing
 from planwarden.tools.downstream.sdk import client, mcp, subscriptions
-from planwarden.tools.downstream.tools import one_line
+from planwarden.tools.downstream.tools import DownstreamTool, one_line
 from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,9 @@ LOGIN_POLL_S = 1.0
 """Between checks for a new login, while the server is down."""
 OnListing = Callable[["ServerConnection", list[JsonValue], str | None], Awaitable[None]]
 """Takes the tools as the server lists them now, and a note about what was left out."""
+GatedCall = Callable[
+    [DownstreamTool, dict[str, JsonValue], CallContext], Awaitable[JsonValue | ResultWithArtifacts | Suspend]
+]
 
 
 @cache
@@ -83,6 +88,8 @@ class ServerConnection:
         """Why the newest connection was lost, if it was."""
         self._client: mcp.Client | None = None
         self.calls = InFlightCalls(config.name)
+        self.gated_calls: dict[str, GatedCall] = {}
+        """By thread, what makes the calls of a host that has a connection of its own."""
         self._call_tasks: TaskGroup | None = None
 
     def reset(self) -> None:

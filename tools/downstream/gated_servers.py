@@ -1,11 +1,13 @@
 """The servers that gates have wrapped, kept in the home, so that a call can be made when the gate is gone.
 
 Each has one small file with its command, its folder and the names of its variables; their values stay with the host.
+Of a server behind an address it has the address; headers and a login are those of the same address in planwarden.json.
 A file counts as outside input, and one that does not fit is ignored.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,8 @@ from planwarden.tools.downstream.config_file import build_slug
 from planwarden.tools.downstream.listing_cache import replace_file
 
 FOLDER = "gate"
+THREAD_PREFIX = "gate-"
+"""Of the threads of gated calls, which no caller can name."""
 FORM = 1
 MAX_FILES = 64
 MAX_FILE_BYTES = 256 * 1024
@@ -35,6 +39,8 @@ class GatedServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cwd: str
     env: tuple[str, ...]
     """Names of the variables that the host set."""
+    url: str = ""
+    """Of a server without a command."""
 
 
 def choose_name(command: Sequence[str]) -> str:
@@ -63,9 +69,33 @@ def build_gated_config(
     )
 
 
+def build_remote_config(name: str, url: str, settings: ServerSettings, others: Iterable[ServerConfig]) -> ServerConfig:
+    """Return the configuration of a server behind an address, with headers and login of the same one in `others`."""
+    twin = next((other for other in others if other.url == url and not other.is_gated), None)
+    return ServerConfig(
+        name=name,
+        slug=build_slug(name),
+        url=url,
+        headers={} if twin is None else twin.headers,
+        client_secret=None if twin is None else twin.client_secret,
+        login_name=None if twin is None else twin.name,
+        fingerprint=digest(url, context="gated server/v1"),
+        settings=settings,
+        is_gated=True,
+    )
+
+
+def describe_other_server(home: Path, config: ServerConfig) -> str | None:
+    """Return what the home knows under the name if that is another command or address; its folder may differ."""
+    record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
+    if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
+        return None
+    return record.url or shlex.join((record.command, *record.args))
+
+
 def save_gated_server(home: Path, config: ServerConfig) -> None:
-    """Store how the server is started. Raises `StoreError`: the home cannot be written to."""
-    record = GatedServer(FORM, config.name, config.command or "", config.args, str(config.cwd), tuple(config.env))
+    """Store how the server is reached. Raises `StoreError`: the home cannot be written to."""
+    record = _build_record(config)
     path = _find_file(home / FOLDER, config.slug)
     try:
         replace_file(path, msgspec.json.encode(record))
@@ -74,23 +104,41 @@ def save_gated_server(home: Path, config: ServerConfig) -> None:
 
 
 def read_gated_servers(
-    home: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], slugs: Collection[str]
+    home: Path,
+    environment: Mapping[str, str],
+    settings: Mapping[str, ServerSettings],
+    others: Iterable[ServerConfig],
 ) -> Iterator[ServerConfig]:
-    """Yield the wrapped servers of the home, without those whose names would be those of one of the `slugs`."""
+    """Yield the wrapped servers of the home, without those whose names would be those of one of the `others`."""
+    others = tuple(others)
+    slugs = {config.slug for config in others}
     for path in sorted((home / FOLDER).glob("*.json"))[:MAX_FILES]:
-        try:
-            with path.open("rb") as file:
-                record = msgspec.json.decode(file.read(MAX_FILE_BYTES), type=GatedServer)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        record = _read_record(path)
+        if record is None or build_slug(record.name) in slugs:
             continue
-        slug = build_slug(record.name)
-        if record.form != FORM or not record.command or _find_file(home / FOLDER, slug) != path or slug in slugs:
+        own_settings = settings.get(record.name, ServerSettings())
+        if record.url:
+            yield build_remote_config(record.name, record.url, own_settings, others)
             continue
         values = {name: environment[name] for name in record.env if name in environment}
-        command = (record.command, *record.args)
-        yield build_gated_config(
-            record.name, command, Path(record.cwd), settings.get(record.name, ServerSettings()), values
-        )
+        yield build_gated_config(record.name, (record.command, *record.args), Path(record.cwd), own_settings, values)
+
+
+def _read_record(path: Path) -> GatedServer | None:
+    try:
+        with path.open("rb") as file:
+            record = msgspec.json.decode(file.read(MAX_FILE_BYTES), type=GatedServer)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    is_usable = record.form == FORM and bool(record.command) != bool(record.url)
+    return record if is_usable and _find_file(path.parent, build_slug(record.name)) == path else None
+
+
+def _build_record(config: ServerConfig) -> GatedServer:
+    folder = str(config.cwd or "")
+    return GatedServer(
+        FORM, config.name, config.command or "", config.args, folder, tuple(config.env), config.url or ""
+    )
 
 
 def _find_file(folder: Path, slug: str) -> Path:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from secrets import token_hex
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import canonical_json, digest, is_larger, read_json
 from planwarden.agent.common.errors import PlanwardenError, ToolError
@@ -36,6 +36,19 @@ async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | Non
     if is_larger(tools, MAX_LISTING_BYTES):
         raise ToolError(f"its listing is larger than {MAX_LISTING_BYTES} bytes")
     return tools, note
+
+
+def normalize_listing(listing: list[JsonValue]) -> list[JsonValue]:
+    """Return tools, as a gate got them, as `read_listing` returns them; a tool that the SDK refuses stays as it is."""
+    tools: list[JsonValue] = []
+    for entry in listing:
+        try:
+            tool = mcp.types.Tool.model_validate(entry, by_name=False)
+        except ValidationError:
+            tools.append(entry)
+        else:
+            tools.append(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return tools
 
 
 async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None]:

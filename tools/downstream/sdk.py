@@ -7,9 +7,10 @@ from planwarden.agent.common.imports import LazyModule
 if TYPE_CHECKING:
     import mcp
     from mcp import client
-    from mcp.client import subscriptions
+    from mcp.client import stdio, subscriptions
 else:
     mcp, client = LazyModule("mcp"), LazyModule("mcp.client")
+    stdio = LazyModule("mcp.client.stdio")
     subscriptions = LazyModule("mcp.client.subscriptions")
 
-__all__ = ["client", "mcp", "subscriptions"]
+__all__ = ["client", "mcp", "stdio", "subscriptions"]

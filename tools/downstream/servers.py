@@ -8,6 +8,7 @@ old one. A server that is down makes its own tools unavailable, with the reason,
 import logging
 import shlex
 from collections.abc import Callable, Iterable
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -29,6 +30,7 @@ from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
+from planwarden.tools.downstream.config_file import build_slug
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.listing_cache import file_stem, load_listing, save_listing
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
@@ -297,7 +299,9 @@ class DownstreamServers:
         """Return where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
-        name, command = f"{FOLDER}/{file_stem(config)}.login", shlex.join([*self._program(), "login", config.name])
+        server = config.login_name or config.name
+        name = f"{FOLDER}/{file_stem(replace_fields(config, name=server, slug=build_slug(server)))}.login"
+        command = shlex.join([*self._program(), "login", server])
         return LoginLocation(find_secrets=self._find_secrets, name=name, command=command)
 
     def _find_secrets(self) -> LoginSecrets:
@@ -306,11 +310,18 @@ class DownstreamServers:
         return self.secrets
 
     async def _handle_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
-        listed, notes = await anyio.to_thread.run_sync(self._build_tools, connection.config, tools)
-        self._register_tools(connection.config, listed, [*([note] if note else []), *notes])
-        await anyio.to_thread.run_sync(save_listing, self._folder, connection.config, tools)
+        await self.register_listing(connection.config, tools, note)
         # The last thing before the server is ready, so that what waited for the listing finds it ready.
         self._listed_here.add(connection.config.name)
+
+    async def register_listing(
+        self, config: ServerConfig, tools: list[JsonValue], note: str | None = None
+    ) -> list[DownstreamTool]:
+        """Put what the server lists now into the catalogue and the home, and return the usable tools."""
+        listed, notes = await anyio.to_thread.run_sync(self._build_tools, config, tools)
+        self._register_tools(config, listed, [*([note] if note else []), *notes])
+        await anyio.to_thread.run_sync(save_listing, self._folder, config, tools)
+        return listed
 
     def _handle_state_change(self, connection: ServerConnection) -> None:
         if connection.state == "ready":

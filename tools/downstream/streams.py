@@ -49,7 +49,12 @@ class _TypedResults:
 @asynccontextmanager
 # The SDK's type of the pair has no public name.
 async def connect_streams(
-    config: ServerConfig, transport: httpx2.AsyncBaseTransport, max_event_bytes: int, *, read_s: float | None
+    config: ServerConfig,
+    transport: httpx2.AsyncBaseTransport,
+    max_event_bytes: int,
+    *,
+    read_s: float | None,
+    is_typed: bool = True,
 ) -> AsyncGenerator[Any]:
     """Yield the streams to the address of the server; reading may take `read_s` seconds."""
     assert config.url is not None
@@ -58,4 +63,4 @@ async def connect_streams(
         httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=max_event_bytes) as (read, write),
     ):
-        yield _TypedResults(read), write
+        yield (_TypedResults(read) if is_typed else read), write

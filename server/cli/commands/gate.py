@@ -5,6 +5,7 @@ from argparse import Namespace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -14,7 +15,13 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.tools.downstream.config import ServerSettings
-from planwarden.tools.downstream.gated_servers import MAX_NAME_CHARS, build_gated_config, choose_name
+from planwarden.tools.downstream.config_file import build_slug
+from planwarden.tools.downstream.gated_servers import (
+    MAX_NAME_CHARS,
+    build_gated_config,
+    build_remote_config,
+    choose_name,
+)
 
 HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "claude-desktop")
 
@@ -28,7 +35,13 @@ def add_gate(parser: CommandParser) -> None:
         help="what rules and pages call the server, whose tools are NAME_TOOL there; default: after its program",
     )
     commands = parser.add_commands("install|uninstall|status", required=False)
-    parser.take_rest("command", "-- COMMAND", "the command of the server with its arguments, behind two hyphens")
+    parser.add_argument("--upstream", metavar="URL", help="the address of the server, which speaks Streamable HTTP")
+    parser.take_rest(
+        "command",
+        "-- COMMAND",
+        "the command of the server with its arguments, behind two hyphens; without it and without --upstream, all "
+        "servers of planwarden.json",
+    )
     for name, text in (
         ("install", "Show what a host's list of servers becomes so that they run behind the gate, ask, and write it."),
         ("uninstall", "Show what a host's list of servers becomes without the gate, ask, and write it."),
@@ -52,18 +65,39 @@ def _handle_hosts(name: str, arguments: Namespace) -> int:
 
 def handle_gate(arguments: Namespace) -> int:
     words = arguments.command
-    if not words:
-        raise UsageError("gate needs the command of a server: planwarden gate -- COMMAND ARGUMENT...")
-    name = choose_name(words) if arguments.name is None else arguments.name
-    if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip():
-        raise UsageError(f"--name is {name[:64]!r}; a name has 1 to {MAX_NAME_CHARS} characters")
+    if words and arguments.upstream is not None:
+        raise UsageError("a server is a command or an address: leave out --upstream, or what is behind the two hyphens")
     if any(Path(word).name == "planwarden" for word in words[:1]):
         raise UsageError("planwarden is never wrapped by itself")
-    settings = read_settings(arguments)
     # Most commands need none of it.
     serving = import_module("planwarden.server.gate.serving")
-    environment = import_module("planwarden.server.gate.upstream").list_environment(os.environ)
+    if not words and arguments.upstream is None:
+        if arguments.name is not None:
+            raise UsageError("--name needs a server: planwarden gate --name NAME -- COMMAND ARGUMENT...")
+        anyio.run(serving.serve_gates, read_settings(arguments), STANDARD_OUTPUT.document)
+        return DONE
+    url: str = arguments.upstream or ""
+    name = choose_name(words) if words else _choose_remote_name(url)
+    name = name if arguments.name is None else arguments.name
+    if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip():
+        raise UsageError(f"--name is {name[:64]!r}; a name has 1 to {MAX_NAME_CHARS} characters")
+    settings = read_settings(arguments)
     server_settings = settings.server_settings.get(name, ServerSettings())
-    config = build_gated_config(name, words, Path.cwd(), server_settings, environment)
+    if words:
+        environment = import_module("planwarden.server.gate.upstream").list_environment(os.environ)
+        config = build_gated_config(name, words, Path.cwd(), server_settings, environment)
+    else:
+        config = build_remote_config(name, url, server_settings, settings.servers.configs)
     anyio.run(serving.serve_gate, settings, config, STANDARD_OUTPUT.document)
     return DONE
+
+
+def _choose_remote_name(url: str) -> str:
+    """Return what a server behind an address is called. Raises `UsageError`: it is not an address."""
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if not host or not url.startswith(("http://", "https://")):
+        raise UsageError("--upstream is the address of a server, which begins with http:// or https://")
+    return build_slug(host)[:MAX_NAME_CHARS]

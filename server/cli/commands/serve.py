@@ -24,7 +24,11 @@ own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 def add_serve(parser: CommandParser) -> None:
     parser.handle(handle_serve, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
-    parser.add_argument("--http", action="store_true", help="serve Streamable HTTP at /mcp instead")
+    parser.add_argument(
+        "--http",
+        action="store_true",
+        help="serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME",
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -83,6 +87,7 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
             port=arguments.port,
             role=arguments.role,
             accepts_trust=arguments.accepts_trust,
+            serve_gates=import_module("planwarden.server.gate.endpoint").serving_gates,
             started=lambda url: print(describe_addresses(url, settings.http.public_url), file=sys.stderr),
         )
 

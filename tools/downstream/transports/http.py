@@ -98,12 +98,18 @@ def _error_response(code: int, message: str) -> httpx2.Response:
 
 @asynccontextmanager
 # The SDK's type of the pair has no public name.
-async def http_transport(config: ServerConfig, login: LoginLocation | None) -> AsyncGenerator[Any]:
-    """Yield the streams to the server's address; `login` is where a person's login to it is kept."""
+async def http_transport(
+    config: ServerConfig, login: LoginLocation | None, *, is_typed: bool = True
+) -> AsyncGenerator[Any]:
+    """Yield the streams to the server's address; `login` is where a person's login to it is kept.
+
+    Unless results are typed, they stay as they came, and the SDK cannot check them.
+    """
     async with httpx2.AsyncHTTPTransport() as inner:
         # An Authorization header of the operator takes precedence over a login.
         has_header = any(name.lower() == "authorization" for name in config.headers)
         outer = inner if login is None or has_header else LoginTransport(inner, ServerLogin(login, config))
         # Reading has no limit of its own: calls have theirs, and the message stream is silent most of the time.
-        async with connect_streams(config, BoundedTransport(outer), MAX_BODY_BYTES, read_s=None) as streams:
+        bounded = BoundedTransport(outer)
+        async with connect_streams(config, bounded, MAX_BODY_BYTES, read_s=None, is_typed=is_typed) as streams:
             yield streams

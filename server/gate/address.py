@@ -1,0 +1,170 @@
+"""The wrapped server behind an address: the SDK's Streamable HTTP, within the limits of planwarden's own connections.
+
+Messages pass value for value. The headers that a revision wants are made from the messages, because the SDK makes them
+where it writes requests, and here a host has written them (https://modelcontextprotocol.io/specification/2026-07-28,
+Streamable HTTP). A failure of one request ends that request; an ended session ends the connection.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.types import (
+    INVALID_REQUEST,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from planwarden.agent.common.errors import OutcomeUnknown, ToolError
+from planwarden.agent.common.struct import JsonValue
+from planwarden.server.gate.upstream import Receiver
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE
+from planwarden.tools.downstream.transports.http import http_transport
+
+logger = logging.getLogger(__name__)
+
+SEND_S = 30.0
+"""The longest time that a message waits for those before it."""
+MAX_HEADER_MAPS = 1_000
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+SESSION_ENDED = "Session terminated"
+"""What the SDK says of a session that the server does not know any more."""
+
+FindLogin = Callable[[], Awaitable[LoginLocation | None]]
+
+
+class AddressUpstream:
+    """A server behind an address."""
+
+    def __init__(self, config: ServerConfig, receiver: Receiver, find_login: FindLogin) -> None:
+        self.config = config
+        self._receiver = receiver
+        self._find_login = find_login
+        self._sending: Any = None
+        """The SDK's stream, which has no public type."""
+        self._handshake_id: int | str | None = None
+        self._version: str | None = None
+        """The revision that a handshake settled."""
+        self._parameter_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
+        """By tool, the parameters that its server wants as headers."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._sending is not None
+
+    async def start(self, tasks: TaskGroup) -> None:
+        login = await self._find_login()
+        await tasks.start(self._run, login)
+
+    async def send(self, line: bytes) -> None:
+        sending = self._sending
+        if sending is None:
+            raise ToolError(f"server {self.config.name!r} is not connected")
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError as error:
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise ToolError(f"the message cannot be sent over HTTP: {reason}") from None
+        metadata = None
+        if isinstance(message, JSONRPCRequest):
+            metadata = ClientMessageMetadata(headers=self._build_headers(message))
+        elif self._version is not None:
+            metadata = ClientMessageMetadata(headers={MCP_PROTOCOL_VERSION_HEADER: self._version})
+        try:
+            with anyio.fail_after(SEND_S):
+                await sending.send(SessionMessage(message, metadata))
+        except TimeoutError:
+            raise ToolError(f"server {self.config.name!r} does not take messages") from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise OutcomeUnknown(f"server {self.config.name!r} closed its connection") from None
+
+    def _build_headers(self, request: JSONRPCRequest) -> dict[str, str]:
+        params: dict[str, JsonValue] = request.params or {}
+        meta = params.get("_meta")
+        version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if request.method == "initialize":
+            self._handshake_id, self._version = request.id, None
+            return {}
+        if not isinstance(version, str) or version not in MODERN_PROTOCOL_VERSIONS:
+            return {} if self._version is None else {MCP_PROTOCOL_VERSION_HEADER: self._version}
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: request.method}
+        name = params.get(NAME_BEARING_METHODS.get(request.method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            arguments = params.get("arguments")
+            if request.method == "tools/call" and isinstance(arguments, dict):
+                headers |= mcp_param_headers(self._parameter_headers.get(name, {}), arguments)
+        return headers
+
+    async def _run(
+        self, login: LoginLocation | None, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        reason = "it closed the connection"
+        # The SDK's connection may raise anything; the server is out of reach then, and the gate lives on.
+        try:
+            async with http_transport(self.config, login, is_typed=False) as (received, self._sending):
+                task_status.started()
+                async for item in received:
+                    if isinstance(item, SessionMessage) and not await self._take(item):
+                        reason = "it ended the session"
+                        break
+        except Exception:
+            logger.exception("the connection to server %r failed", self.config.name)
+        self._sending = None
+        await self._receiver.handle_loss(reason)
+
+    async def _take(self, item: SessionMessage) -> bool:
+        """Pass one message on, and return whether the connection goes on."""
+        message = item.message
+        if isinstance(message, JSONRPCResponse):
+            self._note_result(message)
+        elif isinstance(message, JSONRPCError):
+            text, name = message.error.message, self.config.name
+            match message.error.code:
+                case code if code == INVALID_REQUEST and text == SESSION_ENDED:
+                    ended = ToolError(f"server {name!r} ended the session before it took the request; try again")
+                    await self._receiver.fail_request(message.id, ended)
+                    return False
+                case code if code == NOT_SENT:
+                    unreachable = ToolError(f"server {name!r} cannot be reached: {text}")
+                    await self._receiver.fail_request(message.id, unreachable)
+                    return True
+                case code if code in (LOST, TOO_LARGE):
+                    unknown = OutcomeUnknown(f"server {name!r} did not return a result: {text}")
+                    await self._receiver.fail_request(message.id, unknown)
+                    return True
+                case _:
+                    pass
+        await self._receiver.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        return True
+
+    def _note_result(self, message: JSONRPCResponse) -> None:
+        result: dict[str, JsonValue] = message.result
+        version, tools = result.get("protocolVersion"), result.get("tools")
+        if message.id == self._handshake_id and isinstance(version, str):
+            self._version = version
+        for tool in tools if isinstance(tools, list) else ():
+            name = tool.get("name") if isinstance(tool, dict) else None
+            if not isinstance(tool, dict) or not isinstance(name, str):
+                continue
+            self._parameter_headers.pop(name, None)
+            headers = x_mcp_header_map(tool.get("inputSchema"))
+            if headers and len(self._parameter_headers) < MAX_HEADER_MAPS:
+                self._parameter_headers[name] = headers

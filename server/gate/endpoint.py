@@ -1,0 +1,376 @@
+"""`/gate/NAME` over Streamable HTTP: a server of planwarden.json for hosts elsewhere, each with its own connection.
+
+A session of the older revisions is one host, with one connection to the server. Since 2026-07-28 a request says all
+about itself, and has no session: then the requests of one principal share a connection, and get ids of their own there.
+Whoever asks is the owner of the token, and sees only what that owner asked for.
+"""
+
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup, TaskStatus
+from anyio.streams.memory import MemoryObjectSendStream
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    classify_inbound_request,
+)
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp.types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
+from planwarden.server.api.warden import Warden
+from planwarden.server.auth.caller import Caller, identify_bearer
+from planwarden.server.gate import frames
+from planwarden.server.gate.frames import Frame
+from planwarden.server.gate.serving import Gate, Opening, announce_gate, build_relay, judging_shared
+from planwarden.server.settings.configuration import Settings
+from planwarden.tools.downstream.config import ServerConfig
+
+logger = logging.getLogger(__name__)
+
+IDLE_S = 1_800.0
+"""How long a session may be unused; then its server ends."""
+SHARED_IDLE_S = 300.0
+PING_S = 15.0
+MAX_SESSIONS = 1_000
+MAX_WAITING = 64
+"""Messages of one request that its client has not read."""
+
+
+class Session:
+    """One host of the older revisions."""
+
+    def __init__(self, caller: Caller, config: ServerConfig) -> None:
+        self.caller = caller
+        self.config = config
+        self.transport = StreamableHTTPServerTransport(uuid4().hex, idle_timeout=IDLE_S)
+        self._requests: dict[int | str, JSONRPCRequest] = {}
+        """Those without an answer, the newest one at the end."""
+
+    async def run(
+        self, warden: Warden, settings: Settings, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Relay between the host and a connection of its own until the host ends the session."""
+        async with self.transport.connect() as (received, sending):
+
+            async def write(line: bytes) -> None:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                metadata = ServerMessageMetadata(related_request_id=self._find_related(message))
+                if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+                    self._requests.pop(message.id, None)
+                try:
+                    await sending.send(SessionMessage(message, metadata))
+                except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    return
+
+            async with connect(warden, settings, self.config, self.caller.principal, write) as gate:
+                task_status.started()
+                with self.transport.idle_scope or anyio.CancelScope(), suppress(anyio.ClosedResourceError):
+                    async for item in received:
+                        if isinstance(item, SessionMessage):
+                            await self._take(item, gate)
+
+    async def _take(self, item: SessionMessage, gate: Gate) -> None:
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            self._requests[message.id] = message
+        await gate.relay.handle_host_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            # The server does not answer it any more, and the stream of a request ends with an answer only.
+            request = self._requests.pop((message.params or {}).get("requestId", ""), None)
+            if request is not None:
+                await gate.relay.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
+
+    def _find_related(self, message: JSONRPCMessage) -> int | str | None:
+        """Return the request in whose answer a message of the server belongs; the newest call if it does not say."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            return None
+        params: dict[str, JsonValue] = message.params or {}
+        token = params.get("progressToken")
+        calls = [request for request in self._requests.values() if request.method == "tools/call"]
+        for request in self._requests.values():
+            if token is not None and _read_meta(request.params).get("progressToken") == token:
+                return request.id
+        return calls[-1].id if calls and message.method != "notifications/tools/list_changed" else None
+
+
+class SharedHost:
+    """The requests of one principal since 2026-07-28, which have no session."""
+
+    def __init__(self) -> None:
+        self.gate: Gate
+        self.idle = anyio.CancelScope()
+        self._last_id = 0
+        self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
+        """By the id of a request on the connection to the server, what its client sent, and where its answer goes."""
+
+    async def write(self, line: bytes) -> None:
+        """Give a message of the server to the request that it belongs to."""
+        frame = frames.read_frame(line)
+        params = frames.read_value(frame.params if isinstance(frame.params, msgspec.Raw) else None)
+        own_id = frame.id if frame.method is msgspec.UNSET else _read_own_id(params)
+        own_id = own_id if isinstance(own_id, int) or not self._streams else max(self._streams)
+        if not isinstance(own_id, int) or own_id not in self._streams:
+            return
+        request, stream = self._streams[own_id]
+        if frame.method is msgspec.UNSET:
+            frame = replace(frame, id=request.id)
+        elif isinstance(params, dict):
+            frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
+        try:
+            stream.send_nowait(frame.encode().strip())
+        except anyio.WouldBlock:
+            # Only notifications are that many; the answer ends the stream, and needs one place.
+            if frame.method is msgspec.UNSET:
+                await stream.send(frame.encode().strip())
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+    async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
+        """Yield what the server says to the request, the answer last; an empty one when it says nothing for a while."""
+        self._last_id += 1
+        own_id = self._last_id
+        sending, received = anyio.create_memory_object_stream[bytes](MAX_WAITING)
+        self._streams[own_id] = frame, sending
+        self.idle.deadline = float("inf")
+        is_answered = False
+        try:
+            await self.gate.relay.handle_host_line(_replace_ids(frame, own_id).encode())
+            while not is_answered:
+                message = b""
+                with anyio.move_on_after(PING_S):
+                    message = await received.receive()
+                is_answered = bool(message) and frames.read_frame(message).method is msgspec.UNSET
+                yield message
+        finally:
+            del self._streams[own_id]
+            sending.close()
+            received.close()
+            if not self._streams:
+                self.idle.deadline = anyio.current_time() + SHARED_IDLE_S
+            if not is_answered:
+                # Closing the stream is how a client of this revision cancels.
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                    cancelled = frames.build_notification("notifications/cancelled", {"requestId": own_id})
+                    await self.gate.relay.handle_host_line(cancelled)
+
+
+class GateEndpoint:
+    """An ASGI application for the paths below `/gate/`. Its caller has authenticated the request."""
+
+    def __init__(self, warden: Warden, settings: Settings, tasks: TaskGroup) -> None:
+        self._warden = warden
+        self._settings = settings
+        self._tasks = tasks
+        self._configs = {
+            config.name: config for config in settings.servers.configs if config.can_start and not config.is_gated
+        }
+        self._sessions: dict[str, Session] = {}
+        self._shared: dict[tuple[str, str], SharedHost] = {}
+        self._opening = anyio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; `gate` in the scope names the server."""
+        config = self._configs.get(scope["gate"])
+        if config is None:
+            await JSONResponse({"error": f"there is no server {str(scope['gate'])[:64]!r}"}, 404)(scope, receive, send)
+            return
+        request, caller = Request(scope, receive), identify_bearer()
+        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            await (await self._answer(request, caller, config))(scope, receive, send)
+            return
+        session_id = request.headers.get(MCP_SESSION_ID_HEADER)
+        session = self._sessions.get(session_id or "")
+        if session_id is None and len(self._sessions) < MAX_SESSIONS:
+            await self._open_session(Session(caller, config), scope, receive, send)
+        elif session is None or session.caller != caller or session.config is not config:
+            status = 503 if session_id is None else 404
+            text = "too many sessions are open" if session_id is None else "Session not found"
+            error = {"jsonrpc": "2.0", "id": None, "error": {"code": frames.INVALID_REQUEST, "message": text}}
+            await JSONResponse(error, status)(scope, receive, send)
+        else:
+            await session.transport.handle_request(scope, receive, send)
+
+    async def _open_session(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the transport answer the request that opens a session, and forget the session if it refuses it."""
+        status = 500
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        session_id = session.transport.mcp_session_id or ""
+        self._sessions[session_id] = session
+        try:
+            await self._tasks.start(self._run, session_id, session)
+            await session.transport.handle_request(scope, receive, note_status)
+        finally:
+            if status >= 400:
+                with anyio.CancelScope(shield=True):
+                    await session.transport.terminate()
+
+    async def _run(
+        self, session_id: str, session: Session, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        try:
+            await session.run(self._warden, self._settings, task_status=task_status)
+        # One host must not end the others.
+        except Exception:
+            logger.exception("a session at /gate/%s ended", session.config.name)
+        finally:
+            del self._sessions[session_id]
+            with anyio.CancelScope(shield=True):
+                await session.transport.terminate()
+
+    async def _answer(self, request: Request, caller: Caller, config: ServerConfig) -> Response:
+        """Return the answer to a request that has no session."""
+        if request.method != "POST":
+            return Response(status_code=405, headers={"allow": "POST"})
+        body = await request.body()
+        try:
+            frame = frames.read_frame(body)
+        except InvalidArguments as error:
+            return _build_error(None, frames.PARSE_ERROR, error.message)
+        if not frame.is_request:
+            return Response(status_code=202)
+        verdict = classify_inbound_request(json.loads(body), headers=request.headers)
+        if isinstance(verdict, InboundLadderRejection):
+            return _build_error(frame.request_id, verdict.code, verdict.message, verdict.data)
+        host = await self._find_host(caller, config)
+        answers = host.answer(frame)
+        first = await anext(answers)
+        if first and (answer := frames.read_frame(first)).method is msgspec.UNSET:
+            await answers.aclose()
+            error = frames.read_value(answer.error if isinstance(answer.error, msgspec.Raw) else None)
+            code = error.get("code") if isinstance(error, dict) else None
+            status = ERROR_CODE_HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200
+            return Response(first, status, media_type="application/json")
+
+        async def stream() -> AsyncGenerator[bytes]:
+            yield _build_event(first)
+            async for line in answers:
+                yield _build_event(line)
+
+        return StreamingResponse(stream(), media_type="text/event-stream", headers={"cache-control": "no-cache"})
+
+    async def _find_host(self, caller: Caller, config: ServerConfig) -> SharedHost:
+        key = caller.principal, config.name
+        async with self._opening:
+            host = self._shared.get(key)
+            if host is None or host.idle.cancel_called:
+                host = SharedHost()
+                await self._tasks.start(self._run_shared, key, host, config)
+            return host
+
+    async def _run_shared(
+        self,
+        key: tuple[str, str],
+        host: SharedHost,
+        config: ServerConfig,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        try:
+            async with connect(self._warden, self._settings, config, key[0], host.write) as host.gate:
+                self._shared[key] = host
+                with host.idle:
+                    task_status.started()
+                    await anyio.sleep_forever()
+        # One host must not end the others.
+        except Exception:
+            logger.exception("a connection at /gate/%s ended", config.name)
+        finally:
+            if self._shared.get(key) is host:
+                del self._shared[key]
+
+
+@asynccontextmanager
+async def connect(
+    warden: Warden, settings: Settings, config: ServerConfig, principal: str, write: Any
+) -> AsyncGenerator[Gate]:
+    """Yield a gate of its own between the principal, whom `write` sends lines, and the server."""
+    opening = Opening()
+    opening.settled.set()
+    gate = Gate(opening)
+    async with anyio.create_task_group() as tasks:
+        gate.relay = build_relay(gate, config, warden, settings, write, tasks)
+        async with judging_shared(gate, warden, settings, principal):
+            yield gate
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def serving_gates(warden: Warden) -> AsyncGenerator[GateEndpoint]:
+    """Yield what serves `/gate/NAME` while the block runs; the warden is open."""
+    async with announce_gate(warden.service, ""), anyio.create_task_group() as tasks:
+        yield GateEndpoint(warden, warden.settings, tasks)
+        tasks.cancel_scope.cancel()
+
+
+def _replace_ids(frame: Frame, own_id: int) -> Frame:
+    """Return the request with an id, and a token for progress, that no other request on the connection has."""
+    params = frame.read_params()
+    meta = frames.read_object(params["_meta"])
+    if "progressToken" in meta:
+        meta["progressToken"] = msgspec.Raw(str(own_id).encode())
+    params["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
+    return replace(frame, id=own_id, params=msgspec.Raw(msgspec.json.encode(params)))
+
+
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+def _read_meta(params: JsonValue) -> dict[str, JsonValue]:
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def _read_own_id(params: JsonValue) -> JsonValue:
+    if not isinstance(params, dict):
+        return None
+    own_id = params.get("progressToken", _read_meta(params).get(SUBSCRIPTION))
+    return int(own_id) if isinstance(own_id, str) and own_id.isdigit() else own_id
+
+
+def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, JsonValue]:
+    """Return the parameters of a notification with the token and the id that the client knows."""
+    meta = _read_meta(params)
+    if "progressToken" in params:
+        own_meta = frames.read_value(request.read_params().get("_meta"))
+        params = {**params, "progressToken": own_meta.get("progressToken") if isinstance(own_meta, dict) else None}
+    if SUBSCRIPTION in meta:
+        params = {**params, "_meta": {**meta, SUBSCRIPTION: str(request.id)}}
+    return params
+
+
+def _build_error(request_id: Any, code: int, message: str, data: Any = None) -> Response:
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, ERROR_CODE_HTTP_STATUS.get(code, 200))
+
+
+def _build_event(line: bytes) -> bytes:
+    return b"event: message\r\ndata: " + line + b"\r\n\r\n" if line else b": ping\r\n\r\n"

@@ -1,0 +1,179 @@
+"""A host reaches a server in each way that the gate offers, in both eras, and a person decides about its calls."""
+
+import json
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import ElicitResult
+
+import planwarden
+from planwarden.server.settings.configuration import load_settings
+from tests.gate.host import Home, read_text
+
+pytestmark = pytest.mark.anyio
+PEER = str(Path(__file__).with_name("sdk_peer.py"))
+RULE = '[[rules]]\ntool = "peer_ask"\nthen = "allow"\n'
+MODES = ("legacy", "auto")
+
+
+def find_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@asynccontextmanager
+async def running(*command: str, port: int) -> AsyncGenerator[None]:
+    """Run a server until the block ends; it listens when the block begins."""
+    async with await anyio.open_process([sys.executable, *command], stdin=DEVNULL, stdout=DEVNULL) as process:
+        try:
+            while True:
+                try:
+                    await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+                    break
+                except OSError:
+                    await anyio.sleep(0.1)
+            yield
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    path = home.folder / "planwarden.toml"
+    path.write_text(path.read_text() + RULE)
+    return home
+
+
+def write_servers(home: Home, **servers: Any) -> None:
+    document = {"mcpServers": {"peer": {"command": sys.executable, "args": [PEER, str(home.peer)]}, **servers}}
+    (home.folder / "planwarden.json").write_text(json.dumps(document))
+
+
+def run_gate(home: Home, *words: str) -> Any:
+    command = ["-m", "planwarden.server.main", "gate", "--home", str(home.folder), *words]
+    return stdio_client(StdioServerParameters(command=sys.executable, args=command))
+
+
+async def accept(context: Any, params: Any) -> ElicitResult:
+    return ElicitResult(action="accept", content={"x": 1})
+
+
+async def call(client: Client, name: str, arguments: dict[str, Any], **more: Any) -> str:
+    return read_text((await client.call_tool(name, arguments, **more)).model_dump())
+
+
+async def use(home: Home, find_transport: Callable[[], Any], prefix: str = "") -> None:
+    """Do everything once in each era."""
+    for mode in MODES:
+        heard: list[Any] = []
+
+        async def hear(*progress: Any, heard: list[Any] = heard) -> None:
+            heard.append(progress)
+
+        async with Client(find_transport(), mode=mode, elicitation_callback=accept) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert names[:3] == [f"{prefix}look", f"{prefix}write", f"{prefix}ask"]
+            assert (client.instructions or "").startswith("Its own words.")
+            assert await call(client, f"{prefix}look", {"q": 7}, progress_callback=hear) == "saw 7"
+            assert (1.0, 2.0, "half") in heard
+            answer = await call(client, f"{prefix}ask", {})
+            assert ("action='accept'" in answer) == (mode == "legacy")
+            assert "note 1" in str(await client.read_resource("note://1"))
+            assert "hello" in str(await client.get_prompt("greet"))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(home.decide)
+                assert (await call(client, f"{prefix}write", {"text": mode})).startswith(f"wrote {mode}!")
+    assert home.ledger == list(MODES)
+
+
+async def test_server_behind_an_address(home: Home) -> None:
+    port = find_port()
+    words = ("--name", "peer", "--upstream", f"http://127.0.0.1:{port}/mcp")
+    with anyio.fail_after(120):
+        async with Client(run_gate(home, *words), mode="legacy") as client:
+            with pytest.raises(MCPError, match="server 'peer' cannot be reached"):
+                await client.list_tools()
+            async with running(PEER, str(home.peer), str(port), port=port):
+                assert len((await client.list_tools()).tools) == 3
+        async with running(PEER, str(home.peer), str(port), port=port):
+            await use(home, lambda: run_gate(home, *words))
+
+
+async def test_all_servers_of_the_home_behind_one_connection(home: Home) -> None:
+    write_servers(home, gone={"command": "false"})
+    with anyio.fail_after(120):
+        await use(home, lambda: run_gate(home), "peer_")
+        async with Client(run_gate(home), mode="legacy") as client:
+            with pytest.raises(MCPError, match="server 'gone' cannot be reached"):
+                await client.call_tool("gone_tool", {})
+
+
+async def test_each_server_of_the_home_over_http(home: Home) -> None:
+    write_servers(home)
+    port = find_port()
+    url = f"http://127.0.0.1:{port}/gate"
+    serve = ("-m", "planwarden.server.main", "serve", "--http", "--port", str(port), "--home", str(home.folder))
+    with anyio.fail_after(120):
+        async with running(*serve, port=port):
+            await use(home, lambda: f"{url}/peer")
+            async with httpx2.AsyncClient() as http:
+                assert (await http.post(f"{url}/other", json={})).status_code == 404
+            tokens = [await make_token(home, owner) for owner in ("ann", "bob")]
+            for status, token in ((401, "pwt_other"), (406, tokens[0])):
+                headers = {"authorization": f"Bearer {token}"}
+                await see_status(f"{url}/peer", headers, status)
+            # The same call of two owners is two questions, which nobody else sees.
+            places: set[str] = set()
+            async with (
+                open_as(tokens[0], url) as ann,
+                open_as(tokens[1], url) as bob,
+                anyio.create_task_group() as tasks,
+            ):
+                both = anyio.Event()
+
+                async def hear(progress: float, total: float | None, message: str | None) -> None:
+                    places.add(str(message))
+                    if len([place for place in places if "waiting for a person" in place]) == 2:
+                        both.set()
+
+                for client in (ann, bob):
+                    tasks.start_soon(partial(call, client, "write", {"text": "shared"}, progress_callback=hear))
+                await both.wait()
+                tasks.cancel_scope.cancel()
+            async with planwarden.Warden(settings=load_settings(home=home.folder, environment={})) as warden:
+                assert not (await warden.list_suspensions()).suspensions
+
+
+async def make_token(home: Home, owner: str) -> str:
+    command = ["-m", "planwarden.server.main", "token", "add", owner, "--home", str(home.folder)]
+    made = await anyio.run_process([sys.executable, *command])
+    return next(word for word in made.stdout.decode().split() if word.startswith("pwt_"))
+
+
+async def see_status(url: str, headers: dict[str, str], status: int) -> None:
+    """Wait until requests are answered so: a server may not know of the first token at once."""
+    async with httpx2.AsyncClient(headers=headers) as http:
+        while (await http.post(url, json={}, headers={"accept": "text/plain"})).status_code != status:  # noqa: ASYNC110
+            # Another process made it.
+            await anyio.sleep(0.2)
+
+
+@asynccontextmanager
+async def open_as(token: str, url: str) -> AsyncGenerator[Client]:
+    """Yield a client with the token."""
+    http = httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60)
+    async with http, Client(streamable_http_client(f"{url}/peer", http_client=http)) as client:
+        yield client
