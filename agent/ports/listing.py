@@ -21,8 +21,12 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     status: ExecutionStatus | None = None
     host: str | None = None
     tool: str | None = None
+    tool_prefix: str = ""
+    """With what the name of a tool begins."""
     saved_plan: str | None = None
     principal: str | None = None
+    is_gated: bool | None = None
+    """Whether it is a call that a host made through a gate; None lists both."""
 
 
 class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import anyio
 from tests.support.browser import find_chromium, launch_browser
 from tests.support.paths import DOCS
 
-from dev.pictures.office import Office, open_office
+from dev.pictures.office import Office, call_through_gates, open_office
 from dev.pictures.png import save
 
 if TYPE_CHECKING:
@@ -34,16 +34,17 @@ class Camera:
     async def open(self, name: str) -> None:
         await self.page.goto(f"{self.office.scene.url}{self.office.paths[name]}")
 
-    async def shoot(self, name: str, until: str | None = None) -> None:
+    async def shoot(self, name: str, until: str | None = None, of: str = "inbox") -> None:
         """Takes what is on the screen; with `until`, the page down to the end of the first thing found there."""
+        path = self.folder / f"{of}-{name}.png"
         if until is None:
-            return save(await self.page.screenshot(), self.folder / f"inbox-{name}.png")
+            return save(await self.page.screenshot(), path)
         box = await self.page.locator(until).first.bounding_box()
         width = self.page.viewport_size["width"] if self.page.viewport_size else SIZES["desktop"][0]
         assert box is not None, until
         height = box["y"] + box["height"] + MARGIN
         picture = await self.page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
-        return save(picture, self.folder / f"inbox-{name}.png")
+        return save(picture, path)
 
 
 async def take_light(camera: Camera) -> None:
@@ -70,6 +71,9 @@ async def take_light(camera: Camera) -> None:
     await _keep_a_schedule(camera)
     await page.goto(f"{camera.office.scene.url}/plans")
     await camera.shoot("plans")
+    await call_through_gates(camera.office)
+    await page.goto(f"{camera.office.scene.url}/calls")
+    await camera.shoot("calls", "#plans", of="gate")
 
 
 async def take_dark(camera: Camera) -> None:

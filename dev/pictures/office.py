@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from pydantic import JsonValue
 from tests.kit import decide, start_as
-from tests.support.scene import CLEAN_UP, DEPLOY, HOSTILE, LETTER, PAY, InboxScene, open_scene
+from tests.support.scene import CLEAN_UP, DEPLOY, HOSTILE, LETTER, PAY, InboxScene, call_through_gate, open_scene
 from tests.support.wardens import plan, tool_step
 
 import planwarden
@@ -157,6 +157,19 @@ async def _fill(office: Office) -> None:
     paths["grant"] = f"{paths['pay']}/grant"
     ids = [paths[name].rpartition("/")[2] for name in ("delete", "pay", "hostile")]
     paths["review"] = f"/review?{'&'.join(f'id={found}' for found in ids)}"
+
+
+async def call_through_gates(office: Office) -> None:
+    """Lets hosts call through a gate, and a person decide about some of it."""
+    moved: dict[str, JsonValue] = {"source": "/data/report.md", "destination": "/data/archive/report.md"}
+    for name, arguments, host, approved in (
+        ("write_file", {"path": "/data/notes.md", "content": "# Notes"}, "Claude Code", True),
+        ("move_file", moved, "Codex CLI", False),
+        ("write_file", {"path": "/data/report.md", "content": "# Report of 2026"}, "Claude Code", None),
+    ):
+        asked = await call_through_gate(office.scene.warden.service, arguments, host=host, name=name)
+        if approved is not None:
+            await _answer(office, asked, approved=approved, reason=None if approved else "The report is still read")
 
 
 async def _run(office: Office, *steps: Mapping[str, JsonValue], goal: str | None, host: str) -> planwarden.Execution:

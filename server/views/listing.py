@@ -8,6 +8,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.ports.listing import ListedExecution
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_words import STATUSES, WAITS, WORDS, Words
+from planwarden.server.views.tools import ToolCall
 
 NOT_ATTENDED = "no server or worker runs on this store now, so nothing starts until one does"
 
@@ -35,6 +36,8 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     """Why it did not reach its goal."""
     created_at: datetime
     changed_at: datetime
+    calls: tuple[ToolCall, ...] = ()
+    """Where a list shows calls: what it calls."""
 
     @property
     def is_quoted(self) -> bool:

@@ -43,6 +43,8 @@ def list_parameters(filters: ExecutionFilter, limit: int, cursor: str | None) ->
         filters.principal,
         *words,
         *("" for _ in range(MAX_WORDS - len(words))),
+        filters.is_gated,
+        filters.tool_prefix and f"\n{clean_text(filters.tool_prefix)}",
         limit + 1,
     )
 

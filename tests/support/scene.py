@@ -11,11 +11,30 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
+from planwarden.server.api.service import Service
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
-from tests.kit import Authority, Decision, Ledger, OperatorPolicy, Settings, decide, plan, tool_step, warden
+from planwarden.tools.base import Tool, define
+from tests.kit import (
+    Authority,
+    Decision,
+    Ledger,
+    OperatorPolicy,
+    Registry,
+    Requester,
+    Settings,
+    build_constant_call,
+    decide,
+    ev,
+    plan,
+    tool_step,
+    warden,
+)
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
 
@@ -99,6 +118,46 @@ HOSTILE = tool_step(
         "details": {"rows": 12},
     },
 )
+
+
+async def call_through_gate(
+    service: Service, arguments: dict[str, JsonValue], *, host: str = "Claude Code", name: str = "write_file"
+) -> planwarden.Execution:
+    """Starts what a gate starts for a call of a host, and returns its execution once it asks a person."""
+    tools = [
+        Tool(
+            define(
+                ToolDefinition(name=f"files_{tool}", description="", input_schema={"type": "object"}, source="files")
+            ),
+            build_constant_call({"content": [{"type": "text", "text": "Successfully wrote to the file."}]}),
+        )
+        for tool in ("write_file", "move_file")
+    ]
+    assert isinstance(service.tools, Registry)
+    service.tools.replace_group("files", tools)
+    call = PlannedCall(tool_name=f"files_{name}", arguments=arguments)
+    about = f"{host} calls {name} of server 'files'."
+    started = await service.create(
+        NewExecution(
+            thread=PreparedThread(f"gate-{service.ids.new()}", ev.Options()),
+            requester=Requester("local", host=host),
+            goal=f"{name} of server 'files', which is `npx -y @modelcontextprotocol/server-filesystem /data`",
+            parsed=ParsedPlan(
+                Plan(
+                    steps=(
+                        PlanStep(
+                            step_id="call",
+                            description=about,
+                            step_type="tool",
+                            required_tools=(call.tool_name,),
+                            tool_calls=(call,),
+                        ),
+                    )
+                )
+            ),
+        )
+    )
+    return service.build_view(await service.wait(started, 60))
 
 
 @dataclass

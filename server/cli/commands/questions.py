@@ -38,6 +38,11 @@ def add_list(parser: CommandParser) -> None:
         action="store_true",
         help="list executions, the newest activity first; the options below do so too",
     )
+    parser.add_argument(
+        "--calls",
+        action="store_true",
+        help="of executions, list those that are calls through a gate, with arguments and results",
+    )
     parser.add_argument("--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id")
     parser.add_argument(
         "--state",

@@ -1,6 +1,7 @@
-"""The page of plans: every execution that runs or ran, the newest activity first, with search, filters and pages.
+"""The pages of plans and of calls through gates: what runs or ran, the newest activity first, with filters and pages.
 
-The inbox belongs to the operator, so it lists the executions of every principal. No log is read for a list.
+The inbox belongs to the operator, so it lists the executions of every principal. No log is read for a list of plans; of
+calls, those on the page are read.
 """
 
 from collections.abc import Sequence
@@ -8,24 +9,32 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_view import list_schedules
 from planwarden.server.views.card import format_host
-from planwarden.server.views.escaping import escape_text, shorten_text
+from planwarden.server.views.card_calls import CardCall, ToolNotes, build_call
+from planwarden.server.views.decisions import describe_decision, find_decided
+from planwarden.server.views.escaping import escape_text, format_value, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
-from planwarden.server.views.status_words import FORMER, STATUSES, Tone
+from planwarden.server.views.status_words import FORMER, STATUSES, WORDS, Tone
+from planwarden.tools.downstream.config_file import build_slug
 
 PAGE_SIZE = 25
 TITLE_CHARS = 160
+RESULT_CHARS = 200
+LARGE = "large; the page of the call has it"
 MAX_OPTIONS = 500
 """Of one list to choose from; more are found by writing their name into the address."""
 MAX_NEXT_RUNS = 3
+NOT_SERVERS = frozenset({"builtin", "python"})
+"""Sources of tools that have no server."""
 
 
 class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +57,12 @@ class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
     changed_at: datetime
     age: str
+    call: CardCall | None = None
+    """For a call through a gate, with the arguments that ran or will run."""
+    decided: str = ""
+    """Who decided about the call."""
+    result: str = ""
+    """What the call returned, cut."""
 
 
 class NextRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +81,7 @@ class PlanFilter(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     tool: str = ""
     plan: str = ""
+    server: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -83,6 +99,7 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[tuple[str, str], ...]
     tools: tuple[tuple[str, str], ...]
     hosts: tuple[tuple[str, str], ...]
+    servers: tuple[tuple[str, str], ...]
 
 
 ROUTES = PageRoutes()
@@ -90,25 +107,39 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("/plans")
 async def show_plans(request: InboxRequest) -> Response:
-    filters, after = _read_filter(request), request.query("after") or None
-    store = request.service.store
+    return await _show(request, _read_filter(request), is_gated=False)
+
+
+@ROUTES.page("/calls")
+async def show_calls(request: InboxRequest) -> Response:
+    """Show what hosts called through gates."""
+    return await _show(request, _read_filter(request), is_gated=True)
+
+
+async def _show(request: InboxRequest, filters: PlanFilter, *, is_gated: bool) -> Response:
+    after, store = request.query("after") or None, request.service.store
     listed = await store.list_executions(
         ExecutionFilter(
             search=filters.q,
             status=STATUSES[filters.state] if filters.state else None,
             host=filters.host or None,
             tool=filters.tool or None,
+            tool_prefix=f"{build_slug(filters.server)}_" if filters.server else "",
             saved_plan=filters.plan or None,
+            is_gated=is_gated,
         ),
         limit=PAGE_SIZE,
         cursor=after,
     )
-    next_runs = await _list_next_runs(request) if filters.is_empty and after is None else ()
+    has_next_runs = filters.is_empty and after is None and not is_gated
+    next_runs = await _list_next_runs(request) if has_next_runs else ()
 
     async def build() -> Values:
         now = store.clock.now()
+        rows = [_build_row(build_line(row), now) for row in listed.rows]
         return {
-            "rows": [_build_row(build_line(row), now) for row in listed.rows],
+            "place": "calls" if is_gated else "plans",
+            "rows": [await _add_call(request, row) for row in rows] if is_gated else rows,
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
             "wanted": filters,
@@ -126,8 +157,12 @@ async def _build_choices(request: InboxRequest, filters: PlanFilter) -> Choices:
     store, tools = request.service.store, request.service.tools
     hosts = (*await store.list_hosts(), filters.host)
     names = (*(definition.name for definition in tools.definitions()), filters.tool)
+    sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
     return Choices(
-        states=tuple((state, state) for state in STATUSES), tools=_build_options(names), hosts=_build_options(hosts)
+        states=tuple((state, state) for state in STATUSES),
+        tools=_build_options(names),
+        hosts=_build_options(hosts),
+        servers=_build_options((*sources, filters.server)),
     )
 
 
@@ -140,6 +175,7 @@ def _read_filter(request: InboxRequest) -> PlanFilter:
         host=request.query("host")[:NAME_CHARS],
         tool=request.query("tool")[:NAME_CHARS],
         plan=request.query("plan")[:NAME_CHARS],
+        server=request.query("server")[:NAME_CHARS],
     )
     if filters.state and filters.state not in STATUSES:
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")
@@ -167,6 +203,28 @@ def _build_row(line: ExecutionLine, now: float) -> PlanRow:
         fault=escape_text(line.fault or ""),
         changed_at=line.changed_at,
         age=format_age(now - line.changed_at.timestamp()),
+    )
+
+
+async def _add_call(request: InboxRequest, row: PlanRow) -> PlanRow:
+    """Return the row with its call, if its execution makes one call and can be read."""
+    try:
+        execution = await request.service.find(row.execution_id)
+    except StoreError:
+        return row
+    calls = [call for state in execution.steps.values() for call in state.list_known_calls()]
+    if len(calls) != 1:
+        return row
+    [call] = calls
+    words = WORDS["call"][call.status]
+    is_unknown = call.status == "outcome_unknown"
+    return replace(
+        row,
+        call=build_call(ToolNotes(request.service.tools).get(call.tool_name), call.arguments or call.proposed),
+        words=words.word if is_unknown else row.words,
+        tone=words.tone if is_unknown else row.tone,
+        decided=describe_decision(find_decided(execution, call), has_reason=False) or "",
+        result="" if call.status != "succeeded" else LARGE if call.artifact else format_value(call.value, RESULT_CHARS),
     )
 
 

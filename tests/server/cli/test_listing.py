@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from tests.requirements import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, CommandResult, run_in_process, step
+from tests.support.scene import call_through_gate
 
 FIND = step("find", "find", {"topic": "x"})
 
@@ -60,6 +61,17 @@ def test_executions_are_listed_with_state_progress_and_title_and_the_next_page_i
     page = cli.main("list", "--executions", "--limit", "1", "--json").json
     rest = cli.main("list", "--executions", "--limit", "1", "--cursor", page["nextCursor"], "--json").json
     assert rest["nextCursor"] is None and rest["executions"] == listed[1:]
+
+
+@requirement("gate:people")
+def test_calls_through_a_gate_are_listed_alone_with_arguments_and_results(cli: Cli) -> None:
+    cli.run_to_question(ERASE)
+    cli.ask(lambda warden: call_through_gate(warden.service, {"path": "/data/\u202ea", "old": None}))
+    for words in ((), ("--host", "Claude Code", "--tool", "files_write_file", "--state", "waiting")):
+        [row] = cli.main("list", "--calls", "--json", *words).json["executions"]
+        assert row["calls"][0]["arguments"] == {"path": "/data/\u202ea", "old": None} and row["host"] == "Claude Code"
+    shown = cli.main("list", "--calls").out
+    assert 'files_write_file(path="/data/\\u202ea", old=null) → waits for a person' in shown and "erase" not in shown
 
 
 def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:

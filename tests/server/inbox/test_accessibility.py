@@ -23,14 +23,14 @@ from tests.kit import Decision, by, ev, plan, requirement, tool_step
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, find_violations, launch_browser, read_axe
-from tests.support.scene import ANN, CLEAN_UP, LETTER, PAY, InboxScene, open_scene
+from tests.support.scene import ANN, CLEAN_UP, LETTER, PAY, InboxScene, call_through_gate, open_scene
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, ViewportSize
 
 pytestmark = DRIVES_CHROMIUM
 
-LISTS = ("", "/plans", "/history", "/grants", "/keys", "/saved")
+LISTS = ("", "/plans", "/calls", "/history", "/grants", "/keys", "/saved")
 NOT_PAGES = {
     "/": "leads to the inbox",
     "/inbox/": "is the same page without its slash",
@@ -172,7 +172,7 @@ async def test_axe_finds_nothing_on_pages_with_one_row_and_of_every_kind(home: P
         await tour.log_in()
         (home / "plans" / "look.yaml").write_text(LOOK)
         await tour.found.run_to_question(LETTER, goal="Close idle accounts")
-        await tour.visit(*LISTS[:2], LISTS[5])
+        await tour.visit(*LISTS[:2], LISTS[6])
         await _see_questions(tour)
         await _see_rows(tour)
         await _see_what_is_allowed(tour, home)
@@ -296,6 +296,8 @@ async def _see_runs(tour: Tour) -> None:
     run = await found.warden.run_plan("clean", {"days": 60})
     rejected = await found.answer(run.suspensions[0].suspension_id, Decision(approved=False))
     failing = await found.warden.execute_plan(plan(tool_step("a", "crm_find", {"older_than_days": 3})), wait_seconds=60)
+    called = await call_through_gate(found.warden.service, {"path": "/data/a", "text": "x" * 5_000})
+    await found.answer(called.suspensions[0].suspension_id, Decision(approved=True))
     await tour.visit(f"/executions/{rejected}", f"/executions/{failing.execution_id}")
     await tour.visit(f"/executions/{failing.execution_id}/keep")
     await tour.page.get_by_label("Name").fill("clean")

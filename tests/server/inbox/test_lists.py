@@ -15,6 +15,7 @@ from tests.server.inbox.test_saved_plans import NOTE
 from tests.server.inbox.test_saved_plans import write as write_plan
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
+from tests.support.scene import call_through_gate
 
 pytestmark = pytest.mark.anyio
 
@@ -239,6 +240,44 @@ async def test_pages_of_runs_follow_the_filter_and_no_log_is_read_for_them() -> 
             where = onward[1].replace("&amp;", "&") if onward else None
         assert seen == [f"<q>Erase {number}</q>" for number in reversed(range(RUNS_PER_PAGE + 1))]
         assert (await browser.open("/inbox/plans?after=forged")).status == 422
+
+
+@requirement("gate:people", "inbox:paged", "inbox:hostile")
+async def test_the_page_of_calls_has_each_call_through_a_gate_with_its_outcome_and_plans_leave_it_out() -> None:
+    store = CountingStore(MemoryStore())
+    async with visit(store=store) as (found, browser):
+        assert "No call was asked about yet." in (await browser.open("/inbox/calls")).words
+        await found.ask(goal="gate-")
+        service = found.warden.service
+        made = await call_through_gate(service, {"path": "/data/a", "text": "hi <b>\u202e" + "x" * 5_000, "old": None})
+        await browser.decide(made.suspensions[0].suspension_id, "approve")
+        await browser.decide(
+            (await call_through_gate(service, {}, name="move_file")).suspensions[0].suspension_id, "reject", reason="no"
+        )
+        await call_through_gate(service, {"path": "/data/b"}, host="Codex <i>\u202e")
+        rows = _rows(await browser.open("/inbox/calls"))
+        assert len(rows) == 3 and "waits for a person" in rows[0] and "Codex &lt;i&gt;\\u202e" in rows[0]
+        assert "files_move_file" in rows[1] and "rejected by ann" in rows[1] and "Result" not in rows[1]
+        assert all(
+            text in rows[2] for text in ("files_write_file", "completed", "server &#34;files&#34;", "Claude Code")
+        )
+        assert "hi &lt;b&gt;\\u202exxx" in rows[2] and len(rows[2]) < 2_000 and "old null" in rows[2]
+        assert "approved by ann" in rows[2] and "Successfully wrote" in rows[2]
+        for query, count in (
+            ("server=files", 3),
+            ("server=file", 0),
+            ("server=files&tool=files_move_file&state=rejected", 1),
+            ("host=Claude+Code", 2),
+            ("state=completed&q=write_file", 1),
+        ):
+            assert len(_rows(await browser.open(f"/inbox/calls?{query}"))) == count, query
+        assert _titles(await browser.open("/inbox/plans")) == ["<q>gate-</q>"]
+        for number in range(RUNS_PER_PAGE):
+            await call_through_gate(service, {"path": str(number)})
+        store.calls.clear()
+        page = await browser.open("/inbox/calls?server=files")
+        assert len(_rows(page)) == RUNS_PER_PAGE and store.calls.count("log") <= RUNS_PER_PAGE
+        assert 'href="/inbox/calls?server=files&amp;after=' in page.text
 
 
 @requirement("inbox:plans")
