@@ -23,7 +23,6 @@ PAIRS = [
 ]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("case", "channel"), PAIRS)
 async def test_a_decision_does_what_it_must_or_the_channel_does_not_take_it(
     tmp_path: Path, case: Case, channel: Channel

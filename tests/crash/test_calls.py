@@ -27,8 +27,6 @@ from tests.kit import ManualClock, each_once, first_only, requirement
 from tests.storage.suite import BackEnd, Memory, Postgres, Sqlite
 from tests.support.fakes import Crash, CrashingStore, StoreCall, WatchedStore
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,6 @@ from tests.requirements import requirement
 from tests.storage.suite import Memory, Scribe, Sqlite
 from tests.support.fakes import RefusingStore
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def team(tmp_path: Path) -> harness.Team:

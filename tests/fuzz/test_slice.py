@@ -17,7 +17,6 @@ LEFT_OUT = frozenset({"sockets", "downstream", "rows", *([] if is_possible() els
 
 
 @requirement("fuzz:entrances")
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", [name for name in ENTRANCES if name not in LEFT_OUT])
 async def test_broken_input_breaks_no_entrance(name: str) -> None:
     inputs = MORE.get(name, INPUTS)

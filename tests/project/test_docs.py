@@ -57,7 +57,6 @@ def test_the_tools_and_settings_of_the_first_plan_load_beside_those_that_init_ma
     assert delete.risk == "dangerous", "a newcomer can approve what the page has them copy"
 
 
-@pytest.mark.anyio
 async def test_the_first_plan_is_the_one_that_init_makes_and_runs_up_to_its_question(tmp_path: Path) -> None:
     create_home(tmp_path)
     [plan] = [json.loads(block) for block in blocks("json", "docs/first-plan.md")]
@@ -69,7 +68,6 @@ async def test_the_first_plan_is_the_one_that_init_makes_and_runs_up_to_its_ques
         assert question.tool_call is not None and question.tool_call.tool_name == "write_note"
 
 
-@pytest.mark.anyio
 async def test_the_tools_of_the_page_about_them_read_ask_and_act_in_its_plan(tmp_path: Path) -> None:
     create_home(tmp_path)
     [tools], [plan] = blocks("python", "docs/tools.md"), blocks("json", "docs/tools.md")
@@ -88,7 +86,6 @@ async def test_the_tools_of_the_page_about_them_read_ask_and_act_in_its_plan(tmp
     assert sent == "Acme: This is the last reminder: Acme, you owe 120 €.\n"
 
 
-@pytest.mark.anyio
 async def test_the_plan_and_the_settings_of_the_page_of_saved_plans_are_those_that_its_show_runs(
     tmp_path: Path,
 ) -> None:
@@ -296,7 +293,6 @@ def test_the_guides_of_driven_hosts_name_what_is_driven() -> None:
 
 
 @requirement("approval:walk")
-@pytest.mark.anyio
 async def test_a_model_cannot_approve_itself_and_a_person_who_edits_gets_exactly_that_once(tmp_path: Path) -> None:
     taken = await walk(tmp_path)
     assert taken.ledger == ["erase [9]"]

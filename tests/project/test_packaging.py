@@ -112,7 +112,6 @@ def _launch(manifest: dict[str, Any], folder: Path, filled_in: dict[str, str]) -
 
 
 @requirement("bundle:generated")
-@pytest.mark.anyio
 async def test_the_manifest_lists_what_the_server_offers() -> None:
     manifest, live = read_manifest(), await generate_parts()
     assert len(live["tools"]) == len(TOOLS)
@@ -242,7 +241,6 @@ PLAN = {
 
 @requirement("bundle:starts")
 @pytest.mark.exhaustive
-@pytest.mark.anyio
 async def test_the_unpacked_bundle_starts_in_an_empty_home_and_runs_a_plan(unpacked: Unpacked, tmp_path: Path) -> None:
     filled_in = {"home": str(tmp_path / "data"), "model": "caller", "key": "k"}
 

@@ -20,8 +20,6 @@ from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def team(back_end: BackEnd, tmp_path: Path) -> harness.Team:

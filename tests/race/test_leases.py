@@ -22,8 +22,6 @@ from tests.kit import Decision, Engine, Tool, define, first_only, requirement
 from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 
-pytestmark = pytest.mark.anyio
-
 LIMIT_S = 300.0
 
 

@@ -75,7 +75,6 @@ def build_newer(folder: Path) -> None:
 
 @requirement("crash:sigkill")
 @pytest.mark.slow
-@pytest.mark.anyio
 @pytest.mark.parametrize("rounds", first_only(1, 4))
 async def test_killed_processes_that_share_one_home_break_nothing(tmp_path: Path, rounds: int) -> None:
     outcomes = await run_stage(tmp_path / "stage", 12, rounds, math.inf, cast=KILLED, mishaps=KILLS)
@@ -171,7 +170,6 @@ async def open_fleet(folder: Path, *kinds: Kind, patience: Patience | None) -> A
 
 @requirement("scale:takeover")
 @pytest.mark.slow
-@pytest.mark.anyio
 async def test_what_a_killed_and_a_stopped_worker_left_is_taken_over_and_nothing_happens_twice(tmp_path: Path) -> None:
     async with open_fleet(tmp_path / "stage", "front", "worker", "worker", "worker", patience="hasty") as fleet:
         stage = fleet.stage
@@ -199,7 +197,6 @@ async def test_what_a_killed_and_a_stopped_worker_left_is_taken_over_and_nothing
 
 @requirement("scale:upgrade")
 @pytest.mark.postgres
-@pytest.mark.anyio
 async def test_older_processes_go_on_with_what_they_can_read_and_leave_the_rest_to_newer_ones(tmp_path: Path) -> None:
     build_newer(tmp_path / "stage" / "newer")
     async with open_fleet(tmp_path / "stage", "front", "worker", patience=None) as fleet:

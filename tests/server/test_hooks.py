@@ -29,8 +29,6 @@ from tests.kit import Settings, load_settings, plan, requirement, tool_step
 from tests.server.cli.support import CommandResult, run_in_process
 from tests.server.mcp.http_support import serving
 
-pytestmark = pytest.mark.anyio
-
 KEY = bytes(range(32))
 BODY = b'{"number": "6*7"}'
 SECRET = f"whsec_{base64.b64encode(KEY).decode()}"

@@ -14,8 +14,6 @@ from planwarden.server.transports.middleware import MAX_SESSIONS, CutOffMiddlewa
 from tests.kit import Settings, requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, serving, token_for
 
-pytestmark = pytest.mark.anyio
-
 
 async def _cut_off(*answered: Message) -> list[Message]:
     """What a request receives whose handler sends `answered`, and is cancelled while it waits."""

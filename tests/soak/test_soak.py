@@ -39,7 +39,6 @@ def test_a_leak_is_found_and_a_server_that_warms_up_and_then_stays_is_flat(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.anyio
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux has /proc")
 async def test_each_scene_ends_as_it_expects(tmp_path: Path) -> None:
     async with open_soak(tmp_path) as (stage, load):

@@ -12,8 +12,6 @@ from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_l
 from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
 
-pytestmark = pytest.mark.anyio
-
 ONCE = ev.OnceKey(key="k" * 32, values={"/payment_id": "Łódź \0 7"}, keep_s=90 * DAY_S)
 TAKEN = AuditEntry(kind="once_taken", facts={"of": "a guard"})
 PLAN = Plan(

@@ -19,8 +19,6 @@ from tests.storage.suite import LEASE_S, PLAN, BackEnd, Scribe, decided, guard
 from tests.storage.test_holdings import MADE, USE, begin, intend, make_grant, share
 from tests.storage.test_starts import ADDED, ENDED, KEYED, PAUSED, UNKEYED, create, schedule
 
-pytestmark = pytest.mark.anyio
-
 
 async def everything(store: Store, execution_id: str) -> tuple[object, ...]:
     """All that a store says about one execution, to compare before and after."""

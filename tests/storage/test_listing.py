@@ -11,8 +11,6 @@ from planwarden.agent.ports.store import Store, SuspensionRow
 from tests.kit import ManualClock, ev, requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe, decided, guard, question
 
-pytestmark = pytest.mark.anyio
-
 EVERYTHING = ExecutionFilter()
 
 

@@ -446,7 +446,6 @@ SEEDS = first_only(
 @requirement("store:model", "store:version", "store:thread-busy", "store:guard", "store:fence", "store:takeover")
 @requirement("store:orphans", "store:starts", "store:deadlines", "store:alarms", "store:paging", "store:prune")
 @requirement("state:fold")
-@pytest.mark.anyio
 @pytest.mark.parametrize(("kind", "seed", "steps"), SEEDS)
 async def test_a_store_agrees_with_a_model_of_dictionaries(tmp_path: Path, kind: str, seed: int, steps: int) -> None:
     back_end = BACK_ENDS[kind](tmp_path)

@@ -34,8 +34,6 @@ from tests.support.full_store import dump, fill, make_url
 from tests.support.paths import ROOT
 from tests.support.postgres import shared_server
 
-pytestmark = pytest.mark.anyio
-
 MakePlace = Callable[[str], StoreLocation]
 KINDS = ("sqlite", "postgres")
 PROGRAM = """

@@ -25,8 +25,6 @@ from tests.storage.suite import BACK_ENDS, BackEnd, Postgres, Scribe, Sqlite, de
 from tests.storage.test_sqlite import contents, edit, written
 from tests.support.full_store import fill
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -21,8 +21,6 @@ from tests.storage.suite import Scribe
 from tests.support.network import Proxy, take_port
 from tests.support.postgres import Pooler, Server, shared_pooler, shared_server
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def store(url: str) -> AsyncGenerator[PostgresStore]:

@@ -19,8 +19,6 @@ from tests.storage.suite import Scribe, decided, guard
 from tests.support.network import Proxy
 from tests.support.postgres import Pooler, Server, shared_server
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 async def patience() -> AsyncIterator[None]:

@@ -19,8 +19,6 @@ from planwarden.storage.sealing import CHECK, SealedSecrets, make_secret_key
 from planwarden.storage.secret_files import SecretFiles
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
-
 KEY = base64.b64encode(bytes(range(32))).decode()
 NAME = "downstream/mail.login"
 

@@ -25,8 +25,6 @@ from tests.harness.process import Worker
 from tests.kit import ManualClock, SqliteStore, ev, first_only, requirement
 from tests.storage.suite import Scribe, decided
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -15,8 +15,6 @@ from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
 from tests.kit import AuditEntry, SqliteStore, ev, requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe, kinds
 
-pytestmark = pytest.mark.anyio
-
 KEYED = StartRequest(key="monday", request="digest of the request", plan="digest of the plan")
 UNKEYED = StartRequest(plan="digest of the plan", is_only=True)
 ENDED = ev.ExecutionFailed(code="x", message="y")

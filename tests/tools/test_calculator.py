@@ -116,7 +116,6 @@ def test_any_expression_has_a_finite_bounded_value_or_is_refused(expression: str
         assert abs(result) < MAX_MAGNITUDE and len(json.dumps(result, allow_nan=False)) <= 310
 
 
-@pytest.mark.anyio
 async def test_the_tool_reads_only_and_returns_the_result_as_json() -> None:
     tool = calculator_tool()
     assert (tool.definition.risk, tool.definition.effect, tool.definition.unavailable) == ("read", "read", None)

@@ -85,7 +85,6 @@ def return_the_decision(payload: JsonValue, decision: planwarden.Decision) -> ob
 
 
 @requirement("decorator:on-resume")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [

@@ -22,8 +22,6 @@ from tests.kit import Authority, Requester, Suspension, ev, open_inbox, plan, re
 from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
-pytestmark = pytest.mark.anyio
-
 TOOLS = '''
 import planwarden, time
 from pathlib import Path

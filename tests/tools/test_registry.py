@@ -44,7 +44,6 @@ def test_a_group_with_one_bad_tool_changes_nothing() -> None:
     assert registry.definitions() is before
 
 
-@pytest.mark.anyio
 async def test_a_call_of_a_tool_that_changed_is_not_run() -> None:
     registry = Registry()
     registry.replace_group("g", [build_tool("g_a", "First.")])
@@ -106,7 +105,6 @@ ENCODED: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("returned", "expected"), ENCODED)
-@pytest.mark.anyio
 async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
     returned: object, expected: JsonValue
 ) -> None:
@@ -120,7 +118,6 @@ async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
 
 
 @pytest.mark.parametrize("returned", [[[1]] * MANY, ["\u00e9" * 5_000] * 50, Rows([1] * 50_000), [0] * 1_000_001])
-@pytest.mark.anyio
 async def test_a_result_that_is_too_large_to_be_kept_fails_the_call_and_shows_its_beginning(returned: object) -> None:
     limit = MAX_ARTIFACT_BYTES if returned == [0] * 1_000_001 else 80_000
     with pytest.raises(
@@ -155,7 +152,6 @@ def build_circle() -> list[object]:
         (Moody(), "cannot be kept"),
     ],
 )
-@pytest.mark.anyio
 async def test_a_large_result_without_json_text_fails_the_call(returned: object, why: str) -> None:
     with pytest.raises(ToolError, match=why):
         await call(returned)
@@ -163,7 +159,6 @@ async def test_a_large_result_without_json_text_fails_the_call(returned: object,
 
 @requirement("results:encoding")
 @pytest.mark.parametrize("kind", first_only("rows", "lists", "text"))
-@pytest.mark.anyio
 async def test_the_event_loop_turns_while_a_large_result_is_encoded(kind: str) -> None:
     values: dict[str, Callable[[], object]] = {
         "rows": lambda: [{"id": number, "name": f"name {number}", "tags": ["a", "b"]} for number in range(100_000)],

@@ -8,8 +8,6 @@ from planwarden.agent.approval import covering
 from planwarden.server.cli.checks.replay import replay_logs
 from tests.kit import Ledger, MemoryStore, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, JsonValue]
 FIND = tool_step("find", "find", {"topic": "t"})
 

@@ -18,8 +18,6 @@ from tests.storage.suite import BackEnd
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import pass_time
 
-pytestmark = pytest.mark.anyio
-
 
 def settings(name: str, /, **given: object) -> kit.Settings:
     """The operator lets silence approve calls of this tool."""

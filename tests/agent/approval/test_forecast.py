@@ -15,8 +15,6 @@ from tests import kit
 from tests.kit import plan
 from tests.support.wardens import run
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, JsonValue]
 REHEARSE: Json = {"rehearse": True}
 FIND = kit.tool_step("find", "find", {"topic": "x"})

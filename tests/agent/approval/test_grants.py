@@ -20,8 +20,6 @@ from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.tools.base import Tool, define
 from tests import kit
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, JsonValue]
 DAY_S = 86_400.0
 ALLOWED = "A person allowed calls of erase in this step of the saved plan 'weekly'"

@@ -14,8 +14,6 @@ from planwarden.server.settings.rules import build_rule_book
 from tests import kit
 from tests.support.wardens import pass_time
 
-pytestmark = pytest.mark.anyio
-
 DAY_S = 86_400
 RULE = OnceRule(("/payment_id",), 90.0 * DAY_S)
 ONCE = kit.governed(once={"refund": RULE, "pay": RULE})

@@ -14,8 +14,6 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.settings.tables import ToolSettings
 from tests import kit
 
-pytestmark = pytest.mark.anyio
-
 WIPE = kit.plan(kit.tool_step("a", "wipe", {"target": "old"}))
 
 

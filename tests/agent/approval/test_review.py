@@ -10,8 +10,7 @@ from planwarden.agent.core.execution.state import new_execution
 from tests import kit
 from tests.kit import apply, ev, plan
 
-pytestmark = pytest.mark.anyio
-
+pytestmark = kit.requirement("plan:review")
 REVIEW: dict[str, JsonValue] = {"review": "person"}
 COVER = kit.Decision(approved=True, content={"cover": True})
 STEPS = (
@@ -41,7 +40,6 @@ async def find_faults(w: planwarden.Warden, execution: planwarden.Execution) -> 
     return gather_evidence(new, log, {policy[:8]: [policy]}).faults
 
 
-@kit.requirement("plan:review")
 async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_call_asks_for_itself() -> None:
     ledger = kit.Ledger()
     async with kit.warden(ledger) as w:
@@ -58,7 +56,6 @@ async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_ca
         assert kit.statuses(going)["known"] == "suspended" and ledger.lines == ["note hello"]
 
 
-@kit.requirement("plan:review")
 async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_ones_through() -> None:
     ledger = kit.Ledger()
 
@@ -85,7 +82,6 @@ async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_one
     assert [row.kind for row in rows if row.kind != "policy"] == ["asked", "decided", "covered", "asked", "decided"]
 
 
-@kit.requirement("plan:review")
 @pytest.mark.parametrize(
     "content",
     [None, {"cover": True}, {"plan": plan(kit.tool_step("a", "note", {"text": "mine"}))}],
@@ -103,7 +99,6 @@ async def test_what_a_model_sends_decides_nothing_and_changes_nothing(content: J
     assert ledger.lines == [] and still.status == "suspended" and set(kit.statuses(still).values()) == {"pending"}
 
 
-@kit.requirement("plan:review")
 async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_runs() -> None:
     ledger = kit.Ledger()
     edited = plan(
@@ -124,7 +119,6 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
     assert (edit.data["principal"], edit.data["assurance"]) == ("ann", "human")
 
 
-@kit.requirement("plan:review")
 @pytest.mark.parametrize(
     ("content", "error"),
     [
@@ -149,7 +143,6 @@ async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
     assert still.suspensions[0].digest == asked.suspensions[0].digest and ledger.lines == []
 
 
-@kit.requirement("plan:review")
 async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -> None:
     store = kit.MemoryStore()
 
@@ -171,7 +164,6 @@ async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -
     assert question.kind == "approval" and "changed" in question.found[0]
 
 
-@kit.requirement("plan:review")
 async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
     ledger = kit.Ledger()
     patch: JsonValue = [{"op": "add", "step": kit.tool_step("b", "note", {"text": "b"})}]
@@ -193,7 +185,6 @@ async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
     assert (done.status, ledger.lines) == ("completed", ["note a", "note b"])
 
 
-@kit.requirement("plan:review")
 async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_without_one() -> None:
     async with kit.warden(kit.Ledger()) as w:
         asked = await reviewed(w)

@@ -12,8 +12,6 @@ from planwarden.server.settings.rules import build_rule_book
 from tests import kit
 from tests.kit import confirm
 
-pytestmark = pytest.mark.anyio
-
 CLIENT = kit.by("local", "client", "mcp")
 SMALL = """
 [[rules]]

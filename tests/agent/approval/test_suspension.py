@@ -11,8 +11,6 @@ from planwarden.agent.common.errors import InvalidArguments
 from tests.kit import NO, Ledger, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize(
     ("on_reject", "c", "e", "status"),
@@ -82,15 +80,6 @@ async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by
         content: JsonValue = {"happened": False}
         done = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(content=content))
     assert done.status == "completed" and attempts == [5, 5] and done.steps[0].result == "paid"
-
-
-@pytest.mark.parametrize("content", [None, 7, [], {}, {"toolCalls": "all"}, {"toolCalls": [{"name": "x"}]}, {"x": 1}])
-async def test_a_malformed_answer_of_the_caller_changes_nothing(content: JsonValue) -> None:
-    async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(model_step("a", "note")))
-        with pytest.raises(InvalidArguments):
-            await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, content)
-        assert (await w.get_execution(asked.thread_id)).suspensions == asked.suspensions
 
 
 @requirement("codec:readable")

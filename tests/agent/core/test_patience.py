@@ -190,7 +190,6 @@ def patience(seconds: float) -> kit.Settings:
 
 
 @kit.requirement("patience:waits", "patience:durable")
-@pytest.mark.anyio
 async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_it_was() -> None:
     clock, ledger, model = kit.ManualClock(), kit.Ledger(), unreachable(2)
     async with kit.warden(ledger, store=(store := kit.MemoryStore(clock)), model=model) as w:
@@ -208,7 +207,6 @@ async def test_every_prompt_of_a_goal_waits_for_its_provider_and_goes_on_where_i
 
 @kit.requirement("patience:restart", "patience:said")
 @pytest.mark.parametrize("seconds", [0.0, 90.0])
-@pytest.mark.anyio
 async def test_after_its_patience_it_is_incomplete_and_execute_plan_goes_on_with_what_is_left(seconds: float) -> None:
     clock, ledger = kit.ManualClock(1_800_000_000.0), kit.Ledger()
     model = unreachable(math.inf, [kit.calls(("note", {"text": "now"}))])

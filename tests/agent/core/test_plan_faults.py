@@ -71,9 +71,7 @@ TEMPLATES: list[tuple[Json, str]] = [
     (text({"$text": "x", "with": {}, "x": 1}), "a '$text' object has unknown key(s) 'x'; it takes '$text' and 'with'"),
 ]
 CONDITIONS: list[tuple[Json, str]] = [
-    ({"when": "yes"}, "when"),
     ({"when": {"value": {"$from": "find"}}}, "matches"),
-    ({"when": {"value": {"$from": "find"}, "matches": {}, "is": 1}}, "has no key 'is'"),
     ({"when": [when({})["when"]] * 21}, "when"),
     (when({"type": "text"}), "'matches' is not a usable JSON Schema"),
     (when({"$ref": "file:///etc/passwd"}), "'matches' has no key '$ref'"),
@@ -88,7 +86,6 @@ CONDITIONS: list[tuple[Json, str]] = [
     (when({"type": "array", "exclusiveMinimum": 5}), "exclusiveMinimum is for numbers, and its type is array"),
 ]
 LOOPS: list[tuple[Json, str]] = [
-    ({"forEach": "many"}, "'forEach' must be a list"),
     (loop(forEach=[1, *[2] * 100]), "'forEach' has 101 items, and 'maxItems' is 100"),
     (loop(maxItems=10_001), "maxItems"),
     (loop(toolCalls=[]), "'forEach' needs 'toolCalls'"),
@@ -258,9 +255,7 @@ def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> N
         ({"$from": "steps.find.result.ids[0]"}, take("find", "/ids/0")),
         ({"$ref": "#/find/ids"}, take("find", "/ids")),
         ({"from": "find", "pointer": "/ids"}, take("find", "/ids")),
-        ({"step": "find", "path": "$.ids"}, take("find", "/ids")),
         ({"$result": "find.ids"}, take("find", "/ids")),
-        ("{{steps.find.ids}}", take("find", "/ids")),
         ("$find.ids", take("find", "/ids")),
         (["{{inputs.who}}"], take("inputs", "/who")),
     ],

@@ -11,8 +11,6 @@ from tests.support.doubles.messages import REVISE_TOOL, ModelReply, ModelRequest
 from tests.support.doubles.server import WIRES, ProviderDouble, build_provider_model, serve_double
 from tests.support.wardens import run
 
-pytestmark = pytest.mark.anyio
-
 THINK: dict[str, JsonValue] = {"id": "think", "description": "think about it", "stepType": "reasoning"}
 STEPS = plan(THINK, tool_step("a", "note", {"text": "old"}))
 CHANGE: list[JsonValue] = [

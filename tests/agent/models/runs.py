@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 
+from tests.server.cli import support
 from tests.server.cli.support import clean_environment
 from tests.support.doubles.manners import MANNERS
 from tests.support.doubles.messages import Body, ModelRequest
@@ -95,10 +96,7 @@ class Finished:
 
 
 def make_home(folder: Path) -> Path:
-    folder.mkdir(mode=0o700)
-    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
-    (folder / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n', encoding="utf-8")
-    return folder
+    return support.make_home(folder, TOOLS)
 
 
 async def run_goal(way: Way, home: Path) -> Finished:
@@ -130,7 +128,9 @@ def finished(
 async def run_command(home: Path, environment: Mapping[str, str], *words: str) -> tuple[int, str, str]:
     """Exit code, output and errors of a command; the home is named by the environment, as operators do it."""
     done = await anyio.run_process(
-        forked_command_line(*words), env=clean_environment({"PLANWARDEN_HOME": str(home), **environment}), check=False
+        forked_command_line(*words),
+        env=clean_environment({"PLANWARDEN_HOME": str(home), **environment}),
+        check=False,
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 

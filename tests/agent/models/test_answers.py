@@ -17,8 +17,6 @@ from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import MARKERS, PLAN_TOOL, ModelReply, ModelRequest
 from tests.support.doubles.server import PLAN, WIRES, ProviderDouble, build_provider_model, serve_double
 
-pytestmark = pytest.mark.anyio
-
 every_wire = pytest.mark.parametrize("wire", WIRES)
 NOTE = ToolDefinition(
     name="note",

@@ -21,8 +21,6 @@ from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.server import WIRES, build_provider_model, serve_double
 from tests.support.doubles.wires import KEY
 
-pytestmark = pytest.mark.anyio
-
 THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
 
 

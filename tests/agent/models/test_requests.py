@@ -17,8 +17,6 @@ from tests.support.doubles.server import WIRES, build_provider_model, serve_doub
 from tests.support.doubles.wires import KEY
 from tests.support.wardens import Ledger, model_step, plan, warden
 
-pytestmark = pytest.mark.anyio
-
 every_wire = pytest.mark.parametrize("wire", WIRES)
 every_mode = pytest.mark.parametrize("mode", get_args(Mode))
 CANARY = "canary-7f3a"

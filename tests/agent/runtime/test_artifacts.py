@@ -27,8 +27,6 @@ from tests.harness.ledger import Ledger as EffectLedger
 from tests.support.fakes import CrashingStore, recording_tool
 from tests.support.wardens import run
 
-pytestmark = pytest.mark.anyio
-
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1")
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import anyio
 import pytest
@@ -20,8 +20,6 @@ from planwarden.agent.ports.model import AskCaller
 from tests.kit import Ledger, SqliteStore, decide, model_step, plan, requirement, tool_step, warden
 from tests.support.loop_time import pass_time as pass_loop_time
 from tests.support.wardens import end_at_once
-
-pytestmark = pytest.mark.anyio
 
 NAN = math.nan
 
@@ -65,16 +63,6 @@ async def test_a_plan_or_an_answer_with_a_number_that_json_cannot_hold_is_refuse
     assert (done.status, ledger.lines) == ("completed", ["erase [1]", "note now"])
 
 
-@planwarden.tool(name="odd", risk="read", effect="effect")
-async def odd(kind: str) -> Any:
-    """Return something that is no JSON."""
-    deep: object = 1
-    for _ in range(500):
-        deep = [deep]
-    made: dict[str, object] = {"nan": NAN, "endless": 10**5000, "object": {"a": object()}, "deep": deep}
-    return made[kind]
-
-
 @planwarden.tool(name="hard", risk="read", execution_mode="blocking", effect="read")
 async def hard(kind: str) -> planwarden.Suspend:
     """Ask with something that is no JSON."""
@@ -109,10 +97,6 @@ async def mistaken() -> None:
 @pytest.mark.parametrize(
     ("tool", "kind", "code"),
     [
-        ("odd", "nan", "tool_error"),
-        ("odd", "endless", "tool_error"),
-        ("odd", "object", "tool_error"),
-        ("odd", "deep", "tool_error"),
         ("hard", "payload", "tool_error"),
         ("hard", "form", "tool_error"),
         ("mistaken", None, "tool_error"),
@@ -124,7 +108,7 @@ async def test_a_tool_that_ends_oddly_fails_its_step_and_nobody_is_asked(
     store: SqliteStore, tool: str, kind: str | None, code: str
 ) -> None:
     step = tool_step("a", tool, {"kind": kind} if kind else {})
-    async with warden(tools=[odd, hard, mistaken, impatient, look], store=store) as w:
+    async with warden(tools=[hard, mistaken, impatient, look], store=store) as w:
         done = await w.execute_plan(plan(step), wait_seconds=60)
     error = done.steps[0].error
     assert done.status == "failed" and error is not None and error.code == code and error.message

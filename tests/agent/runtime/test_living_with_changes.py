@@ -25,8 +25,6 @@ from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, load_set
 from tests.support.paths import DOCS
 from tests.tools.downstream.support import Place, approve, build_entry, run_call
 
-pytestmark = pytest.mark.anyio
-
 PAGE = DOCS / "living-with-changes.md"
 TOOL = '''
 from pathlib import Path

@@ -12,8 +12,6 @@ from planwarden.server.cli.checks.replay import replay_logs
 from tests.kit import Decision, Execution, Ledger, MemoryStore, by, decide, plan, requirement, tool_step, warden
 from tests.support.wardens import run
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, JsonValue]
 ITEM: Json = {"$from": "item"}
 

@@ -30,8 +30,6 @@ from planwarden.agent.runtime.scheduler import AT_ONCE, MAX_ROWS, Scheduler
 from tests.kit import ManualClock, MemoryStore, Registry, apply, ev, requirement
 from tests.storage.suite import Scribe
 
-pytestmark = pytest.mark.anyio
-
 COUNT = 2 * MAX_ROWS + 50
 
 

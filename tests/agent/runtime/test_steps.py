@@ -12,8 +12,6 @@ from tests import kit
 from tests.kit import plan
 from tests.support.wardens import pass_time, run
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, JsonValue]
 NOTE = kit.calls(("note", {"text": "x"}))
 FIND = kit.calls(("find", {"topic": "t"}))

@@ -14,8 +14,6 @@ from tests.support.doubles.caller import answer_all
 from tests.support.doubles.manners import MANNERS, THREE_STEPS
 from tests.support.doubles.server import WIRES, build_provider_model, serve_double
 
-pytestmark = pytest.mark.anyio
-
 TEXT, CALLER = "text", "caller"
 MODELS = (*WIRES, TEXT, CALLER)
 TIMEOUT_S = 8.0

@@ -153,7 +153,6 @@ def stored(filled: Stored, tmp_path: Path) -> Stored:
     return Stored(tmp_path, filled.execution_id, filled.thread_id, filled.head)
 
 
-@pytest.mark.anyio
 @requirement("store:audit", "audit:proves-the-log")
 async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what_was_shown(stored: Stored) -> None:
     async with stored.open() as store:
@@ -182,7 +181,6 @@ async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what
     assert "ids" not in json.dumps([row.facts for row in rows]), "arguments have no place in it"
 
 
-@pytest.mark.anyio
 @requirement("audit:names-the-row")
 @pytest.mark.parametrize(
     ("statements", "named"),
@@ -223,7 +221,6 @@ EDITS: dict[str, tuple[str, int, Mapping[tuple[int, ...], JsonValue]]] = {
 }
 
 
-@pytest.mark.anyio
 @requirement("audit:proves-the-log")
 @pytest.mark.parametrize(("tag", "number", "changes"), EDITS.values(), ids=EDITS)
 async def test_whatever_is_edited_in_the_log_of_a_decided_call_is_named(
@@ -234,7 +231,6 @@ async def test_whatever_is_edited_in_the_log_of_a_decided_call_is_named(
     assert told and all(stored.execution_id in problem for problem in told)
 
 
-@pytest.mark.anyio
 @requirement("audit:proves-the-log")
 @pytest.mark.parametrize(
     ("statement", "named"),
@@ -264,7 +260,6 @@ async def test_a_row_beside_the_log_that_was_edited_is_named(stored: Stored, sta
     assert told and all(named in problem for problem in told)
 
 
-@pytest.mark.anyio
 @requirement("audit:proves-the-log", "approval:tampered")
 @pytest.mark.parametrize("changes", [{(1, 6): MORE}, {(1, 9): "client"}], ids=["arguments", "what it needs"])
 async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_running(
@@ -284,7 +279,6 @@ async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_
     assert ledger.lines == []
 
 
-@pytest.mark.anyio
 @requirement("audit:proves-the-log")
 async def test_what_was_pruned_is_whole_and_what_was_deleted_is_named(stored: Stored) -> None:
     stored.edit(f"UPDATE executions SET ended_at = 0 WHERE execution_id <> '{stored.execution_id}'")
@@ -296,7 +290,6 @@ async def test_what_was_pruned_is_whole_and_what_was_deleted_is_named(stored: St
     assert await stored.verify() == (f"execution {stored.execution_id!r} is gone, and no row says that it was pruned",)
 
 
-@pytest.mark.anyio
 @requirement("audit:proves-the-log")
 @pytest.mark.parametrize("is_forgotten", [False, True])
 async def test_an_execution_cut_off_the_audit_is_named_or_if_its_log_is_gone_too_shown_by_a_kept_head(
@@ -312,7 +305,6 @@ async def test_an_execution_cut_off_the_audit_is_named_or_if_its_log_is_gone_too
     assert any("missing at the end" in problem for problem in await stored.verify(stored.head))
 
 
-@pytest.mark.anyio
 @requirement("audit:proves-the-log")
 async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path) -> None:
     async with Stored(tmp_path).open() as store, warden(Ledger(), store=store) as w:
@@ -335,7 +327,6 @@ async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path
         assert verdict.problems == () and turns >= 4
 
 
-@pytest.mark.anyio
 async def test_impossible_times_and_events_are_damage_that_is_named_and_no_internal_error(stored: Stored) -> None:
     for sequence, at in ((2, "1e300"), (3, "-1e19")):
         stored.edit(f"UPDATE audit SET at = {at} WHERE sequence = {sequence}")

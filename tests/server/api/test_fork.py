@@ -12,8 +12,6 @@ from planwarden.agent.core.control import retry_reuse
 from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 
-pytestmark = pytest.mark.anyio
-
 WHO: JsonValue = {"$from": "inputs", "pointer": "/who"}
 TONE: JsonValue = {"$from": "inputs", "pointer": "/tone"}
 INPUTS: JsonValue = {

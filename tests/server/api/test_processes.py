@@ -8,6 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.runtime.adoption import Adoption
@@ -114,7 +115,6 @@ CASES = {
 }
 
 
-@pytest.mark.anyio
 @requirement("scale:tools")
 @pytest.mark.parametrize(("members", "said"), CASES.values(), ids=CASES)
 async def test_what_an_execution_is_said_to_wait_for_is_what_it_waits_for(members: list[Member], said: str) -> None:
@@ -124,7 +124,6 @@ async def test_what_an_execution_is_said_to_wait_for_is_what_it_waits_for(member
     assert ("can take it" in text) is any([await would_run(member, execution, living) for member in members])
 
 
-@pytest.mark.anyio
 async def test_tools_that_no_single_process_has_together_are_named_together() -> None:
     members = [Member("a", (NEW["mail"],)), Member("b", (OLD["mail"], OLD["pay"]))]
     living, execution = tuple(member.facts for member in members), running("mail", "pay")
@@ -178,6 +177,11 @@ async def submit_revision(w: planwarden.Warden) -> None:
     await w.submit_answer(asked.thread_id, question.suspension_id, {"content": "thought", "revise": patch})
 
 
+async def execute(w: planwarden.Warden) -> None:
+    with pytest.raises(InvalidPlan):
+        await w.execute_plan(plan(*STEPS))
+
+
 async def take_from_provider(w: planwarden.Warden) -> None:
     await w.run_goal("find it")
 
@@ -186,11 +190,11 @@ REPLY: JsonValue = {"reply": {"plan": plan(*STEPS)}}
 
 
 @requirement("mcp:bounded-answers")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("hand_in", "replies"), first_only((submit_revision, 0), (submit_plan, 0), (take_from_provider, 12))
+    ("hand_in", "replies"),
+    first_only((submit_revision, 0), (execute, 0), (submit_plan, 0), (take_from_provider, 12), keep=2),
 )
-async def test_a_large_plan_of_a_model_keeps_no_other_request_waiting(
+async def test_a_large_plan_keeps_no_other_request_waiting(
     hand_in: Callable[[planwarden.Warden], Awaitable[None]], replies: int
 ) -> None:
     async with warden(Ledger(), script=[REPLY] * replies or None) as w:

@@ -13,8 +13,6 @@ from tests.kit import NO, Decision, decide, requirement
 from tests.storage.suite import BackEnd
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
-pytestmark = pytest.mark.anyio
-
 
 class Shop:
     """Tools with effects: `mend` works once `is_mended`, `lose` loses its answer until `is_mended`."""

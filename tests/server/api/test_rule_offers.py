@@ -88,7 +88,6 @@ def test_nothing_is_offered_where_a_rule_could_not_bound_the_difference(values: 
     assert offer(*({"x": 1, **({"y": 2} if place else {})} for place in range(10))) is None
 
 
-@pytest.mark.anyio
 @requirement("rules:offer")
 async def test_the_page_offers_the_rule_after_the_tenth_approval_and_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "planwarden.toml").write_text("")

@@ -16,7 +16,6 @@ from tests.kit import MemoryStore, Requester, StartOptions, ev, plan
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash, StoreCall, WatchedStore
 
-pytestmark = pytest.mark.anyio
 NOTE = plan(kit.tool_step("a", "note", {"text": "once"}))
 ASK = plan(kit.confirm("ask"))
 PLANNED: list[JsonValue] = [

@@ -15,7 +15,6 @@ from tests import kit
 from tests.kit import Store, plan
 from tests.storage.suite import BackEnd
 
-pytestmark = pytest.mark.anyio
 MANY = 30_000
 
 

@@ -15,8 +15,6 @@ from planwarden.server.transports.http import serve_http
 from tests.kit import OperatorPolicy, Settings, load_settings, requirement
 from tests.server.mcp.http_support import HEADERS, serving, token_for
 
-pytestmark = pytest.mark.anyio
-
 ALLOWED = HttpSettings(allowed_hosts=("plan.example.com", "10.0.0.5:9000"), public_url="https://public.example.com")
 BODY = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
 

@@ -25,8 +25,6 @@ from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, ser
 from tests.server.mcp.support import ids_of, ok, refused
 from tests.support.issuer import AUDIENCE, Issuer, join_token, make_key, split_token
 
-pytestmark = pytest.mark.anyio
-
 ALGORITHMS = ["RS256", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
 
 

@@ -18,8 +18,6 @@ from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, ser
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused
 from tests.support.fakes import WatchedStore
 
-pytestmark = pytest.mark.anyio
-
 SCHEDULED = ("due", "changes", "expire_dead", "claim_many", "orphans")
 """What the scheduler asks the store, whoever calls meanwhile."""
 

@@ -29,8 +29,6 @@ from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, rev
 from tests.server.mcp.support import Document, ok
 from tests.storage.suite import BackEnd
 
-pytestmark = pytest.mark.anyio
-
 ASKED = plan(confirm("b"))
 
 

@@ -304,9 +304,9 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "PYTHONUTF8": "1", **(extra or {})}
 
 
-def make_home(folder: Path) -> Path:
+def make_home(folder: Path, tools: str = TOOLS) -> Path:
     folder.mkdir(mode=0o700)
-    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (folder / "tools.py").write_text(tools, encoding="utf-8")
     (folder / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n', encoding="utf-8")
     return folder
 

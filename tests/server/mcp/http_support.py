@@ -1,6 +1,5 @@
 """HTTP for tests: a server on a free port, tokens and clients for it, and a client that sends what a test writes."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,6 @@ import anyio
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp.types.version import LATEST_MODERN_VERSION
 
 from planwarden.server.auth.network import AllowedNames
@@ -22,6 +20,7 @@ from planwarden.server.transports.http import build_http_app, serve_http
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.opening import open_store
 from planwarden.storage.tokens import Role, TokenStore
+from tests.harness.clients import build_headers, build_meta, read_answer
 from tests.server.mcp.support import Document, Era, Person
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -93,19 +92,11 @@ class Wire:
 
     async def send(self, method: str, params: Document, name: str | None = None) -> Document:
         """The whole answer: `result` or `error`. `name` goes into the routing header."""
-        meta: Document = {PROTOCOL_VERSION_META_KEY: self.version, CLIENT_CAPABILITIES_META_KEY: self.capabilities}
-        sent: Document = {**params, "_meta": meta}
-        headers = {
-            "Host": HOST,
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": self.version,
-            "Mcp-Method": method,
-            **({} if name is None else {"Mcp-Name": name}),
-        }
+        sent: Document = {**params, "_meta": build_meta(self.capabilities, self.version)}
         body: Document = {"jsonrpc": "2.0", "id": 1, "method": method, "params": sent}
+        headers = {b"Host": HOST.encode(), **build_headers(method, name, self.version)}
         answer = await self.http.post("/mcp", json=body, headers=headers)
-        events = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
-        return json.loads(events[-1] if events else answer.text)
+        return read_answer(answer) or {}
 
     async def call(self, tool: str, /, **params: Any) -> Document:
         """The result of a tool: `arguments`, and `inputResponses` and `requestState` as they are."""

@@ -15,8 +15,6 @@ from planwarden.server.mcp.tools.listing import TOOLS
 from tests.kit import confirm, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Document, ids_of, question_of, text_of
 
-pytestmark = pytest.mark.anyio
-
 NOTED: Document = {"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}
 THOUGHT: dict[str, JsonValue] = {"id": "b", "description": "think", "stepType": "reasoning"}
 FIND = tool_step("a", "find", {"topic": "x"})

@@ -21,8 +21,6 @@ from tests import kit
 from tests.server.mcp.support import INBOX, Desk, Document, Era, ids_of
 from tests.support import browser
 
-pytestmark = pytest.mark.anyio
-
 ASKED = kit.plan(kit.confirm("a", "write it down?"), kit.tool_step("b", "note", {"text": "x"}))
 DANGEROUS = kit.plan(kit.tool_step("a", "erase", {"ids": [1]}))
 YES: Document = {"decision": "approve"}

@@ -18,7 +18,6 @@ from tests import kit
 from tests.kit import plan
 from tests.server.mcp import support
 
-pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("era", support.ERAS)
 
 APPROVE = {"approved": True}

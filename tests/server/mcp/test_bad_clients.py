@@ -23,11 +23,10 @@ from tests.server.mcp.support import INBOX, Desk, Document, approving, ids_of, n
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, start
 from tests.support.wardens import open_service
 
-pytestmark = pytest.mark.anyio
-
 SENT = plan(tool_step("a", "send", {"to": "ann"}))
 NOTED = plan(tool_step("a", "note", {"text": "x"}))
 APPROVED: Document = {"action": "accept", "content": {"decision": "approve"}}
+MANY: Document = {"action": "accept", "content": {"decision": "approve", "arg_copies": "many"}}
 HALF = "a\udfffb"
 ODD = "a\0b"
 
@@ -122,7 +121,9 @@ async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_cha
     assert (await client.send("tasks/get", {}, ""))["error"]["code"] == types.INVALID_PARAMS
     task_id = (await client.call("execute_plan", arguments={"plan": SENT}))["taskId"]
     before = (await client.task("tasks/get", task_id))["result"]
-    for responses in no_answers:
+    [key] = before["inputRequests"]
+    no_decisions: list[Any] = ["yes", 7, None, [], {}, {"action": "approve"}, {**APPROVED, "content": "approve"}, MANY]
+    for responses in [*no_answers, *({key: response} for response in no_decisions)]:
         answer = await client.task("tasks/update", task_id, inputResponses=responses)
         assert answer["error"]["code"] == types.INVALID_PARAMS, responses
     assert (await client.task("tasks/update", task_id))["error"]["code"] == types.INVALID_PARAMS
@@ -208,9 +209,10 @@ async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_
         (float("nan"), None),
         (json.loads("[" * 500 + "]" * 500), None),
         (10**5_000, None),
+        ({"a": object()}, None),
         (SystemExit(3), None),
     ],
-    ids=["set", "half a surrogate pair", "nan", "deep", "huge integer", "ends the process"],
+    ids=["set", "half a surrogate pair", "nan", "deep", "huge integer", "object", "ends the process"],
 )
 async def test_a_result_that_is_not_json_fails_its_step_and_not_the_connection(
     tmp_path: Path, value: object, shown: JsonValue

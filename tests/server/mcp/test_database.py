@@ -17,7 +17,6 @@ from tests.server.mcp.support import Desk, Document, approving, ids_of, open_des
 from tests.support.network import Proxy
 from tests.support.postgres import Server, shared_server
 
-pytestmark = pytest.mark.anyio
 PLAN = plan(confirm("ask"), tool_step("act", "note", {"text": "once"}))
 
 

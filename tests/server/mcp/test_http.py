@@ -26,8 +26,6 @@ from tests.server.mcp.http_support import HEADERS, bearing, serving, token_for
 from tests.server.mcp.support import ok
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.anyio
-
 CALCULATED = tool_step("a", "calculator", {"expression": "6*7"})
 
 

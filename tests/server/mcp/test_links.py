@@ -17,7 +17,6 @@ from tests.kit import Ledger, Settings, confirm, ok, open_desk, plan, requiremen
 from tests.server.mcp import support
 from tests.server.mcp.http_support import client_of, serving, token_for
 
-pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("era", support.ERAS)
 
 DANGEROUS = plan(tool_step("a", "erase", {"ids": [1, 2]}))

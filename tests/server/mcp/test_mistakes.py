@@ -15,8 +15,6 @@ from planwarden.agent.common.errors import MAX_MESSAGE_CHARS
 from tests.kit import each_once, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import ERAS, Desk, Document, ids_of, question_of, text_of
 
-pytestmark = pytest.mark.anyio
-
 Arguments = dict[str, Any]
 Stage = Literal["nothing", "plan", "step", "human", "done"]
 """What waits before the call: nothing, a question to the caller for a plan or a step, a person's; `done` is decided."""

@@ -13,8 +13,6 @@ from tests.support.doubles.manners import Manner, obedient
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.server import WIRES, build_provider_model, serve_double
 
-pytestmark = pytest.mark.anyio
-
 every_wire = pytest.mark.parametrize("wire", first_only(*WIRES))
 ANSWER = "BEGIN " + " ".join(f"word-{number}" for number in range(200)) + " END\u202e"
 OTHER = "It was all done. " * 60

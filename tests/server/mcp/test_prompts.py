@@ -10,8 +10,6 @@ from mcp.types import Completion, PromptReference, ResourceTemplateReference, Te
 from tests.kit import plan, requirement, tool_step
 from tests.server.mcp.support import ERAS, INBOX, Desk, Document, Era, ids_of
 
-pytestmark = pytest.mark.anyio
-
 ERASE = plan(tool_step("a", "erase", {"ids": [1]}))
 REVIEW = PromptReference(name="review_pending")
 EXECUTION = ResourceTemplateReference(uri="planwarden://executions/{thread_id}")

@@ -14,8 +14,6 @@ from tests.kit import Settings, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Era, open_desk
 from tests.server.mcp.test_prompts import prompted
 
-pytestmark = pytest.mark.anyio
-
 INPUTS: dict[str, JsonValue] = {
     "type": "object",
     "properties": {"to": {"type": "string", "description": "Who gets it"}, "copies": {"type": "integer", "default": 1}},

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import pytest
 from mcp.types import ElicitResult, InputRequiredResult, InputResponses
 
 from tests.kit import confirm, plan, requirement, tool_step
 from tests.server.mcp import support
-
-pytestmark = pytest.mark.anyio
 
 PLAN = plan(tool_step("a", "gate"))
 

@@ -27,9 +27,6 @@ from tests.server.mcp.tasks_support import TakesTasks, code_of
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 from tests.tools.test_registry import build_tool
 
-pytestmark = pytest.mark.anyio
-
-
 NOTED: dict[str, JsonValue] = plan(tool_step("a", "note", {"text": "y"}))
 CONFIRMED: JsonValue = plan(confirm("a"), tool_step("b", "note", {"text": "x"}))
 PERSON = Authority(assurance="human", channel="cli", principal="local")

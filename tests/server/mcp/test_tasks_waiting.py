@@ -15,8 +15,6 @@ from tests.server.mcp.http_support import FORMS, LINKS, TAKES, wired
 from tests.server.mcp.support import INBOX, Desk, Document, decide_on_page, ids_of, question_of
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, execution_of, run, take_tasks
 
-pytestmark = pytest.mark.anyio
-
 APPROVED: JsonValue = {"action": "accept", "content": {"decision": "approve"}}
 ERASED = plan(tool_step("a", "erase", {"ids": [1]}))
 MORE: JsonValue = {"budgets": {"toolCalls": 9}, "waitSeconds": 0}

@@ -15,8 +15,6 @@ from planwarden.server.mcp.tools.listing import TOOLS
 from tests.kit import Client, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import ERAS, Desk, Document, open_desk, question_of, served, text_of
 
-pytestmark = pytest.mark.anyio
-
 PLANS: JsonValue = {"todoList": [{"id": "a", "description": "find some", "requiredTools": ["find"]}]}
 FIND = tool_step("a", "find", {"topic": "x"})
 

@@ -82,8 +82,6 @@ def test_a_channel_that_cannot_work_is_refused_without_repeating_its_address(tmp
         assert "t0psecret" not in refused.value.message and "pw" not in refused.value.message
 
 
-pytestmark = pytest.mark.anyio
-
 CLAIM_S = 60.0
 
 

@@ -33,7 +33,6 @@ from tests.support.paths import DOCS
 from tests.support.receiver import Receiver, never_reply, reply_with, send_endless_body, send_garbage, serve_receiver
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
-pytestmark = pytest.mark.anyio
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwTESTTEST"
 TOKEN = "tk_s3cret"
 ENVIRONMENT = {"HOOK_SECRET": SECRET, "NTFY_TOKEN": TOKEN}

@@ -23,7 +23,6 @@ from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes
 from tests.storage.suite import BackEnd
 from tests.support.fakes import Crash
 
-pytestmark = pytest.mark.anyio
 DAY_S = 86_400.0
 
 

@@ -34,7 +34,7 @@ from tests.support.doubles.login_server import LoginServer, login_server
 from tests.support.forking import forked_command_line
 from tests.tools.downstream.support import read_error, run_call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.postgres
 KEY = base64.b64encode(bytes(range(32))).decode()
 ON_TERMINALS = pytest.mark.skipif(sys.platform == "win32", reason="terminals of the tests are POSIX pseudo-terminals")
 

@@ -15,10 +15,10 @@ from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.keys import KeyStore
+from planwarden.storage.location import StoreLocation
+from planwarden.storage.opening import open_store
 from tests.kit import Authority, Cli, Decision, Ledger, SqliteStore, decide, make_home, requirement, tool_step
 from tests.server.signatures.support import ORIGIN, WIPE, signing_inbox
-
-pytestmark = pytest.mark.anyio
 
 
 @requirement("signed:page")
@@ -222,26 +222,19 @@ Facts = dict[str, JsonValue]
 
 async def signed(path: Path) -> None:
     """A store with one critical call that was signed."""
-    store = SqliteStore.open(path)
-    try:
-        async with signing_inbox(Ledger(), store=store) as found:
-            ann = await found.person()
-            asked = await found.ask(WIPE)
-            assert (await ann.sign(asked.suspension_id)).status == 303
-    finally:
-        await store.close()
+    async with open_store(StoreLocation(path=path)) as store, signing_inbox(Ledger(), store=store) as found:
+        ann = await found.person()
+        asked = await found.ask(WIPE)
+        assert (await ann.sign(asked.suspension_id)).status == 303
 
 
 async def append_and_verify(path: Path, change: Facts | None = None, *before: AuditEntry) -> AuditVerdict:
     """What the audit says, if there is a change after these rows and the row of the signature with it again."""
-    store = SqliteStore.open(path)
-    try:
+    async with open_store(StoreLocation(path=path)) as store:
         [true] = [row.entry for row in await store.audit_rows() if row.entry.kind == "signature"]
         again = [] if change is None else [AuditEntry(kind="signature", facts={**true.facts, **change})]
         await store.audit([*before, *again])
         return await AuditReader(store).verify()
-    finally:
-        await store.close()
 
 
 @requirement("signed:audit")
@@ -300,9 +293,8 @@ async def test_a_key_that_was_tampered_with_is_named_and_the_signature_still_sta
 async def test_a_signature_after_its_key_was_removed_is_named(tmp_path: Path) -> None:
     path = tmp_path / "planwarden.db"
     await signed(path)
-    store = SqliteStore.open(path)
-    [key] = await KeyStore(store).all()
-    await store.close()
+    async with open_store(StoreLocation(path=path)) as store:
+        [key] = await KeyStore(store).all()
     told = await append_and_verify(
         path, {}, AuditEntry(kind="key_removed", facts={"key": key.key_id, "principal": "ann"})
     )

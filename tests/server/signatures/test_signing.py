@@ -20,7 +20,6 @@ from tests.kit import AuditEntry, ManualClock, MemoryStore, Store, requirement
 from tests.server.signatures.support import HERE, PRESENT, Authenticator
 from tests.storage.suite import BackEnd, kinds
 
-pytestmark = pytest.mark.anyio
 ASKED = SignedStatement(execution_id="e", suspension_id="q", digest="a" * 64)
 
 

@@ -34,8 +34,6 @@ from tests.support.paths import MEASURED
 from tests.support.receiver import Manner, never_reply, reply_with, send_garbage, serve_receiver
 from tests.support.wardens import Ledger, PausingTool, calls, end_at_once, model_step, says, statuses
 
-pytestmark = pytest.mark.anyio
-
 PROGRAM = """
 import asyncio, sys, planwarden
 async def main():

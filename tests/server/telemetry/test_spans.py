@@ -30,8 +30,6 @@ from tests.storage.suite import LEASE_S, BackEnd
 from tests.support.wardens import calls, end_at_once, model_step, says
 from tests.tools.downstream.support import Place
 
-pytestmark = pytest.mark.anyio
-
 YES = planwarden.Decision(approved=True)
 WORKFLOW = "invoke_workflow planwarden"
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import combinations
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -93,7 +92,6 @@ def test_a_hostile_name_stands_in_a_drawing_as_text() -> None:
         assert _list_tags(drawn) == {"svg", "desc", "style", "rect", "g", "circle", "text", "tspan"}
 
 
-@pytest.mark.anyio
 @requirement("graph:true")
 async def test_the_state_of_each_step_is_said_by_a_sign_and_a_word() -> None:
     steps = (

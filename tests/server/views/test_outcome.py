@@ -21,7 +21,6 @@ from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
 from planwarden.storage.schedules import TickOutcome
 from tests import kit
 
-pytestmark = pytest.mark.anyio
 Json = dict[str, JsonValue]
 
 
@@ -167,18 +166,6 @@ async def test_a_completed_execution_is_called_proven_only_where_its_steps_promi
     async with kit.warden(kit.Ledger(), script=script) as w:
         done = await w.execute_plan(kit.plan(*steps), wait_seconds=60)
     assert (done.status, done.next_action) == ("completed", said)
-
-
-@kit.requirement("done:honest")
-@pytest.mark.parametrize(
-    ("authority", "said"),
-    [(kit.by(), "A person rejected part of it"), (CLAIMED, "You rejected part of it; no person did.")],
-)
-async def test_a_rejection_is_a_persons_only_if_a_person_rejected(authority: kit.Authority, said: str) -> None:
-    async with kit.warden(kit.Ledger()) as w:
-        asked = await w.execute_plan(kit.plan(kit.tool_step("wipe", "erase", {"ids": [1]})))
-        done = await kit.decide(w, asked, kit.NO, authority)
-    assert done.status == "rejected" and done.next_action.startswith(said)
 
 
 @kit.requirement("edits:told")

@@ -173,7 +173,6 @@ async def _asked(tmp_path: Path, case: Case, **options: Any) -> AsyncGenerator[t
         yield found, client, asked, suspension
 
 
-@pytest.mark.anyio
 @requirement("voices:apart")
 @pytest.mark.parametrize("name", CASES)
 async def test_a_page_a_terminal_and_the_view_of_a_host_keep_the_words_of_the_speaker_in_places_of_their_own(
@@ -230,7 +229,6 @@ def _check_terminal(case: Case, lines: list[str]) -> None:
     assert [line.split(":")[0] for line in order] == [*["! planwarden found"] * len(case.found), "Tool", case.label]
 
 
-@pytest.mark.anyio
 @requirement("voices:apart")
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.approved_first])
 async def test_a_form_says_what_was_found_before_the_facts_and_the_words_last(tmp_path: Path, name: str) -> None:

@@ -25,8 +25,6 @@ from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
 from tests.tools.downstream.support import WAIT_S, Place, approve, read_error, run_call, wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:

@@ -14,8 +14,6 @@ from tests.kit import MemoryStore, requirement
 from tests.support.paths import DOUBLES
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
-pytestmark = pytest.mark.anyio
-
 ASKING = DOUBLES / "asking_server.py"
 AUTO = "[servers.d]\ntrusted = true\n" + "".join(
     f'[tools."d_{name}"]\nrisk = "read"\n'

@@ -14,8 +14,6 @@ from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
 from tests.requirements import requirement
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:

@@ -17,8 +17,9 @@ from planwarden.server.api.home import Home
 from planwarden.server.cli.commands import login as commands_login
 from planwarden.server.cli.commands.login import OpenUrl, find_login, log_in_with_browser
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.storage.location import StoreLocation
+from planwarden.storage.opening import open_store
 from planwarden.storage.secret_files import SecretFiles
-from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.downstream.login.tokens import ServerLogin
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, start_on_terminal
@@ -27,7 +28,7 @@ from tests.support.doubles.hostile_http import http_double
 from tests.support.doubles.login_server import LoginServer
 from tests.tools.downstream.support import Place, read_error, run_call
 
-pytestmark = pytest.mark.anyio
+pytestmark = requirement("downstream:login")
 
 
 def load_home(place: Place) -> Home:
@@ -50,7 +51,6 @@ async def expire(place: Place) -> None:
     await stored.save((await stored.load()).model_copy(update={"expires_at": 1.0}))
 
 
-@requirement("downstream:login")
 async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place: Place, server: LoginServer) -> None:
     async with place.warden() as warden:
         with pytest.raises(UsageError, match="d_note"):
@@ -60,19 +60,15 @@ async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place
     assert server.request_counts == {} and len(server.seen) == 1
 
 
-@requirement("downstream:login")
 async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
     place: Place, server: LoginServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     assert await log_in(place, server.visit)
-    store = SqliteStore.open(place.home / "planwarden.db")
-    try:
-        async with place.warden(store) as warden:
-            execution = await run_call(warden, "d_note")
-            assert execution.status == "completed" and execution.steps[0].result == "noted"
-    finally:
-        await store.close()
+    location = StoreLocation(path=place.home / "planwarden.db")
+    async with open_store(location) as store, place.warden(store) as warden:
+        execution = await run_call(warden, "d_note")
+        assert execution.status == "completed" and execution.steps[0].result == "noted"
     holders = [path for path in place.home.rglob("*") if path.is_file() and b"-secret-" in path.read_bytes()]
     assert [path.suffix for path in holders] == [".login"]
     assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
@@ -81,7 +77,6 @@ async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
     assert "-secret-" not in repr(execution)
 
 
-@requirement("downstream:login")
 async def test_an_expired_token_is_refreshed_once_by_whichever_process_until_the_login_is_deleted(
     place: Place, server: LoginServer
 ) -> None:
@@ -100,7 +95,6 @@ async def test_an_expired_token_is_refreshed_once_by_whichever_process_until_the
     assert not [path for path in place.home.rglob("*") if path.suffix == ".login"]
 
 
-@requirement("downstream:login")
 async def test_a_refused_token_is_refreshed_and_if_that_fails_a_person_must_log_in_again(
     place: Place, server: LoginServer
 ) -> None:
@@ -117,7 +111,6 @@ async def test_a_refused_token_is_refreshed_and_if_that_fails_a_person_must_log_
         assert (await run_call(warden, "d_note")).status == "completed"
 
 
-@requirement("downstream:login")
 async def test_a_refused_login_leaves_the_earlier_one_and_its_words_cannot_control_the_terminal(
     place: Place, server: LoginServer
 ) -> None:
@@ -133,7 +126,6 @@ async def test_a_refused_login_leaves_the_earlier_one_and_its_words_cannot_contr
     assert (await find_stored(place).load()) == before
 
 
-@requirement("downstream:login")
 async def test_only_the_answer_to_this_login_counts(place: Place, server: LoginServer) -> None:
     statuses: list[int] = []
 
@@ -148,7 +140,6 @@ async def test_only_the_answer_to_this_login_counts(place: Place, server: LoginS
     assert statuses == [400, 400, 400] and server.request_counts["/token"] == 1
 
 
-@requirement("downstream:login")
 async def test_the_token_goes_to_no_other_address(place: Place, server: LoginServer) -> None:
     await log_in(place, server.visit)
     place.settings = '[tools."d_good"]\nrisk = "read"\n'
@@ -159,7 +150,6 @@ async def test_the_token_goes_to_no_other_address(place: Place, server: LoginSer
         assert not any("authorization" in headers for headers in other.headers)
 
 
-@requirement("downstream:login")
 async def test_the_next_login_requests_further_rights_in_addition_to_the_old_ones(
     place: Place, server: LoginServer
 ) -> None:
@@ -173,7 +163,6 @@ async def test_the_next_login_requests_further_rights_in_addition_to_the_old_one
     assert [set(scope.split()) for scope in server.scopes] == [{"read"}, {"read", "write"}]
 
 
-@requirement("downstream:login")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
 async def test_the_command_shows_the_whole_address_and_waits_for_the_browser(place: Place, server: LoginServer) -> None:
     def shown() -> tuple[Pty, str]:
@@ -195,7 +184,6 @@ async def test_the_command_shows_the_whole_address_and_waits_for_the_browser(pla
         assert (await run_call(warden, "d_note")).status == "completed"
 
 
-@requirement("downstream:login")
 @pytest.mark.parametrize(
     ("name", "why"),
     [

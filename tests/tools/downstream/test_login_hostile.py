@@ -33,7 +33,7 @@ from tests.support.loop_time import pass_time
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
 from tests.tools.downstream.test_login import expire, find_stored, load_home, log_in
 
-pytestmark = [pytest.mark.anyio, requirement("downstream:login")]
+pytestmark = requirement("downstream:login")
 METADATA = "/.well-known/oauth-authorization-server"
 OPENID = "/.well-known/openid-configuration"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
@@ -95,7 +95,6 @@ LIES = [
 ]
 
 
-@requirement("downstream:login")
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_server_that_lies_gets_no_login_and_is_not_quoted(
     place: Place, server: LoginServer, lie: Lie, caplog: pytest.LogCaptureFixture

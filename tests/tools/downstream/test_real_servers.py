@@ -22,7 +22,7 @@ from tests.clients.installed import find_node, find_npm, path_with_node
 from tests.kit import load_settings, plan, requirement, tool_step
 from tests.tools.downstream.support import Place, approve, run_call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.downstream]
+pytestmark = pytest.mark.downstream
 SERVERS: dict[str, list[str]] = {
     "git": ["uvx", "mcp-server-git", "--repository", "{work}"],
     "time": ["uvx", "mcp-server-time"],

@@ -12,8 +12,6 @@ from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebLimits
 from planwarden.tools.web.search import Provider, SearchEndpoint, search_endpoint_from_environment, web_search_tool
 from tests.tools.web import support
 
-pytestmark = pytest.mark.anyio
-
 
 def build_hits(*results: JsonValue, provider: Provider = "searxng") -> JsonValue:
     return {"type": "search", "web": {"results": [*results]}} if provider == "brave" else {"results": [*results]}
