@@ -48,6 +48,7 @@ REQUIREMENTS: dict[str, str] = {
     "loop:large": (
         "A loop goes through a list of 10,000 items and 4 MiB out of a large result; each item fits into arguments."
     ),
+    "plans:skills": "A saved plan is served as a skill whose digests, sizes and front matter are those of its files.",
     "plans:read-only": "Nothing that comes over MCP writes or changes a plan.",
     "hook:starts": "A signed request starts the hook's plan; its body is the input `event`.",
     "hook:once": "A message's id starts one run; its replay is answered with that run.",

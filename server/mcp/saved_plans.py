@@ -5,6 +5,7 @@ words are around them.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
@@ -56,6 +57,22 @@ def list_prompts(plans: Sequence[SavedPlan]) -> list[Prompt]:
     return [_build_prompt(plan) for plan in plans if find_prompt_clash(plan.name) is None]
 
 
+def name_skill(plan_name: str) -> str:
+    """Return the name of the plan's skill: small letters, digits and single hyphens; empty if nothing is left."""
+    return "-".join(filter(None, plan_name.lower().replace("_", "-").split("-")))
+
+
+def find_skill_clash(plan_name: str, plans: Sequence[SavedPlan]) -> str | None:
+    """Return why the plan of this name is not a skill; None if it is one."""
+    name = name_skill(plan_name)
+    if not name:
+        return "its name has no letter and no digit"
+    if Counter(name_skill(plan.name) for plan in plans)[name] > 1:
+        others = [plan.name for plan in plans if plan.name != plan_name and name_skill(plan.name) == name]
+        return f"its name as a skill, {name!r}, is that of {', '.join(others)} too"
+    return None
+
+
 def find_tool_clash(name: str) -> str | None:
     """Return why a plan of this name is not a tool; None if it is one."""
     if name in TOOLS_BY_NAME:
@@ -91,7 +108,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 def _are_placeholders(plan: SavedPlan, arguments: Mapping[str, str]) -> bool:
     """Return whether the host asks once for a text in which it replaces `$1`, `$2` by what its person types, as
     opencode."""
-    names = [field.name for field in _list_arguments(plan)]
+    names = [field.name for field in list_arguments(plan)]
     return bool(names) and arguments == {name: f"${number}" for number, name in enumerate(names, 1)}
 
 
@@ -110,7 +127,7 @@ def _build_prompt_result(plan: SavedPlan, call: str) -> GetPromptResult:
         f"{WAIT_FOR_PERSON}"
     )
     return GetPromptResult(
-        description=_describe(plan, MAX_DESCRIPTION_CHARS),
+        description=describe_plan(plan, MAX_DESCRIPTION_CHARS),
         messages=[PromptMessage(role="user", content=TextContent(type="text", text=text))],
     )
 
@@ -123,8 +140,8 @@ def _own_prompts() -> frozenset[str]:
 def _build_tool(plan: SavedPlan) -> McpTool:
     return McpTool(
         name=plan.name,
-        title=_cut(plan.title or plan.name, MAX_TITLE_CHARS),
-        description=f"{_describe(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
+        title=cut_line(plan.title or plan.name, MAX_TITLE_CHARS),
+        description=f"{describe_plan(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
         handler=run_plan,
         properties={},
         inputs={"additionalProperties": False, **(plan.inputs or {}), "type": "object"},
@@ -135,21 +152,21 @@ def _build_prompt(plan: SavedPlan) -> Prompt:
     arguments = [
         PromptArgument(
             name=field.name,
-            description=_cut(field.description, MAX_ARGUMENT_DESCRIPTION_CHARS) or None,
+            description=cut_line(field.description, MAX_ARGUMENT_DESCRIPTION_CHARS) or None,
             required=field.must_be_given,
         )
-        for field in _list_arguments(plan)
+        for field in list_arguments(plan)
     ]
     return Prompt(
         name=plan.name,
-        title=_cut(plan.title or plan.name, MAX_TITLE_CHARS),
-        description=_describe(plan, MAX_DESCRIPTION_CHARS),
+        title=cut_line(plan.title or plan.name, MAX_TITLE_CHARS),
+        description=describe_plan(plan, MAX_DESCRIPTION_CHARS),
         arguments=arguments or None,
         icons=ICONS,
     )
 
 
-def _list_arguments(plan: SavedPlan) -> list[Field]:
+def list_arguments(plan: SavedPlan) -> list[Field]:
     """Return the inputs, required ones first: hosts fill arguments in by their place."""
     return sorted(build_fields(plan.inputs), key=lambda field: not field.must_be_given)
 
@@ -157,7 +174,7 @@ def _list_arguments(plan: SavedPlan) -> list[Field]:
 def _describe_plan(plan: SavedPlan) -> str:
     names = list(_name_inputs(plan))
     takes = f"({', '.join(names)})" if names else ""
-    return f"{plan.name}{takes}: {_cut(plan.title or plan.description or '', MAX_TITLE_CHARS)}"
+    return f"{plan.name}{takes}: {cut_line(plan.title or plan.description or '', MAX_TITLE_CHARS)}"
 
 
 def _name_inputs(plan: SavedPlan) -> Iterator[str]:
@@ -165,14 +182,15 @@ def _name_inputs(plan: SavedPlan) -> Iterator[str]:
         if number == MAX_NAMED_INPUTS:
             yield "..."
             return
-        yield _cut(field.name, 32) + ("" if field.must_be_given else "?")
+        yield cut_line(field.name, 32) + ("" if field.must_be_given else "?")
 
 
-def _describe(plan: SavedPlan, limit: int) -> str:
-    return _cut(plan.description or plan.title or f"The saved plan {plan.name}.", limit)
+def describe_plan(plan: SavedPlan, limit: int) -> str:
+    """Return what the plan is for, on one line."""
+    return cut_line(plan.description or plan.title or f"The saved plan {plan.name}.", limit)
 
 
-def _cut(text: str, limit: int) -> str:
+def cut_line(text: str, limit: int) -> str:
     """Return the text on one line, without what cannot be printed, and not longer than that."""
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

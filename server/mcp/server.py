@@ -75,6 +75,7 @@ from planwarden.server.mcp.saved_plans import (
     list_prompts,
     render_prompt,
 )
+from planwarden.server.mcp.skills import SCHEME, Skills
 from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatch
@@ -117,8 +118,6 @@ QUESTION_TTL_S = 30 * 24 * 3600.0
 """How long a client may answer a question that a call returned; the store decides whether it is still open."""
 
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
-_BY_CLIENT = CacheHint(ttl_ms=3_600_000, scope="private")
-"""Private, because hosts that draw apps get another list."""
 _WITH_PLANS_MS = 5_000
 """How long lists may be kept that follow the files of saved plans."""
 _DEFINITIONS = [tool.definition for tool in TOOLS]
@@ -185,6 +184,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         self._turns = Turns()
         self._tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
         others = (extension for extension in extensions if extension is not self._tasks)
+        self._skills = Skills(self._plans.list)
         super().__init__(
             "planwarden",
             title="planwarden",
@@ -192,13 +192,13 @@ class PlanwardenServer(MCPServer[LazyService]):
             instructions=INSTRUCTIONS,
             icons=ICONS,
             lifespan=lambda _: self._open_service(),
-            extensions=[self._tasks, build_suspension_app(), *others],
+            extensions=[self._tasks, self._skills, build_suspension_app(), *others],
             subscriptions=bus,
             middleware=[record_app_support, self._watch_plans, _announce_changing_lists],
             request_state_security=_build_state_security(request_state_key),
             cache_hints={
                 "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
-                "resources/list": _BY_CLIENT,
+                "resources/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
                 "resources/templates/list": _STATIC,
                 "prompts/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="public"),
             },
@@ -306,10 +306,11 @@ class PlanwardenServer(MCPServer[LazyService]):
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
-        """Our resources and all others; the app's view only for hosts that draw apps."""
+        """Our resources, a skill for each saved plan, and all others; the app's view only for hosts that draw apps."""
         others = await super().list_resources()
         return [
             *resources.RESOURCES,
+            *(skill.resource for skill in await self._skills.list()),
             *(resource for resource in others if client_shows_apps.get() or resource.uri != URI),
         ]
 
@@ -319,6 +320,8 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def read_resource(
         self, uri: AnyUrl | str, context: Context[LazyService, Any] | None = None
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
+        if str(uri).startswith(SCHEME) and (file := await self._skills.read(str(uri))) is not None:
+            return [ReadResourceContents(content=file[0], mime_type=file[1])]
         if resources.find_reader(str(uri)) is None:
             return await super().read_resource(uri, context)
         try:
@@ -397,7 +400,7 @@ async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> 
     result = await call_next(ctx)
     if ctx.method == "initialize" and isinstance(result, dict):
         capabilities: dict[str, Any] = result["capabilities"]
-        for name in ("prompts", "tools"):
+        for name in ("prompts", "resources", "tools"):
             capabilities[name]["listChanged"] = True
     return result
 

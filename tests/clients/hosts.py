@@ -242,7 +242,8 @@ def build_call_reply(request: ModelRequest, call: Call) -> ModelReply | None:
     """Returns the call with the name under which the host offers our tool; None when the host does not offer it."""
     tool, arguments = call
     named = [name for name in request.tools if name == tool or name.endswith(("_" + tool, "/" + tool))]
-    return ModelReply(calls=((named[0], arguments),)) if named else None
+    # A host may have a tool of its own with this name.
+    return ModelReply(calls=((max(named, key=len), arguments),)) if named else None
 
 
 CLAUDE_CODE = Package("@anthropic-ai/claude-code", "2.1.330")

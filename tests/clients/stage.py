@@ -64,6 +64,8 @@ class Stage:
     tools: str = TOOLS
     kills: bool = True
     """The tap kills the server when it first answers `suspended`."""
+    words: tuple[str, ...] = ("serve",)
+    """What the launcher says to planwarden."""
 
     @cached_property
     def home(self) -> Path:
@@ -81,7 +83,7 @@ class Stage:
         tap = Path(__file__).with_name("tap.py")
         words = [sys.executable, str(tap), str(self.folder), "kill" if self.kills else "keep"]
         command = [*words, str(find_installed_command()), "--home", str(self.home)]
-        script.write_text(f"#!/bin/sh\nexec {shlex.join(command)} serve\n", encoding="utf-8")
+        script.write_text(f"#!/bin/sh\nexec {shlex.join([*command, *self.words])}\n", encoding="utf-8")
         script.chmod(0o755)
         return script
 

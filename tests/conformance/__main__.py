@@ -1,9 +1,10 @@
 """Runs the whole suite, writes the tables of docs/conformance.md, and fails when anything fails that counts.
 
-(a) The command `planwarden serve --http` as shipped, with the scenarios that need no fixtures, in both revisions of the
-protocol. (b) The requirement sets of both revisions on the product's server object with the registered fixtures, and
-every scenario of the tasks extension, which the sets run without counting it. (c) Every client scenario with the
-product's client of downstream servers: the requirement sets, an older revision, and an extension that is in no set.
+(a) The command `planwarden serve --http` as shipped and a saved plan, with the scenarios that need no fixtures, in both
+revisions of the protocol, and those of the skills extension. (b) The requirement sets of both revisions on the
+product's server object with the registered fixtures, and every scenario of the tasks extension, which the sets run
+without counting it. (c) Every client scenario with the product's client of downstream servers: the requirement sets, an
+older revision, and an extension that is in no set.
 """
 
 import logging
@@ -59,6 +60,12 @@ TASKS = (
     "tasks-status-notifications",
     "tasks-wire-fields",
 )
+SERVED_SKILLS = ("sep-2640-skills-directory", "sep-2640-skills-enumeration", "sep-2640-skills-manifest")
+PLAN = """\
+description: Find the overdue invoices.
+inputs: {properties: {year: {type: integer}}, required: [year]}
+todoList: [{id: find, description: Find them}]
+"""
 EXCUSED = frozenset({"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400"})
 BACKCOMPAT = "2025-03-26"
 SKILLS = (
@@ -105,12 +112,16 @@ async def main() -> int:
 
 async def _run_shipped(suite: Suite, home: Path) -> list[Run]:
     found: list[Run] = []
+    plans = home / "plans"
+    plans.mkdir(parents=True)
+    (plans / "find_invoices.yaml").write_text(PLAN, encoding="utf-8")
     async with _command(home) as url:
         for revision, scenarios in SHIPPED.items():
             for scenario in scenarios:
                 excuses = ["--expected-failures", str(HERE / "shipped.yml")] if scenario == "server-stateless" else []
                 run = await suite.run(url, "--scenario", scenario, "--spec-version", revision, *excuses)
                 found.append((revision, run))
+        found += [("-", await suite.run(url, "--scenario", scenario)) for scenario in SERVED_SKILLS]
     return found
 
 

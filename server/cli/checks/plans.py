@@ -125,12 +125,15 @@ def _list_problems(catalogue: PlanCatalogue, settings: Settings) -> Iterator[tup
 
 def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[tuple[str, str]]:
     # It imports the SDK, which most checks do without.
-    from planwarden.server.mcp.saved_plans import find_prompt_clash, find_tool_clash
+    from planwarden.server.mcp.saved_plans import find_prompt_clash, find_skill_clash, find_tool_clash
 
     for plan in plans:
         prompt = find_prompt_clash(plan.name)
         tool = find_tool_clash(plan.name) if settings.plans_as_tools else None
+        skill = find_skill_clash(plan.name, plans)
         if prompt is not None:
             yield str(plan.path), f"`planwarden run` runs it, but hosts do not offer it as a prompt: {prompt}"
         elif tool is not None:
             yield str(plan.path), f"`planwarden run` runs it, but it is not a tool of its own: {tool}"
+        elif skill is not None:
+            yield str(plan.path), f"`planwarden run` runs it, but hosts are not offered it as a skill: {skill}"

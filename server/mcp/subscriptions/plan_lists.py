@@ -1,4 +1,4 @@
-"""Tells clients that the lists of tools and prompts changed, because a file of a saved plan did.
+"""Tells clients that the lists of tools, prompts and resources changed, because a file of a saved plan did.
 
 Nothing announces the change of a file, so one task looks every few seconds, from the first list that a client asks for.
 Clients of 2026-07-28 hear of it on `subscriptions/listen`. Those of older revisions that asked for a list are notified
@@ -10,7 +10,13 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import PromptsListChanged, ResourceUpdated, SubscriptionBus, ToolsListChanged
+from mcp.server.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    SubscriptionBus,
+    ToolsListChanged,
+)
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext
@@ -22,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 3.0
 MAX_CONNECTIONS = 1_024
-LISTS = frozenset({"tools/list", "prompts/list"})
+LISTS = frozenset({"tools/list", "prompts/list", "resources/list"})
 METHODS = LISTS | {"subscriptions/listen", "resources/subscribe"}
 """Requests after which somebody wants to hear of changes."""
 
@@ -59,7 +65,7 @@ class PlanListWatch:
         self._seen = fingerprint
         for connection in self._connections.values():
             connection.changed.set()
-        for event in (ToolsListChanged(), PromptsListChanged(), ResourceUpdated(PLANS)):
+        for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged(), ResourceUpdated(PLANS)):
             await self._bus.publish(event)
 
     async def _look_for_ever(self) -> None:
@@ -91,6 +97,7 @@ class _Notified:
                     self.changed = anyio.Event()
                     await self._session.send_tool_list_changed()
                     await self._session.send_prompt_list_changed()
+                    await self._session.send_resource_list_changed()
             # The outermost loop: what fails here must not end the server.
             except Exception:
                 logger.exception("a client cannot be told that its lists changed")
