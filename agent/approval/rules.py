@@ -84,7 +84,7 @@ class RuleBook:
 
     def __init__(self, rules: tuple[ArgumentRule, ...] = ()) -> None:
         self.rules = rules
-        self._globs = tuple(_compile_glob(rule.tool) for rule in rules)
+        self._globs = tuple(compile_glob(rule.tool) for rule in rules)
         self._by_tool: dict[str, tuple[ArgumentRule, ...]] = {}
 
     def list_rules_for(self, tool_name: str) -> tuple[ArgumentRule, ...]:
@@ -171,8 +171,8 @@ def _ask_instead(rule: ArgumentRule, why: str, doubts: Iterable[str]) -> Judgeme
     return Judgement(then="ask", rule=matched_rule, because=why, is_certain=False)
 
 
-def _compile_glob(glob: str) -> re.Pattern[str]:
-    """`*` matches any characters and `?` matches one."""
+def compile_glob(glob: str) -> re.Pattern[str]:
+    """Return the pattern of a glob: `*` matches any characters and `?` matches one."""
     # Stars beside each other mean the same as one, and would make the search slow.
     chars = re.sub(r"\*+", "*", glob)
     pattern = "".join(".*" if char == "*" else "." if char == "?" else re.escape(char) for char in chars)

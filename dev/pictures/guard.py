@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -34,6 +35,20 @@ PROMPT = "Free some space: delete everything that was built."
 SAID = "I did not delete anything: a person has to approve it in the inbox first."
 COMMAND = "rm -rf build"
 LINES = 22
+CHANGE = "Give regular customers a discount, in src/price.py."
+CLAIMS = ("Done: the discount is in src/price.py, and all tests pass.", "Now it is: I ran the tests, and they pass.")
+PROMISE = """
+[[rules]]
+tool = "claude-code/*"
+when = { cwd = { in = ["FOLDER"] } }
+then = "allow"
+
+[[promises]]
+name = "tests"
+when = { tool = ["Edit", "Write"], matches = { file_path = { under = "src" } } }
+requires = { tool = "Bash", matches = { command = { prefix = "make test" } } }
+because = "tests run after every change of the source"
+"""
 
 
 def prepare(stage: GuardStage) -> None:
@@ -52,6 +67,27 @@ def prepare(stage: GuardStage) -> None:
     stage.install_hook(HOST.name)
 
 
+async def show_sent_back(stage: GuardStage) -> str:
+    """Returns the screen after the model said that it is done, was sent back, and ran the tests."""
+    text = PROMISE.replace("FOLDER", str(stage.project))
+    (stage.home / "planwarden.toml").write_text(text, encoding="utf-8")
+    (stage.project / "Makefile").write_text("test:\n\t@echo 12 passed\n", encoding="utf-8")
+    change = {"file_path": str(stage.project / "src" / "price.py"), "content": "DISCOUNT = 0.1\n"}
+
+    def answer(request: ModelRequest) -> ModelReply:
+        if HOST.shell not in request.tools:
+            return ModelReply(text="Shop")
+        if not count_results(HOST.wire, request):
+            return ModelReply(calls=(("Write", change),))
+        if "Not done" not in str(request.body):
+            return ModelReply(text=CLAIMS[0])
+        if count_results(HOST.wire, request) == 1:
+            return ModelReply(calls=(build_call(HOST, "make test"),))
+        return ModelReply(text=CLAIMS[1])
+
+    return await _show(stage, answer, CHANGE, CLAIMS[1])
+
+
 async def show_blocked(stage: GuardStage) -> str:
     """Returns the screen of Claude Code after the call was blocked, as an HTML document."""
 
@@ -62,28 +98,32 @@ async def show_blocked(stage: GuardStage) -> str:
             return ModelReply(text=SAID)
         return ModelReply(calls=(build_call(HOST, COMMAND),))
 
-    def watch(session: Session) -> str:
-        with run_on_screen(session.command, cwd=stage.project, env=build_env(stage, session), lines=LINES) as screen:
-            return _see_blocked(screen)
-
-    async with serve_provider(HOST.wire, answer) as double:
-        words = ["--model", "sonnet", "--permission-mode", "default"]
-        session = Session([*CLAUDE_CODE.binary("claude"), *words], claude_code_env(double.url))
-        page = await anyio.to_thread.run_sync(watch, session)
+    page = await _show(stage, answer, PROMPT, SAID)
     assert (stage.project / "build").exists()
     return page
 
 
-def _see_blocked(screen: Screen) -> str:
+async def _show(stage: GuardStage, answer: Callable[[ModelRequest], ModelReply], prompt: str, end: str) -> str:
+    def watch(session: Session) -> str:
+        with run_on_screen(session.command, cwd=stage.project, env=build_env(stage, session), lines=LINES) as screen:
+            return _see(screen, prompt, end)
+
+    async with serve_provider(HOST.wire, answer) as double:
+        words = ["--model", "sonnet", "--permission-mode", "default"]
+        session = Session([*CLAUDE_CODE.binary("claude"), *words], claude_code_env(double.url))
+        return await anyio.to_thread.run_sync(watch, session)
+
+
+def _see(screen: Screen, prompt: str, end: str) -> str:
     screen.expect("❯")
     # The host blocks everything until its server is there.
     screen.press("/mcp", "enter")
     screen.expect("✔ planwarden")
     screen.press("\x1b")
-    screen.paste(PROMPT)
-    screen.expect(SAID[:40])
+    screen.paste(prompt)
+    screen.expect(end[:40])
     screen.settle()
-    return screen.render_page(f"Claude Code {CLAUDE_CODE.version}", since=PROMPT[:20])
+    return screen.render_page(f"Claude Code {CLAUDE_CODE.version}", since=prompt[:20])
 
 
 async def draw_question(stage: GuardStage, browser_path: str, folder: Path) -> None:
@@ -123,6 +163,7 @@ def main() -> int:
         prepare(stage)
         anyio.run(draw, {"guard-claude-code": anyio.run(show_blocked, stage)}, path, folder)
         anyio.run(draw_question, stage, path, folder)
+        anyio.run(draw, {"done-claude-code": anyio.run(show_sent_back, stage)}, path, folder)
     finally:
         end_processes(place)
         shutil.rmtree(place, ignore_errors=True)

@@ -57,6 +57,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("grant", "grants:add_grant_commands", "Standing approvals: calls that a person allowed in advance."),
     ("once", "business_keys:add_once", "Calls that happen once per business key, by [tools] once."),
     ("rules", "rules:add_rules", "List the rules on arguments."),
+    ("promises", "promises:add_promises", "List what hosts must have called before they are done."),
+    ("receipt", "promises:add_receipt", "Say what a host's session did, promised and proved."),
     ("key", "keys:add_key_commands", "Keys with which people sign approvals; people add them in the inbox."),
     ("audit", "audit:add_audit", "The record of every question, decision and grant."),
     (

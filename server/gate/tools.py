@@ -129,10 +129,11 @@ class GatedTools:
     async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
         """Put the tools into the catalogue and the home, and return them."""
         config = self._relay.config
+        # A process that runs a call of this gate reads it from there.
+        await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
         listed, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=()))
         tools = [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in listed]
         self._registry.replace_group(config.name, map(self._build_tool, tools))
-        await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
         return tools
 
     def claim(self, thread_id: str) -> None:

@@ -35,7 +35,13 @@ class GuardedCall:
     """One call of a host's own tool."""
 
     def __init__(
-        self, host: GuardedHost, tool: str, arguments: Mapping[str, JsonValue], folder: str, session: str = ""
+        self,
+        host: GuardedHost,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        folder: str,
+        session: str = "",
+        words: str = "",
     ) -> None:
         self.host = host
         self.tool = tool
@@ -47,6 +53,8 @@ class GuardedCall:
         """Where it runs: the host's folder, or the one that the call names."""
         self.session = digest(session, context="guard session/v1")[:32]
         """Of the host; two sessions may make the identical call."""
+        self.words = words or f"It is about to call {tool}."
+        """What the host does, for people."""
 
     @property
     def name(self) -> str:
@@ -158,6 +166,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Why, for the model and the person who reads along."""
     suspension_id: str | None = None
     """The question that is open about the call."""
+    person: str | None = None
+    """The reason of the person who decided, empty without one; None where no person did."""
     facts: dict[str, JsonValue] | None = None
     """What the audit records of a decision by rule; None for what it need not record."""
 

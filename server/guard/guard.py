@@ -136,7 +136,7 @@ class HostGuard:
         planned = PlannedCall(tool_name=call.name, arguments=call.arguments)
         step = PlanStep(
             step_id=STEP,
-            description=f"It is about to call {call.tool}.",
+            description=call.words,
             step_type="tool",
             required_tools=(call.name,),
             tool_calls=(planned,),
@@ -168,7 +168,9 @@ class HostGuard:
         required = await anyio.to_thread.run_sync(self._judge.find_requirement, call)
         if is_released(execution, call, self._judge.policy, required, now):
             if await take_pass(self._executions.store, execution, call):
-                return Verdict(then="allow", reason="A person approved this call, once.")
+                decisions = [each.decision for each in execution.suspensions.values() if each.decision is not None]
+                person = decisions[-1].reason or "" if decisions else None
+                return Verdict(then="allow", reason="A person approved this call, once.", person=person)
             return None
         return _find_rejection(execution, now)
 
@@ -193,7 +195,8 @@ def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
             continue
         if decision.approved is False and suspension.assurance in RELEASING:
             reason = f": {decision.reason[:500]}" if decision.reason else ""
-            return deny(f"Refused: a person rejected this call{reason}. Do not try it again.")
+            text = f"Refused: a person rejected this call{reason}. Do not try it again."
+            return Verdict(then="deny", reason=text, person=decision.reason or "")
         if decision.approved is False and suspension.assurance == "client":
             return deny("Refused: a form of the host rejected this call. Do not try it again.")
     return None

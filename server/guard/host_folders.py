@@ -33,7 +33,9 @@ HOST_FOLDERS: Mapping[HostName, HostFolder] = {
         ),
     ),
     "codex": HostFolder(
-        ".codex", ("config.toml", "hooks.json", "agents", "hooks", "plugins", "prompts", "rules", "skills")
+        ".codex",
+        # Its sessions prove how a command ended.
+        ("config.toml", "hooks.json", "agents", "hooks", "plugins", "prompts", "rules", "sessions", "skills"),
     ),
     "gemini": HostFolder(
         ".gemini",

@@ -58,7 +58,7 @@ PLACES = ("path", "dir_path", "directory", "target_directory")
 """Arguments in which tools of hosts take the folder that they search."""
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--(?:dereference-)?recursive|-a|--archive|--directories=recurse")
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
-_FILES_OF_PATCH = re.compile(
+FILES_OF_PATCH = re.compile(
     r"^(?:\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
@@ -102,7 +102,7 @@ class _CallCheck:
 
     def _refuse_argument(self, key: str, text: str) -> str | None:
         expanded = self._expand(text)
-        paths = [match.strip() for match in _FILES_OF_PATCH.findall(expanded)]
+        paths = [match.strip() for match in FILES_OF_PATCH.findall(expanded)]
         patterns = self._call.host.searches.get(self._call.tool, frozenset({"pattern"}))
         if key not in CONTENT and (key != "pattern" or key in patterns):
             paths.append(expanded)

@@ -26,6 +26,8 @@ FOLDER = "guard"
 """Below the home: a socket for each server that runs."""
 SETTINGS_FILE = "planwarden.toml"
 DECLINED = b"declined"
+DONE_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool", "Stop", "AfterAgent"})
+"""Events about what a host did. Where planwarden fails, they block nothing, so that no session is caught."""
 
 
 def set_deadline() -> None:
@@ -50,8 +52,20 @@ def answer_quickly(words: Sequence[str]) -> int | None:
     for path in _list_sockets(home):
         answer = _ask(path, head + b"\n" + event)
         if answer is not None:
+            if not answer and read_event_name(event) in DONE_EVENTS:
+                # The command says what then happens to a stop.
+                return None
             return _write(answer)
     return None
+
+
+def read_event_name(event: bytes) -> str:
+    """Return what the event is about by the host's word; empty where it does not say."""
+    try:
+        document: object = json.loads(event)
+    except (ValueError, RecursionError):
+        return ""
+    return str(cast("dict[str, object]", document).get("hook_event_name", "")) if isinstance(document, dict) else ""
 
 
 def find_home(words: Sequence[str]) -> str | None:

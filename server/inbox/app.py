@@ -22,6 +22,7 @@ from planwarden.server.inbox.pages import (
     plan_list,
     question,
     question_list,
+    receipts,
     step_grants,
 )
 from planwarden.server.inbox.request import NotFound, render_error_page
@@ -43,6 +44,7 @@ _PAGES = (
     schedule_page,
     grants,
     step_grants,
+    receipts,
     keys,
 )
 

@@ -30,6 +30,7 @@ from planwarden.storage.location import StoreLocation, read_location
 from planwarden.tools.downstream.config import ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import read_servers
 from planwarden.tools.downstream.gated_servers import read_gated_servers
+from planwarden.tools.guarded.promises import Promise
 
 ProcessRole = Literal["front", "worker", "both"]
 """`front` answers callers and people and runs nothing, `worker` runs and answers nobody."""
@@ -89,6 +90,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where they are configured."""
     server_settings: Mapping[str, ServerSettings] = {}
     """What the operator decides about servers, by their names."""
+    promises: tuple[Promise, ...] = ()
+    """What must have been called before a host may say that it is done."""
+    stops_closed: bool = False
+    """A host that stops is refused once where its promises cannot be checked."""
     gate: GateTable = msgspec.field(default_factory=GateTable)
     """How long a gate waits for people and keeps results."""
     channels: tuple[NotificationChannel, ...] = ()
@@ -158,6 +163,8 @@ def load_settings(
         else ServerList(),
         servers_file=servers_file,
         server_settings=tables.servers,
+        promises=tuple(promise.build(FILE) for promise in tables.promises),
+        stops_closed=tables.guard.stop == "closed",
         gate=tables.gate,
         channels=build_channels(tables.notify, env),
         hooks=build_hooks(tables.hooks, env),

@@ -14,6 +14,7 @@ from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotifySettings
 from planwarden.server.settings.hooks import HookName, HookSettings
 from planwarden.server.settings.options import LoopOptions
+from planwarden.server.settings.promises import MAX_PROMISES, PromiseSettings
 from planwarden.server.settings.reminders import REMINDERS, ReminderSettings
 from planwarden.server.settings.rules import MAX_RULES, RuleSettings
 from planwarden.server.telemetry.settings import Protocol
@@ -168,6 +169,12 @@ class GateTable(Table):
     """Seconds for which the identical call gets the result of an approved call that no host has got yet."""
 
 
+class GuardTable(Table):
+    stop: Literal["open", "closed"] = "open"
+    """What happens when planwarden cannot check the [promises](../done.md) of a host that stops: `open` lets it stop,
+    `closed` refuses once."""
+
+
 class RetentionTable(Table):
     days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
     """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
@@ -220,6 +227,7 @@ class SettingsTables(Table):
     execution: ExecutionTable = Field(default_factory=ExecutionTable)
     plans: PlansTable = Field(default_factory=PlansTable)
     gate: GateTable = Field(default_factory=GateTable)
+    guard: GuardTable = Field(default_factory=GuardTable)
     retention: RetentionTable = Field(default_factory=RetentionTable)
     store: StoreTable = Field(default_factory=StoreTable)
     http: HttpSettings = Field(default_factory=HttpSettings)
@@ -227,6 +235,9 @@ class SettingsTables(Table):
     notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
     hooks: dict[HookName, HookSettings] = Field(default_factory=dict[str, HookSettings])
     rules: Annotated[list[RuleSettings], Field(max_length=MAX_RULES)] = Field(default_factory=list[RuleSettings])
+    promises: Annotated[list[PromiseSettings], Field(max_length=MAX_PROMISES)] = Field(
+        default_factory=list[PromiseSettings]
+    )
     otel: OtelTable = Field(default_factory=OtelTable)
     logging: LoggingTable = Field(default_factory=LoggingTable)
     model: str | None = None

@@ -51,6 +51,8 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """As it is written, without harmless redirections behind it."""
     words: tuple[str, ...]
     """As the shell hands them to the program."""
+    end: str = ""
+    """The operator behind it: `&&`, `||`, `|`, `;`, `&`, a new line, or nothing."""
 
 
 def read_commands(line: str) -> tuple[ShellCommand, ...] | None:
@@ -66,7 +68,7 @@ def read_commands(line: str) -> tuple[ShellCommand, ...] | None:
         words = tuple(_list_plain_words(match["words"]))
         if not _PROGRAM.fullmatch(words[0]) or words[0] in RESERVED:
             return None
-        commands.append(ShellCommand(match["words"], words))
+        commands.append(ShellCommand(match["words"], words, match["end"]))
         place, end = match.end(), match["end"]
     return tuple(commands) if commands and end not in ("&&", "||", "|") else None
 

@@ -19,6 +19,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.commands.promises import trust_folder
 from planwarden.server.cli.file_changes import build_change, make_changes
 from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.cli.output import DONE, FAILED, write_result
@@ -33,11 +34,12 @@ from planwarden.server.guard.calls import (
     deny,
     read_event,
 )
+from planwarden.server.guard.done import DoneKeeper, build_failure
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.protected_paths import OwnThings
-from planwarden.server.guard.quick import set_deadline
+from planwarden.server.guard.quick import DONE_EVENTS, read_event_name, set_deadline
 from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.settings.configuration import Settings, find_home, load_settings
 from planwarden.server.views.encoding import to_json
@@ -56,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_guard(parser: CommandParser) -> None:
-    commands = parser.add_commands("install|status|uninstall|hook")
+    commands = parser.add_commands("install|status|uninstall|trust-folder|hook")
     for name, handler, text in (
         (
             "install",
@@ -80,6 +82,8 @@ def add_guard(parser: CommandParser) -> None:
     status = commands.add("status", show_status, text, needs_home=False)
     text = "of the project of the working directory; default: of this user"
     status.add_argument("--project", action="store_true", help=text)
+    text = "Show the promises of the working directory, ask at the terminal, and count them from then on."
+    commands.add("trust-folder", trust_folder, text, has_json=False, needs_home=False)
     text = "Answer a host's hook: the event on standard input."
     hook = commands.add("hook", handle_hook, text, has_json=False, needs_home=False)
     hook.add_argument("host", metavar="HOST", help="the host that asks")
@@ -156,8 +160,11 @@ def _find_project(arguments: Namespace) -> Path | None:
 def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
     """Return the answer to the event on the stream; never raises."""
     host = str(arguments.host)
+    text = stream.read(MAX_EVENT_BYTES + 1)
+    if read_event_name(text) in DONE_EVENTS:
+        return answer_done(arguments, host, text)
     try:
-        call = read_event(host, stream.read(MAX_EVENT_BYTES + 1))
+        call = read_event(host, text)
         verdict = _decide(load_settings(home=arguments.home, store=arguments.store, has_servers=False), call)
     except PlanwardenError as error:
         verdict = deny(f"Refused, because it could not be judged: {error.message}")
@@ -166,6 +173,29 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
         logger.exception("the hook failed")
         verdict = deny(f"Refused, because the guard failed: {type(error).__name__}")
     return build_command_answer(host, verdict)
+
+
+def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
+    """Return the answer to an event about what the host did; never raises."""
+    is_closed = False
+    try:
+        settings = load_settings(home=arguments.home, store=arguments.store, has_servers=False)
+        is_closed = settings.stops_closed
+        return anyio.run(_keep, settings, host, text)
+    except PlanwardenError as error:
+        return build_failure(host, text, is_closed, error.message)
+    # Whatever goes wrong must not catch the session.
+    except Exception as error:
+        logger.exception("the hook failed")
+        return build_failure(host, text, is_closed, type(error).__name__)
+
+
+async def _keep(settings: Settings, host: str, text: bytes) -> CommandAnswer:
+    async def ask(call: GuardedCall) -> Verdict:
+        return await _ask(settings, call)
+
+    async with open_store(settings.store) as store:
+        return await DoneKeeper(store, settings, ask).answer(host, text)
 
 
 def _decide(settings: Settings, call: GuardedCall) -> Verdict:

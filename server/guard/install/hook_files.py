@@ -45,6 +45,14 @@ _KEYS: Mapping[HostName, tuple[str, ...]] = {
 }
 
 
+DONE_HOOKS: Mapping[HostName, tuple[str, ...]] = {
+    "claude-code": ("PostToolUse", "PostToolUseFailure", "Stop"),
+    "codex": ("Stop",),
+    "gemini": ("AfterTool", "AfterAgent"),
+}
+"""Events about what the host did, for promises. Codex records itself how its commands ended."""
+
+
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
     """Return the plugin that runs the command, and remembers which permissions were added with it."""
     source = (files("planwarden.server.guard.install") / "opencode_plugin.js").read_text(encoding="utf-8")
@@ -82,11 +90,14 @@ class HookFile(msgspec.Struct, frozen=True):
                 text = set_member(text, ("permission", name), "ask")
             return text
         text = self.remove(text) if self._find_outdated(text, program) else text
-        if self.find_entries(text):
-            return text
         if self.host == "cursor" and not text.strip():
             text = '{\n  "version": 1\n}\n'
-        return add_item(text, _KEYS[self.host], build_entry(self.host, program))
+        if not self.find_entries(text):
+            text = add_item(text, _KEYS[self.host], build_entry(self.host, program))
+        for event in DONE_HOOKS.get(self.host, ()):
+            if not any(_is_ours(entry, self.host) for entry in _list_entries(text, ("hooks", event))):
+                text = add_item(text, ("hooks", event), build_done_entry(self.host, program))
+        return text
 
     def remove(self, text: str) -> str:
         """Return the text without planwarden's part. Raises `InvalidArguments`."""
@@ -100,8 +111,10 @@ class HookFile(msgspec.Struct, frozen=True):
                 node = None if node is None else node.find(name)
                 text = remove_at(text, ("permission", name)) if node is not None and node.value == "ask" else text
             return text
-        for place in reversed(self.find_entries(text)):
-            text = remove_at(text, (*_KEYS[self.host], place))
+        for keys in (_KEYS[self.host], *(("hooks", event) for event in DONE_HOOKS.get(self.host, ()))):
+            entries = list(enumerate(_list_entries(text, keys)))
+            for place, entry in reversed(entries):
+                text = remove_at(text, (*keys, place)) if _is_ours(entry, self.host) else text
         return text
 
     def is_outdated(self, text: str, program: tuple[str, ...]) -> bool:
@@ -131,10 +144,14 @@ class HookFile(msgspec.Struct, frozen=True):
         return any(_is_ours(entry, self.host) and entry != expected for entry in self._list_hooks(text))
 
     def _list_hooks(self, text: str) -> list[JsonValue]:
-        node: JsonValue = read_json_text(text).value
-        for key in _KEYS[self.host]:
-            node = node.get(key) if isinstance(node, dict) else None
-        return node if isinstance(node, list) else []
+        return _list_entries(text, _KEYS[self.host])
+
+
+def _list_entries(text: str, keys: tuple[str, ...]) -> list[JsonValue]:
+    node: JsonValue = read_json_text(text).value
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, list) else []
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
@@ -205,6 +222,20 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
     if host == "gemini":
         return {"hooks": [{"name": SERVER, "type": "command", "command": command, "timeout": ENDLESS_S * 1000}]}
     return {"hooks": [{"type": "command", "command": command, "timeout": ENDLESS_S, "statusMessage": SERVER}]}
+
+
+def build_done_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
+    """Return a hook about what the host did; where planwarden fails, it blocks nothing."""
+    limit = ("timeout", "-s", "KILL", str(SHELL_LIMIT_S)) if shutil.which("timeout") else ()
+    words = shlex.join((*limit, *program, "guard", "hook", host))
+    script = f'answer=$({words}) && echo "$answer" || exit 0'
+    unit = 1_000 if host == "gemini" else 1
+    hook: dict[str, JsonValue] = {
+        "type": "command",
+        "command": f"sh -c {shlex.quote(script)}",
+        "timeout": HOST_LIMIT_S * unit,
+    }
+    return {"hooks": [{"name": SERVER, **hook} if host == "gemini" else hook]}
 
 
 def build_command(host: HostName, program: tuple[str, ...], *, limit_s: int = SHELL_LIMIT_S) -> str:

@@ -236,6 +236,61 @@ def release_nothing(host: Guarded, stage: GuardStage) -> Cells:
     assert stage.ledger == []
 
 
+def run_turns(host: Guarded, stage: GuardStage, *steps: str | None) -> int:
+    """Lets the model run each command, or say that it is done where it is None, and returns how often it was sent back.
+
+    It says that it is done after the last step, too.
+    """
+    said: list[int] = []
+    refused: set[str] = set()
+
+    def answer(request: ModelRequest) -> ModelReply:
+        if host.shell not in request.tools:
+            return ModelReply(text="Shop")
+        refused.update(re.findall(r"Not done: [^\"]*", str(request.body)))
+        place = count_results(host.wire, request) + len(said)
+        command = steps[place] if place < len(steps) else None
+        if command is not None:
+            return ModelReply(calls=(build_call(host, command),))
+        said.append(place)
+        return ModelReply(text="Done, all tests pass.")
+
+    async def run() -> None:
+        async with serve_provider(host.wire, answer) as double:
+            await anyio.to_thread.run_sync(run_session, host, stage, double.url)
+
+    anyio.run(run)
+    assert not refused or any("./note tests" in reason and "tests run after" in reason for reason in refused), refused
+    return len(said) - 1
+
+
+def refuse_stop(host: Guarded, stage: GuardStage) -> Cells:
+    """A model that says it is done is sent back until it ran what was promised, but not for ever."""
+    host.configure(stage)
+    stage.write_promise(host.judged)
+    stage.install_hook(host.name)
+    host.trust(stage)
+    rows = [
+        f"says that it is done {how}" for how in ("without the call", "with a swallowed exit code", "again and again")
+    ]
+    assert run_turns(host, stage, "./note other") == 0
+    back = run_turns(host, stage, "./note change", None, "./note tests")
+    if host.name == "opencode":
+        # A reason begins another turn there, for which `opencode run` does not wait.
+        assert back == 0, back
+        yield from ((row, "stops") for row in rows)
+        return
+    assert back == 1 and stage.ledger == ["other", "change", "tests"], (back, stage.ledger)
+    assert not stage.list_questions()
+    yield rows[0], "sent back; runs it; may stop"
+    back = run_turns(host, stage, "./note change", None, "./note tests || true")
+    [question] = stage.list_questions()
+    assert back == 2 and "tests" in str(question), (back, question)
+    yield rows[1], "sent back twice; then a person is asked"
+    assert run_turns(host, stage, "./note change", *[None] * 10) == 2
+    yield rows[2], "sent back twice, then may stop"
+
+
 def _has_hook(host: Guarded, text: str) -> bool:
     """Whether the file still names the guard; a host may have written it anew, in its own style."""
     words = re.sub(r'[",\s]+', " ", text)

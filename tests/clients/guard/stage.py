@@ -36,6 +36,19 @@ when = {{ command = {{ matches = "\\\\./note denied" }} }}
 then = "deny"
 because = "{because}"
 """
+PROMISE = """\
+[[rules]]
+tool = "{tool}"
+when = {{ command = {{ matches = ".*" }} }}
+then = "allow"
+
+[[promises]]
+name = "tests"
+when = {{ tool = "{own}", matches = {{ command = {{ prefix = "./note change" }} }} }}
+requires = {{ tool = "{own}", matches = {{ command = {{ prefix = "./note tests" }} }} }}
+retries = 2
+because = "tests run after every change"
+"""
 NOTE = '#!/bin/sh\necho "$1" >> "$(dirname "$0")/ledger.txt"\n'
 
 
@@ -81,6 +94,11 @@ class GuardStage:
     def write_place_rule(self, tool: str) -> None:
         """Writes a rule that lets the tool run anything, in the project alone."""
         text = f'[[rules]]\ntool = "{tool}"\nwhen = {{ cwd = {{ in = ["{self.project}"] }} }}\nthen = "allow"\n'
+        (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
+
+    def write_promise(self, tool: str) -> None:
+        """Writes a rule that lets the tool run anything, and the promise of a command after another one."""
+        text = PROMISE.format(tool=tool, own=tool.partition("/")[2])
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
     def run_guard(self, *words: str) -> CommandResult:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.clients.guard.hosts import HOSTS, Guarded
-from tests.clients.guard.scenes import Cells, decide_commands, fail_closed, release_nothing, work_elsewhere
+from tests.clients.guard.scenes import (
+    Cells,
+    decide_commands,
+    fail_closed,
+    refuse_stop,
+    release_nothing,
+    work_elsewhere,
+)
 from tests.clients.guard.stage import FAULTS, Fault, GuardStage
 from tests.clients.installed import Unavailable
 from tests.requirements import requirement
@@ -15,6 +22,7 @@ from tests.support.paths import DOCS, fill_in
 
 pytestmark = pytest.mark.guard
 ROWS = 6 + 1 + len(FAULTS) + 3
+STOP_ROWS = 3
 each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
 
 
@@ -51,10 +59,20 @@ def _join_outcomes(row: dict[str, str]) -> str:
 @pytest.fixture(scope="session")
 def table() -> Generator[Table]:
     """Prints the table, and writes it into the page when every host was seen in every row."""
+    yield from fill_table("guard.md", ROWS)
+
+
+@pytest.fixture(scope="session")
+def stops() -> Generator[Table]:
+    """Does the same for what the hosts do at the end of a turn."""
+    yield from fill_table("done.md", STOP_ROWS)
+
+
+def fill_table(page: str, rows: int) -> Generator[Table]:
     made = Table()
     yield made
-    if made.is_complete(ROWS):
-        fill_in(DOCS / "guard.md", "hosts", made.text)
+    if made.is_complete(rows):
+        fill_in(DOCS / page, "hosts", made.text)
     print(f"\n{made.text}")
 
 
@@ -93,3 +111,11 @@ def test_a_real_host_runs_nothing_without_an_answer_of_planwarden(
 @each_host
 def test_the_model_of_a_real_host_releases_nothing_itself(host: Guarded, tmp_path: Path, table: Table) -> None:
     add_cells(table, host, release_nothing(host, GuardStage(tmp_path)))
+
+
+@requirement("done:hosts")
+@each_host
+def test_a_real_host_sends_a_model_back_that_says_it_is_done_without_what_was_promised(
+    host: Guarded, tmp_path: Path, stops: Table
+) -> None:
+    add_cells(stops, host, refuse_stop(host, GuardStage(tmp_path)))

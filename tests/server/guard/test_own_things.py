@@ -136,6 +136,7 @@ DECIDES = (
     *("X=1 planwarden approve 1", "echo $(planwarden approve 1)", "echo `planwarden approve 1`"),
     *("(planwarden inbox)", "planwarden --home /x approve 1", "planwarden run p --yes", "planwarden once forget x"),
     *("planwarden grant add x", "planwarden guard uninstall claude-code", "uvx planwarden approve 1"),
+    *("echo '{}' | planwarden guard hook codex", "planwarden guard trust-folder"),
     *("python -m planwarden.server.main code", "python3.12 -m planwarden.server.main approve"),
     *("timeout 5 planwarden approve 1", "xargs planwarden approve", "planwarden serve", "planwarden"),
     *("nohup planwarden worker &", "if true; then planwarden approve 1; fi", "find . -exec planwarden approve 1 +"),

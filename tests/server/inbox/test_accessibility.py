@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = DRIVES_CHROMIUM
 
-LISTS = ("", "/plans", "/calls", "/history", "/grants", "/keys", "/saved")
+LISTS = ("", "/plans", "/calls", "/history", "/grants", "/keys", "/saved", "/receipts")
 NOT_PAGES = {
     "/": "leads to the inbox",
     "/inbox/": "is the same page without its slash",

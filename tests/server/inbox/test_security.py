@@ -131,7 +131,7 @@ async def test_every_answer_carries_the_policy_and_only_its_own_names_are_answer
 async def test_no_page_holds_script_or_style_is_framed_or_takes_another_method() -> None:
     async with visit() as (found, browser):
         asked = await found.ask()
-        where = ["", "/history", "/grants", "/pair", "/nowhere", f"/suspensions/{asked.suspension_id}"]
+        where = ["", "/history", "/receipts", "/grants", "/pair", "/nowhere", f"/suspensions/{asked.suspension_id}"]
         where += [f"/suspensions/{asked.suspension_id}/grant", f"/executions/{asked.execution_id}"]
         where += [f"/review?id={asked.suspension_id}"]
         for path in where:

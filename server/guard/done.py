@@ -1,0 +1,355 @@
+"""Records how a host's calls ended, and lets a host stop only when the promises of its session are proven.
+
+What counts is what the host says of a call that it made; see `planwarden.tools.guarded.promises`. A stop is refused
+`retries` times, then a person is asked, and the host may stop: no session is caught in a loop. A program with a shell
+of the same user can send such events too; the guard refuses `planwarden guard hook` to a model.
+"""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import digest, read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.ports.policy import PathsNeeded
+from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call
+from planwarden.server.guard.protected_paths import FILES_OF_PATCH
+from planwarden.server.guard.quick import read_event_name
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.promises import read_promises
+from planwarden.storage.host_sessions import HostSession, HostSessions, TrustedFolder
+from planwarden.storage.sql.records import RecordStore
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
+from planwarden.tools.guarded.promises import (
+    OwedPromise,
+    Promise,
+    PromiseVerdict,
+    RecordedCall,
+    describe_pattern,
+    judge_promises,
+)
+
+MAX_VALUE_CHARS = 2_000
+MAX_VALUES = 40
+MAX_ROLLOUT_BYTES = 8 * 1024 * 1024
+"""Of the end of the file in which Codex records a session."""
+PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "target_file")
+STOP_TOOL = "Stop"
+STOPS = ("Stop", "AfterAgent")
+_EXECUTION = re.compile(r"executionId\W{1,8}([A-Za-z0-9_-]{8,64})")
+Ask = Callable[[GuardedCall], Awaitable[Verdict]]
+
+
+class StopDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host is told at the end of a turn."""
+
+    refusal: str = ""
+    """Why it must go on; empty if it may stop."""
+    message: str = ""
+    """What the person is told."""
+
+
+class DoneKeeper:
+    """Records and judges the sessions of hosts in one store."""
+
+    def __init__(self, store: Any, settings: Settings, ask: Ask) -> None:
+        """`ask` asks a person about a call of a host, see `HostGuard.decide`."""
+        self._store = store
+        self._settings = settings
+        self._ask = ask
+        self._sessions = HostSessions(store)
+
+    async def answer(self, host: str, text: bytes) -> CommandAnswer:
+        """Return the answer to an event about what the host did. Raises `PlanwardenError`."""
+        event = _read_object(text)
+        if event.get("hook_event_name") in STOPS:
+            return _write_answer(host, await self.decide(host, event))
+        call = _build_recorded(host, event, self._store.clock.now())
+        await self._sessions.add_call(_build_session(host, event), msgspec.to_builtins(call))
+        return CommandAnswer("{}", "", 0)
+
+    async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
+        """Return whether the host may stop: strict promises send it back `retries` times, then a person is asked."""
+        fresh = _build_session(host, event)
+        session = await self._sessions.find(fresh.session, self._store.clock.now()) or fresh
+        session = replace(session, record=fresh.record)
+        verdict = await judge_session(self._store, self._settings, session, await list_calls(self._store, session))
+        owed = [each for each in verdict.owed if each.promise.name not in session.waived]
+        if not owed:
+            await self._sessions.save(replace(session, refusals=0, question=""))
+            return StopDecision()
+        names, reason = _list_names(owed), _list_reasons(owed)
+        strict = [each for each in owed if each.promise.mode == "strict"]
+        limit = max((each.promise.retries for each in strict), default=0)
+        was_asked, rejection, answer = session.question == names, "", None
+        if was_asked:
+            answer = await self._ask(_build_question(session, owed))
+            if answer.then == "allow" and answer.person is not None:
+                return await self._waive(session, owed, answer.person)
+            if answer.person is not None:
+                rejection = f"A person said no{answer.person and ': '}{answer.person}. "
+                limit = max(limit, 1)
+        if session.refusals < limit:
+            await self._sessions.save(replace(session, refusals=session.refusals + 1))
+            await self._audit(host, "sent back", strict or owed)
+            return StopDecision(refusal=f"Not done: {rejection}{_list_reasons(strict or owed)}")
+        if answer is None:
+            answer = await self._ask(_build_question(session, owed))
+            await self._audit(host, "stopped unproven", owed)
+        await self._sessions.save(replace(session, refusals=0, question=names))
+        how = "" if answer.suspension_id is None else f" A person may waive it: question {answer.suspension_id}."
+        label = GUARDED_HOSTS[cast("HostName", host)].label
+        return StopDecision(message=f"{label} says it is done without: {names}. {rejection}{reason}{how}")
+
+    async def _waive(self, session: HostSession, owed: Sequence[OwedPromise], reason: str) -> StopDecision:
+        """Waive the promises for this session."""
+        names = _list_names(owed)
+        waived = {each.promise.name: reason[:500] or "without a reason" for each in owed}
+        await self._sessions.save(replace(session, refusals=0, question="", waived={**session.waived, **waived}))
+        await self._audit(session.host, f"waived: {reason[:500]}" if reason else "waived", owed)
+        return StopDecision(message=f"A person waived for this session: {names}.")
+
+    async def _audit(self, host: str, answer: str, owed: Sequence[OwedPromise]) -> None:
+        facts: dict[str, JsonValue] = {
+            "tool": f"{host}/{STOP_TOOL}",
+            "answer": answer,
+            "promises": _list_names(owed),
+        }
+        await self._store.audit((AuditEntry(kind="guarded", facts=facts),))
+
+
+def _build_session(host: str, event: dict[str, JsonValue]) -> HostSession:
+    name, folder = event.get("session_id"), event.get("cwd")
+    if host not in GUARDED_HOSTS or not isinstance(name, str) or not name:
+        raise InvalidArguments("the host did not say which session it is")
+    if not isinstance(folder, str) or not os.path.isabs(folder):
+        raise InvalidArguments("the host did not say in which folder it works")
+    session = digest([host, name[:1_000]], context="host session/v1")[:32]
+    # Codex's hooks do not say how a command ended; its own record of the session does.
+    record = str(event.get("transcript_path", ""))[:4_096] if host == "codex" else ""
+    return HostSession(session=session, host=host, folder=os.path.normpath(folder), record=record, expires_at=0.0)
+
+
+async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:
+    """Return the calls of a session. Those of planwarden's own tools succeeded if their executions are completed."""
+    if session.host == "codex":
+        return await _read_rollout(session.record)
+    try:
+        calls = msgspec.convert(await HostSessions(store).list_calls(session.session), list[RecordedCall])
+    except msgspec.ValidationError as error:
+        raise StoreError(f"a recorded call of the session is damaged: {error}") from error
+    headers = await store.headers({call.execution for call in calls} - {""})
+    completed = {header.execution_id for header in headers if header.status == "completed"}
+    return [
+        call if not call.execution or call.execution in completed else replace(call, succeeded=None) for call in calls
+    ]
+
+
+async def judge_session(
+    store: Any, settings: Settings, session: HostSession, calls: Sequence[RecordedCall]
+) -> PromiseVerdict:
+    """Return what became of the operator's promises, and of those of the trusted folders around the session's."""
+    groups = [(session.folder, settings.promises)]
+    for trusted in await RecordStore(store, TrustedFolder).all():
+        if Path(session.folder).is_relative_to(trusted.folder):
+            groups.append((trusted.folder, read_promises(trusted.text, trusted.folder)))
+    verdicts = [await judge_with_paths(promises, calls, root) for root, promises in groups]
+    return PromiseVerdict(
+        owed=tuple(owed for verdict in verdicts for owed in verdict.owed),
+        proven=tuple(proven for verdict in verdicts for proven in verdict.proven),
+    )
+
+
+async def judge_with_paths(promises: Sequence[Promise], calls: Sequence[RecordedCall], root: str) -> PromiseVerdict:
+    """Return as `judge_promises`, with a look at where paths lead."""
+    paths: dict[str, str | None] = {}
+    while True:
+        try:
+            return await anyio.to_thread.run_sync(judge_promises, promises, calls, root, paths)
+        except PathsNeeded as needed:
+            paths |= await find_real_paths(needed.wanted - paths.keys())
+
+
+def read_transcript(text: str, host: str) -> list[RecordedCall]:
+    """Return the calls of a session that was recorded as JSON lines, each an event as the host's hook sends it, with
+    `at` in Unix seconds. Raises `InvalidArguments`."""
+    calls: list[RecordedCall] = []
+    for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
+        event = _read_object(line.encode())
+        at = event.get("at", number)
+        if not isinstance(at, int | float):
+            raise InvalidArguments(f"line {number} has an 'at' that is not a number")
+        calls.append(_build_recorded(str(event.get("host", host)), event, float(at)))
+    return calls
+
+
+def _read_object(text: bytes) -> dict[str, JsonValue]:
+    try:
+        event = read_json(text)
+    except UnicodeDecodeError:
+        raise InvalidArguments("the host sent something that is not UTF-8") from None
+    if not isinstance(event, dict):
+        raise InvalidArguments("the host did not send a JSON object")
+    return event
+
+
+def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> RecordedCall:
+    call = build_call(host, event.get("tool_name"), event.get("tool_input"), event.get("cwd"), event.get("session_id"))
+    response = event.get("tool_response")
+    shell = call.host.shells.get(call.tool)
+    line = None if shell is None else call.given.get(shell.command)
+    if isinstance(line, list):
+        line = " ".join(map(str, line))
+    short = [(name, value) for name, value in call.given.items() if isinstance(value, str | int | float | bool)]
+    arguments: dict[str, JsonValue] = {
+        name: value[:MAX_VALUE_CHARS] if isinstance(value, str) else value for name, value in short[:MAX_VALUES]
+    }
+    is_background = any(call.given.get(name) is True for name in ("run_in_background", "is_background"))
+    if isinstance(response, dict):
+        is_background |= "backgroundTaskId" in response
+        is_background |= "\nCommand moved to background" in str(response.get("llmContent", ""))[:200]
+    executions = _EXECUTION.findall(str(response)) if call.tool.startswith(call.host.own_prefix) else []
+    # A second one is in a text that a model wrote.
+    execution = "" if not executions else executions[0] if len({*executions}) == 1 else "several"
+    return RecordedCall(
+        tool=call.name,
+        at=at,
+        succeeded=_read_outcome(host, event, response),
+        folder=call.folder,
+        arguments=arguments,
+        paths=_list_paths(call),
+        # A part of a line would mean something else.
+        line=None if shell is None else line if isinstance(line, str) and len(line) <= MAX_VALUE_CHARS * 4 else "",
+        is_background=is_background,
+        digest=call.compute_digest("")[:32],
+        execution=execution,
+    )
+
+
+def _list_paths(call: GuardedCall) -> tuple[str, ...]:
+    if call.tool in call.host.shells or call.tool in call.host.reads:
+        return ()
+    texts = [value for name in PATHS if isinstance(value := call.given.get(name), str)]
+    patches = [value for value in call.given.values() if isinstance(value, str) and "*** " in value]
+    texts += [match.strip() for patch in patches for match in FILES_OF_PATCH.findall(patch)]
+    return tuple(os.path.normpath(os.path.join(call.folder, text[:4_096])) for text in texts[:200])
+
+
+def _read_outcome(host: str, event: dict[str, JsonValue], response: JsonValue) -> bool | None:
+    """Return whether the host says that the call succeeded."""
+    match event.get("hook_event_name"):
+        case "PostToolUseFailure":
+            return False
+        case "PostToolUse":
+            # Codex sends the output alone, which says nothing.
+            if host == "codex" or response is None:
+                return None
+            return not (isinstance(response, dict) and response.get("interrupted"))
+        case "AfterTool" if isinstance(response, dict):
+            # Only the last lines are the host's own; the others are the output of the command.
+            output, end, _ = str(response.get("llmContent", "")).rpartition("\nProcess Group PGID:")
+            if not end and event.get("tool_name") == "run_shell_command":
+                return None
+            last = output.splitlines()[-3:]
+            return not response.get("error") and not any(
+                each.startswith(("Exit Code:", "Signal:", "Error:")) for each in last
+            )
+        case _:
+            return None
+
+
+async def _read_rollout(path: JsonValue) -> list[RecordedCall]:
+    """Return the calls that Codex recorded itself, as far as its file can be read."""
+    if not isinstance(path, str) or not os.path.isabs(path):
+        raise InvalidArguments("Codex did not say where it records the session")
+    try:
+        async with await anyio.open_file(path, "rb") as file:
+            size = await file.seek(0, os.SEEK_END)
+            await file.seek(max(0, size - MAX_ROLLOUT_BYTES))
+            lines = (await file.read(MAX_ROLLOUT_BYTES)).splitlines()
+    except OSError as error:
+        raise InvalidArguments(f"Codex's record of the session cannot be read: {error.strerror}") from None
+    calls: list[RecordedCall] = []
+    for line in lines:
+        if b'"item_completed"' not in line[:500]:
+            continue
+        try:
+            call = _read_item(_read_object(line))
+        except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError):
+            # The first line may be the end of one, and a format may change.
+            continue
+        calls += [] if call is None else [call]
+    return calls
+
+
+def _read_item(document: Any) -> RecordedCall | None:
+    payload = document["payload"]
+    item = payload["item"]
+    if item["type"] not in ("FileChange", "CommandExecution"):
+        return None
+    at, succeeded = float(payload["completed_at_ms"]) / 1_000, item["status"] == "completed"
+    if item["type"] == "FileChange":
+        files = tuple(str(name)[:4_096] for name in list(item["changes"])[:200])
+        folder = os.path.dirname(files[0]) if files else "/"
+        return RecordedCall(tool="codex/apply_patch", at=at, succeeded=succeeded, folder=folder, paths=files)
+    line = shlex.join(map(str, item["command"]))
+    return RecordedCall(
+        tool="codex/Bash",
+        at=at,
+        succeeded=succeeded and item["exit_code"] == 0,
+        folder=unquote(str(item["cwd"]).removeprefix("file://")),
+        arguments={"command": line[:MAX_VALUE_CHARS]},
+        line=line if len(line) <= MAX_VALUE_CHARS * 4 else "",
+    )
+
+
+def _list_names(owed: Sequence[OwedPromise]) -> str:
+    return ", ".join(each.promise.name for each in owed)
+
+
+def _list_reasons(owed: Sequence[OwedPromise]) -> str:
+    return " ".join(f"{each.reason} ({each.promise.because})" if each.promise.because else each.reason for each in owed)
+
+
+def _build_question(session: HostSession, owed: Sequence[OwedPromise]) -> GuardedCall:
+    """Return the stop as a call about which a person can be asked; the same for each stop without these promises."""
+    missing = "; ".join(f"no `{describe_pattern(each.promise.requires)}` has succeeded" for each in owed)
+    arguments: dict[str, JsonValue] = {
+        "done_without": _list_names(owed),
+        "missing": missing,
+        "session": session.session,
+    }
+    host = GUARDED_HOSTS[cast("HostName", session.host)]
+    words = f"It says it is done without: {_list_names(owed)}."
+    return GuardedCall(host, STOP_TOOL, arguments, session.folder, session.session, words)
+
+
+def _write_answer(host: str, decision: StopDecision) -> CommandAnswer:
+    document: dict[str, JsonValue] = {}
+    if decision.refusal:
+        document = {"decision": "deny" if host == "gemini" else "block", "reason": f"planwarden: {decision.refusal}"}
+    if decision.message:
+        document["systemMessage"] = f"planwarden: {decision.message}"[:4_000]
+    return CommandAnswer(json.dumps(document), "", 0)
+
+
+def build_failure(host: str, event: bytes, is_closed: bool, reason: str) -> CommandAnswer:
+    """Return the answer where planwarden itself failed. Closed, a stop is refused, but not twice in a row."""
+    document = _read_object(event) if read_event_name(event) in STOPS else {}
+    if not is_closed or not document or document.get("stop_hook_active"):
+        return CommandAnswer("{}", f"planwarden: what was promised could not be checked: {reason}", 0)
+    refusal = f"Not done: what was promised could not be checked: {reason}"
+    return _write_answer(host, StopDecision(refusal=refusal))

@@ -1,0 +1,94 @@
+"""The operator's `[[promises]]` tables: what must have been called before a host may say that it is done."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from planwarden.agent.approval.conditions import RuleFault
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.settings.faults import read_tables
+from planwarden.tools.guarded.promises import CallPattern, Promise, check_pattern
+
+MAX_PROMISES = 50
+MAX_FILE_CHARS = 100_000
+PROMISES_FILE = ".planwarden/promises.toml"
+"""Below a folder; it counts as a person trusted it."""
+Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:\-/*?]+$")]
+
+
+class CallSettings(BaseModel):
+    """Which calls `when` and `requires` mean."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    tool: Glob | Annotated[list[Glob], Field(min_length=1, max_length=20)]
+    """Tools, or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
+    matches: Annotated[dict[str, Any], Field(max_length=20)] = Field(default_factory=dict[str, Any])
+    """What arguments must be like, as `when` of [rules](../rules.md#when)."""
+
+    def build(self) -> CallPattern:
+        """Return which calls are meant. Raises `RuleFault`."""
+        pattern = CallPattern((self.tool,) if isinstance(self.tool, str) else tuple(self.tool), self.matches)
+        check_pattern(pattern)
+        return pattern
+
+
+class PromiseSettings(BaseModel):
+    """One `[[promises]]` table."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    """What people are told is missing."""
+    when: CallSettings
+    """Owed once such a call succeeded in a session."""
+    requires: CallSettings
+    """A call that answers it."""
+    after: Literal["last", "first"] = "last"
+    """The answering call comes after the `last`, or after the `first`, call that owes it."""
+    mode: Literal["strict", "advisory"] = "strict"
+    """`strict` sends the agent back, `advisory` only tells the person."""
+    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    """How often a stop is refused before a person is asked."""
+    because: Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    """Why, in one line that the agent reads."""
+
+    @model_validator(mode="after")
+    def _check_patterns(self) -> "PromiseSettings":
+        for key, call in (("when", self.when), ("requires", self.requires)):
+            try:
+                call.build()
+            except RuleFault as error:
+                raise RuleFault(f"{key}.matches {error}") from None
+        return self
+
+    def build(self, source: str) -> Promise:
+        """Return the promise; `source` is the file that it comes from."""
+        plain = self.model_dump(exclude={"when", "requires"})
+        return Promise(**plain, when=self.when.build(), requires=self.requires.build(), source=source)
+
+
+class PromiseTables(BaseModel):
+    """A folder's `.planwarden/promises.toml`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    promises: Annotated[list[PromiseSettings], Field(max_length=MAX_PROMISES)]
+
+
+def read_folder_file(folder: str) -> str:
+    """Return the text of the folder's promises. Raises `InvalidArguments`."""
+    path = Path(folder, PROMISES_FILE)
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(MAX_FILE_CHARS)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from None
+
+
+def read_promises(text: str, source: str) -> tuple[Promise, ...]:
+    """Return the promises of a folder's file. Raise `InvalidArguments` for a text that is not usable."""
+    try:
+        tables = read_tables(tomllib.loads(text), PromiseTables, source)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidArguments(f"{source!r} is not valid TOML: {str(error)[:200]}") from None
+    return tuple(table.build(source) for table in tables.promises)

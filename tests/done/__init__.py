@@ -1,0 +1,6 @@
+"""Whether an agent that says "done" is done: sessions of hosts, with what each still owes at its end.
+
+`sessions.jsonl` has one session a line. Its label `owed` was decided before the code was tried. Calls: `edit` and
+`read` with a path, `run` with a command line and its exit code (null where the host reported none), `call` with a tool
+and arguments, `say` with the model's last words. Relative paths are below the folder of the session, `/srv/shop`.
+"""

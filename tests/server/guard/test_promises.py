@@ -1,0 +1,241 @@
+"""What proves a promise, and what does not."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from planwarden.agent.common.struct import JsonValue
+from planwarden.server.guard.calls import Verdict
+from planwarden.server.guard.done import DoneKeeper, StopDecision, build_failure
+from planwarden.server.guard.install.hook_files import build_done_entry
+from planwarden.server.guard.receipts import build_receipt
+from planwarden.server.settings.configuration import load_settings
+from planwarden.tools.guarded.promises import CallPattern, Promise, RecordedCall, judge_promises
+from tests.kit import Settings, requirement
+from tests.server.guard.test_guard import Guarded, guarded
+from tests.server.guard.test_hook import answering, has_sockets  # pyright: ignore[reportUnusedImport]  # fixture
+from tests.server.inbox.support import visit
+from tests.storage.suite import BackEnd
+
+PROMISE = Promise(
+    name="tests",
+    when=CallPattern(("Edit",)),
+    requires=CallPattern(("Bash",), {"command": {"prefix": ["make test", "pytest"]}}),
+)
+EDIT = RecordedCall(tool="claude-code/Edit", at=1.0, succeeded=True, folder="/r", paths=("/r/src/app.py",))
+
+
+def run(line: str, *, succeeded: bool | None = True, folder: str = "/r") -> RecordedCall:
+    arguments: dict[str, JsonValue] = {"command": line}
+    return RecordedCall(
+        tool="claude-code/Bash", at=2.0, succeeded=succeeded, folder=folder, line=line, arguments=arguments
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("make test", "cd /r && make test", "make test > log 2>&1", "CI=1 make test -j4", "timeout 600 make test"),
+        *("uv run pytest -q", "bash -lc 'make test'", "set -o pipefail; make test | tail", "make test || exit 1"),
+        *("set -e; make test; echo ok", "git add . && make test && git commit -m x"),
+    ],
+)
+def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: str) -> None:
+    assert not judge_promises([PROMISE], [EDIT, run(line)], "/r", {}).owed
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("make test || true", "swallowed by `||`"),
+        ("make test; true", "comes after it"),
+        ("make test | tail", "a pipe swallows"),
+        ("make test &", "in the background"),
+        ("cd ../elsewhere && make test", "in another folder"),
+        ("true || make test", "only if what comes before"),
+        ("exit 0; make test", "keep it from running"),
+        ("make test -n", "its options"),
+        ("bash -c 'make test || true'", "swallowed by `||`"),
+        ("make test || exit 0", "swallowed by `||`"),
+        ("if true; then make test; fi", "cannot read"),
+        ('echo "make test"', "has succeeded since. Run it."),
+        ("make test-nothing", "has succeeded since. Run it."),
+    ],
+)
+def test_a_line_that_may_end_with_0_without_it_proves_nothing_and_says_why(line: str, why: str) -> None:
+    [owed] = judge_promises([PROMISE], [EDIT, run(line)], "/r", {}).owed
+    assert why in owed.reason
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [run("make test"), EDIT],
+        [EDIT, run("make test", succeeded=False)],
+        [EDIT, run("make test", succeeded=None)],
+        [EDIT, run("make test", folder="/other")],
+    ],
+)
+def test_a_call_before_the_change_failed_unreported_or_elsewhere_proves_nothing(calls: list[RecordedCall]) -> None:
+    assert judge_promises([PROMISE], calls, "/r", {}).owed
+
+
+TOML = """[[promises]]
+name = "tests"
+when = { tool = "Edit" }
+requires = { tool = "Bash", matches = { command = { prefix = "make test" } } }
+"""
+ADVISORY = TOML + 'mode = "advisory"\n'
+
+
+@asynccontextmanager
+async def holding(
+    home: Path, toml: str = TOML, back_end: BackEnd | None = None
+) -> AsyncGenerator[tuple[DoneKeeper, Guarded]]:
+    async with guarded(home, toml=toml, store=back_end.connect() if back_end else None) as host:
+        settings = load_settings(home=home, environment={})
+        yield DoneKeeper(host.service.store, settings, host.decide), host
+
+
+def event(name: str, tool: str = "", session: str = "s", **fields: JsonValue) -> dict[str, JsonValue]:
+    arguments: JsonValue = fields.pop("arguments", {})
+    return {
+        "hook_event_name": name,
+        "tool_name": tool,
+        "tool_input": arguments,
+        "tool_response": {},
+        "cwd": "/r",
+        "session_id": session,
+        **fields,
+    }
+
+
+async def edit(keeper: DoneKeeper, session: str = "s") -> None:
+    await keeper.answer("claude-code", json.dumps(event("PostToolUse", "Edit", session)).encode())
+
+
+async def stop(keeper: DoneKeeper, session: str = "s") -> StopDecision:
+    return await keeper.decide("claude-code", event("Stop", session=session))
+
+
+async def stop_until_asked(keeper: DoneKeeper, host: Guarded) -> Verdict:
+    await edit(keeper)
+    while (await stop(keeper)).refusal:
+        pass
+    [question] = await host.questions()
+    return Verdict(then="deny", suspension_id=question.suspension_id)
+
+
+@pytest.mark.anyio
+@requirement("done:ends")
+async def test_of_ten_stops_in_a_row_no_three_are_refused_and_a_person_is_asked_once(
+    tmp_path: Path, back_end: BackEnd
+) -> None:
+    async with holding(tmp_path / "home", back_end=back_end) as (keeper, host):
+        await edit(keeper)
+        refused = [bool((await stop(keeper)).refusal) for _ in range(10)]
+        assert refused == [True, True, False] * 3 + [True]
+        [question] = await host.questions()
+        assert question.card.words == "It says it is done without: tests."
+        assert not (await stop(keeper, "another session in the same folder")).refusal
+
+
+@pytest.mark.anyio
+@requirement("done:waiver")
+async def test_a_person_waives_once_for_this_session_with_a_reason_that_receipt_and_audit_say(tmp_path: Path) -> None:
+    async with holding(tmp_path / "home") as (keeper, host):
+        await host.answer(await stop_until_asked(keeper, host), reason="<b>legacy</b>")
+        assert [await stop(keeper) for _ in range(2)] == [
+            StopDecision(message="A person waived for this session: tests."),
+            StopDecision(),
+        ]
+        receipt = await build_receipt(host.service.store, load_settings(home=tmp_path / "home", environment={}))
+        assert "waived by a person (<b>legacy</b>): tests" in receipt.lines[1]
+        rows = await host.service.store.audit_rows(limit=100)
+        assert any(row.entry.facts.get("answer") == "waived: <b>legacy</b>" for row in rows)
+        await edit(keeper, "t")
+        assert (await stop(keeper, "t")).refusal
+
+
+@pytest.mark.anyio
+async def test_the_inbox_shows_the_receipt_of_a_session_with_what_it_says_escaped(tmp_path: Path) -> None:
+    async with visit(settings=Settings(home=tmp_path)) as (found, browser):
+        assert "no session of a host was recorded" in (await browser.open("/inbox/receipts")).said
+        keeper = DoneKeeper(
+            found.warden.service.store, Settings(home=tmp_path), lambda _: pytest.fail("nobody is asked")
+        )
+        await keeper.answer("claude-code", json.dumps(event("PostToolUse", "Edit", cwd="/r/<b>")).encode())
+        page = await browser.open("/inbox/receipts")
+        assert "1 call, 0 failed" in page.said and "/r/&lt;b&gt;" in page.text and "<b>," not in page.text
+
+
+@pytest.mark.anyio
+async def test_a_rejection_sends_the_agent_back_at_its_next_stop_with_what_the_person_said(tmp_path: Path) -> None:
+    async with holding(tmp_path / "home", TOML + "retries = 0\n") as (keeper, host):
+        await host.answer(await stop_until_asked(keeper, host), approved=False, reason="run them")
+        assert (await stop(keeper)).refusal.startswith("Not done: A person said no: run them.")
+        assert not (await stop(keeper)).refusal
+
+
+@pytest.mark.anyio
+async def test_an_advisory_promise_lets_the_host_stop_and_asks_a_person_who_is_notified_as_of_every_question(
+    tmp_path: Path,
+) -> None:
+    async with holding(tmp_path / "home", ADVISORY) as (keeper, host):
+        await edit(keeper)
+        for _ in range(2):
+            decision = await stop(keeper)
+            assert not decision.refusal and "done without: tests" in decision.message
+        assert len(await host.questions()) == 1
+
+
+@pytest.mark.anyio
+async def test_a_promise_may_name_planwardens_tools_whose_executions_its_own_log_must_say_are_completed(
+    tmp_path: Path,
+) -> None:
+    toml = TOML.replace('"Bash", matches = { command = { prefix = "make test" } }', '"mcp__planwarden__run_plan"')
+    async with holding(tmp_path / "home", toml) as (keeper, host):
+        await edit(keeper)
+        finished = await host.answer(await host.decide(host.call()))
+        waiting = await host.decide(host.call("another"))
+        row = await host.service.store.find_suspension(waiting.suspension_id or "")
+        assert row is not None
+        for ids, is_proof in (
+            ([row.execution_id], False),
+            ([finished.execution_id, row.execution_id], False),
+            ([finished.execution_id], True),
+        ):
+            response: JsonValue = [{"type": "text", "text": "".join(f"executionId {name}\n" for name in ids)}]
+            ran = event("PostToolUse", "mcp__planwarden__run_plan", tool_response=response)
+            await keeper.answer("claude-code", json.dumps(ran).encode())
+            assert bool((await stop(keeper)).message or (await stop(keeper)).refusal) is not is_proof, ids
+
+
+@has_sockets
+def test_garbage_lets_a_session_go_on_and_closed_refuses_also_where_a_server_breaks_off() -> None:
+    with TemporaryDirectory(prefix="pw") as folder:
+        _try_installed_hook(Path(folder))
+
+
+def _try_installed_hook(home: Path) -> None:
+    (home / "planwarden.toml").write_text("[guard]\nstop = 'closed'\n")
+    entry: Any = build_done_entry("codex", (sys.executable, "-m", "planwarden.server.main", "--home", str(home)))
+
+    def run_hook(text: bytes) -> tuple[int, bytes]:
+        command = ["sh", "-c", entry["hooks"][0]["command"]]
+        ended = subprocess.run(command, input=text, capture_output=True, check=False)
+        return ended.returncode, ended.stdout
+
+    assert run_hook(b"\xff{") == (0, b"")
+    stopping = {"hook_event_name": "Stop", "cwd": "/r"}
+    with answering(home, b'{"out":'):
+        code, out = run_hook(json.dumps(stopping).encode())
+    assert code == 0 and json.loads(out)["decision"] == "block"
+    assert build_failure("codex", json.dumps({**stopping, "stop_hook_active": True}).encode(), True, "x").out == "{}"

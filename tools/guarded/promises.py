@@ -1,0 +1,261 @@
+"""Promises of an operator: what must have been called, successfully, before a host may say that it is done.
+
+Pure: recorded calls come in, what is still owed comes out. Only what the host reported of a call that it made counts,
+never text that a model wrote. A call of a subagent is recorded with the calls of the session that started it.
+"""
+
+import os.path
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+import msgspec
+
+from planwarden.agent.approval.conditions import MISSING, RuleCondition, RuleFault, compile_condition
+from planwarden.agent.approval.rules import MAX_WORK, compile_glob
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.ports.policy import RealPaths
+from planwarden.tools.guarded.command_proof import NOT_THERE, explain_unproven
+from planwarden.tools.guarded.wrappers import InnerCommands
+
+COMMAND = "command"
+PATH = "file_path"
+SHOWN_CHARS = 120
+
+
+class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that a host reported as made."""
+
+    tool: str
+    """As rules name it: `claude-code/Bash`, `planwarden/files_write`."""
+    at: float
+    """Unix seconds."""
+    succeeded: bool | None
+    """By the host's own word; None where it did not say."""
+    folder: str
+    arguments: dict[str, JsonValue] = {}
+    """What conditions can see: short values only."""
+    paths: tuple[str, ...] = ()
+    """The files that it writes, for conditions on `file_path`."""
+    line: str | None = None
+    """Its command line; None for a tool that runs none."""
+    is_background: bool = False
+    """The host answered before the command had ended."""
+    digest: str = ""
+    """Of all arguments."""
+    execution: str = ""
+    """That a call of planwarden's own tools started; planwarden's log says whether it is completed."""
+
+
+class CallPattern(msgspec.Struct, frozen=True):
+    """Which calls are meant."""
+
+    tools: tuple[str, ...]
+    """Names or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
+    matches: Mapping[str, Any] = {}
+    """Conditions as in rules; a relative `under` is below the folder of the session."""
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[promises]]` table."""
+
+    name: str
+    when: CallPattern
+    """What owes it, once such a call succeeded."""
+    requires: CallPattern
+    """What answers it."""
+    after: Literal["last", "first"] = "last"
+    """Later than the last or the first call that owes it."""
+    mode: Literal["strict", "advisory"] = "strict"
+    retries: int = 2
+    because: str = ""
+    source: str = ""
+    """The file that it comes from."""
+
+
+class OwedPromise(msgspec.Struct, frozen=True, kw_only=True):
+    """A promise without a call that proves it."""
+
+    promise: Promise
+    reason: str
+    """One sentence that a model and a person read."""
+
+
+class ProvenPromise(msgspec.Struct, frozen=True, kw_only=True):
+    """A promise that was owed, and the call that proves it."""
+
+    promise: Promise
+    call: RecordedCall
+
+
+class PromiseVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the promises of a session; a promise that nothing owed is in neither list."""
+
+    owed: tuple[OwedPromise, ...] = ()
+    proven: tuple[ProvenPromise, ...] = ()
+
+
+def judge_promises(
+    promises: Sequence[Promise], calls: Sequence[RecordedCall], root: str, paths: RealPaths
+) -> PromiseVerdict:
+    """Return which promises are owed and which are proven, by the calls in the order in which they ended.
+
+    `root` is the folder of the session.
+
+    Raises:
+        PathsNeeded: `paths` lacks some that conditions need.
+    """
+    owed: list[OwedPromise] = []
+    proven: list[ProvenPromise] = []
+    for promise in promises:
+        # A call whose outcome the host did not say may have changed something.
+        owing = [
+            place
+            for place, call in enumerate(calls)
+            if call.succeeded is not False and _owes(promise.when, call, root, paths)
+        ]
+        if not owing:
+            continue
+        begin = owing[-1] if promise.after == "last" else owing[0]
+        reasons = [(call, _explain(promise.requires, call, root, paths)) for call in calls[begin + 1 :]]
+        proof = next((call for call, why in reversed(reasons) if why is None), None)
+        if proof is not None:
+            proven.append(ProvenPromise(promise=promise, call=proof))
+        else:
+            attempt = next(((call, why) for call, why in reversed(reasons) if why), None)
+            owed.append(OwedPromise(promise=promise, reason=_describe(promise, calls[begin], root, attempt)))
+    return PromiseVerdict(owed=tuple(owed), proven=tuple(proven))
+
+
+def _owes(pattern: CallPattern, call: RecordedCall, root: str, paths: RealPaths) -> bool:
+    """Return whether the call, or a part of its command line, owes a promise."""
+    if not _is_tool(pattern, call.tool):
+        return False
+    lines = [] if not call.line or COMMAND not in pattern.matches else InnerCommands(call.line).list_lines()
+    parts = [msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: line}) for line in lines]
+    return any(_is_meant(pattern, each, root, paths, is_strict=True) for each in (call, *parts))
+
+
+def _explain(pattern: CallPattern, call: RecordedCall, root: str, paths: RealPaths) -> str | None:
+    """Return why the call proves nothing; None if it proves, and `NOT_THERE` if it is another one."""
+    if not _is_tool(pattern, call.tool):
+        return NOT_THERE
+    if call.line is None:
+        if not _is_meant(pattern, call, root, paths, is_strict=False):
+            return NOT_THERE
+        why = None if os.path.normpath(call.folder) == os.path.normpath(root) else "it ran in another folder"
+    else:
+
+        def fits(command: str) -> bool:
+            changed = msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: command}, line=command)
+            return _is_meant(pattern, changed, root, paths, is_strict=False)
+
+        why = explain_unproven(call.line, call.folder, root, fits)
+    if why == NOT_THERE:
+        return why
+    if call.succeeded is False:
+        return "it failed"
+    if call.succeeded is None:
+        return "the host did not say how it ended"
+    return "it ran in the background, so nobody waited for its exit code" if call.is_background else why
+
+
+def _is_tool(pattern: CallPattern, name: str) -> bool:
+    bare = name.partition("/")[2]
+    return any(glob.fullmatch(name) or glob.fullmatch(bare) for glob in map(_compile_tool, pattern.tools))
+
+
+_compile_tool = lru_cache(maxsize=1_000)(compile_glob)
+
+
+def _is_meant(pattern: CallPattern, call: RecordedCall, root: str, paths: RealPaths, *, is_strict: bool) -> bool:
+    """Return whether the call is one of those meant; where nobody knows, only a strict pattern says yes."""
+    if not _is_tool(pattern, call.tool):
+        return False
+    conditions = [_compile(name, msgspec.json.encode(matcher), root) for name, matcher in pattern.matches.items()]
+    places = call.paths or (None,)
+    return any(
+        all(_holds(condition, call, path, paths, is_strict=is_strict) for condition in conditions) for path in places
+    )
+
+
+def _holds(
+    condition: RuleCondition, call: RecordedCall, path: str | None, paths: RealPaths, *, is_strict: bool
+) -> bool:
+    arguments = call.arguments if path is None else {**call.arguments, PATH: path}
+    value = condition.find_value(arguments)
+    if value is MISSING:
+        return False
+    if condition.folders and isinstance(value, str):
+        value = os.path.normpath(os.path.join(call.folder, value))
+    answer, _ = condition.judge(cast("JsonValue", value), MAX_WORK, paths, loosens=not is_strict)
+    return answer == "yes" or (answer == "unknown" and is_strict)
+
+
+def check_pattern(pattern: CallPattern) -> None:
+    """Raise `RuleFault` for a condition that cannot mean anything."""
+    for name, matcher in pattern.matches.items():
+        compile_matcher(name, matcher, os.path.sep)
+
+
+@lru_cache(maxsize=1_000)
+def _compile(name: str, matcher: bytes, root: str) -> RuleCondition:
+    return compile_matcher(name, msgspec.json.decode(matcher), root)
+
+
+def compile_matcher(name: str, matcher: object, root: str) -> RuleCondition:
+    """Return the condition: as in rules, but a relative `under` is below `root`, and a `prefix` of a command ends at a
+    word, so that `make test` is not `make test-nothing`. Raises `RuleFault`."""
+    if not isinstance(matcher, dict):
+        return compile_condition(name, matcher)
+    table = cast("dict[str, object]", matcher)
+    if "under" in table:
+        folders = [os.path.join(root, os.path.expanduser(text)) for text in _list_texts(table["under"])]
+        return compile_condition(name, {**table, "under": folders})
+    if name.removeprefix("/") == COMMAND and "prefix" in table:
+        starts = "|".join(map(re.escape, _list_texts(table["prefix"])))
+        return compile_condition(name, {**table, "pattern": f"^(?:{starts})(?: |$)"})
+    return compile_condition(name, table)
+
+
+def _list_texts(value: object) -> list[str]:
+    values = cast("list[object]", value) if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) and text for text in values):
+        raise RuleFault("takes a text, or a list of texts")
+    return cast("list[str]", values)
+
+
+def describe_pattern(pattern: CallPattern) -> str:
+    """Return what is meant in a few words, such as `make test`."""
+    command = pattern.matches.get(COMMAND, {})
+    texts = next((command[key] for key in ("prefix", "in", "matches") if key in command), None)
+    first = next(iter(cast("list[object]", texts)), None) if isinstance(texts, list) else texts
+    return str(first if isinstance(first, str) else pattern.tools[0])[:SHOWN_CHARS]
+
+
+def describe_call(call: RecordedCall, root: str) -> str:
+    """Return what was called in a few words: the command line, the files, or the tool."""
+    if call.line is not None:
+        return f"`{call.line[:SHOWN_CHARS]}`"
+    files = [os.path.relpath(path, root) if os.path.isabs(path) else path for path in call.paths]
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{files[0][:SHOWN_CHARS]}{more}" if files else call.tool
+
+
+def show_time(at: float) -> str:
+    """Return the time of day on this machine."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
+
+
+def _describe(promise: Promise, owing: RecordedCall, root: str, attempt: tuple[RecordedCall, str | None] | None) -> str:
+    what = describe_call(owing, root)
+    did = "changed" if owing.paths else "run" if owing.line is not None else "called"
+    text = (
+        f"{what} was {did} at {show_time(owing.at)} and no `{describe_pattern(promise.requires)}` has succeeded since"
+    )
+    if attempt is not None:
+        call, why = attempt
+        text += f": {describe_call(call, root)} at {show_time(call.at)} does not count, because {why}"
+    return f"{text}. Run it."
