@@ -6,6 +6,7 @@ RUN := $(BIN)/python -m
 SYNC := UV_PROJECT_ENVIRONMENT=$(abspath $(VENV)) $(BIN)/uv sync -q --frozen --inexact
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
+DURABLE := .venv-durable
 NODE_READY := $(VENV)/.ready-node
 DOCS_READY := $(VENV)/.ready-docs
 SCORE_READY := $(VENV)/.ready-score
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bundle clean format check lint types imports size quick test exhaustive browser postgres downstream clients guard conformance campaign \
-	campaign-teeth campaign-sum teeth ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream eval providers score
+	campaign-teeth campaign-sum teeth ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-downstream durable eval providers score
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -63,7 +64,7 @@ bundle: $(READY) ## Pack dist/planwarden.mcpb for hosts that install bundles; ne
 	@npx -y @anthropic-ai/mcpb@2.1.2 pack . dist/planwarden.mcpb
 
 clean: ## Delete everything that the other targets made
-	rm -rf .venv .venv-3.* .clients .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache .cache build dist
+	rm -rf .venv .venv-3.* $(DURABLE) .clients .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache .cache build dist
 
 ##@ Develop
 format: $(READY) ## Format the code
@@ -180,6 +181,11 @@ bench-guard: $(READY) ## Measure decisions of the guard by rule, through its too
 
 bench-downstream: $(READY) ## Measure 200 tools from 5 servers: start, search, calls, memory
 	@$(RUN) benchmarks.downstream
+
+durable: $(READY) ## Kill the same job on planwarden, LangGraph, DBOS and others, and answer it twice; writes benchmarks/durable
+	@test -x $(DURABLE)/bin/python || $(PYTHON) -m venv $(DURABLE)
+	@$(DURABLE)/bin/python -m pip install -q --disable-pip-version-check -e '.[postgres]' -r benchmarks/durable/requirements.txt
+	@$(RUN) benchmarks.durable.with_postgres $(abspath $(DURABLE))/bin/python
 
 eval: $(READY) ## Measure models with every bad habit; writes docs/evaluation.md
 	@$(RUN) benchmarks.evaluate

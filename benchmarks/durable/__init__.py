@@ -1,0 +1,1 @@
+"""The durable question: the same job, killed and answered, on several systems."""
