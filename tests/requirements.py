@@ -34,7 +34,7 @@ REQUIREMENTS: dict[str, str] = {
     "guard:hosts": "Real hosts run what a rule or a person lets pass, and without planwarden they run nothing.",
     "guard:parts": "A rule lets a command line pass only if it lets each part pass.",
     "guard:own": "planwarden's decisions and files and the hooks of hosts are refused.",
-    "done:corpus": "Sessions that owe a promised call are never taken as done; those that owe none almost never as not done.",
+    "done:corpus": "Sessions that owe a promised call are never taken as done, and hardly any other as not done.",
     "done:hosts": "Real hosts send a model back that says it is done without a promised call, and never for ever.",
     "done:ends": "A stop is refused at most as often as promises say, then a person is asked, once.",
     "done:waiver": "A person waives promises for one session, with a reason that receipt and audit say.",

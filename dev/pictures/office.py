@@ -161,13 +161,14 @@ async def _fill(office: Office) -> None:
 
 async def call_through_gates(office: Office) -> None:
     """Lets hosts call through a gate, and a person decide about some of it."""
-    moved: dict[str, JsonValue] = {"source": "/data/report.md", "destination": "/data/archive/report.md"}
-    for name, arguments, host, approved in (
+    moved = {"source": "/data/report.md", "destination": "/data/archive/report.md"}
+    calls: tuple[tuple[str, dict[str, str], str, bool | None], ...] = (
         ("write_file", {"path": "/data/notes.md", "content": "# Notes"}, "Claude Code", True),
         ("move_file", moved, "Codex CLI", False),
         ("write_file", {"path": "/data/report.md", "content": "# Report of 2026"}, "Claude Code", None),
-    ):
-        asked = await call_through_gate(office.scene.warden.service, arguments, host=host, name=name)
+    )
+    for name, arguments, host, approved in calls:
+        asked = await call_through_gate(office.scene.warden.service, {**arguments}, host=host, name=name)
         if approved is not None:
             await _answer(office, asked, approved=approved, reason=None if approved else "The report is still read")
 

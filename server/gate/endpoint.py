@@ -2,7 +2,7 @@
 
 A session of the older revisions is one host, with one connection to the server. Since 2026-07-28 a request says all
 about itself, and has no session: then the requests of one principal share a connection, and get ids of their own there.
-Whoever asks is the owner of the token, and sees only what that owner asked for.
+The owner of the token asks, and sees only what that owner asked for.
 """
 
 import json

@@ -137,7 +137,7 @@ class GatedTools:
         return tools
 
     def claim(self, thread_id: str) -> None:
-        """Make the call of the thread, whoever else has a connection to the server."""
+        """Make the call of the thread, also while others have a connection to the server."""
 
     def release(self, thread_id: str) -> None:
         """Leave the thread to others."""

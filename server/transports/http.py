@@ -255,7 +255,7 @@ def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: Allowed
 
 
 def _mount_gates(app: ASGIApp, gates: ASGIApp) -> ASGIApp:
-    """Add the gates below their path, each of which gets its name in the scope."""
+    """Add the gates below their path; the scope names the gate."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path = str(scope.get("path", ""))

@@ -156,7 +156,7 @@ async def test_what_is_listed_has_a_drawing_without_script_and_says_whom_it_is_f
 async def test_lists_may_be_kept_and_what_changes_may_not(desk: Desk, era: Era) -> None:
     lists = (
         (await desk.client.list_tools(), 5_000, "private"),
-        (await desk.client.list_resources(), 3_600_000, "private"),
+        (await desk.client.list_resources(), 5_000, "private"),
         (await desk.client.list_resource_templates(), 3_600_000, "public"),
         (await desk.client.list_prompts(), 5_000, "public"),
     )
