@@ -250,7 +250,8 @@ class GatedCalls:
                 result, note = await self._follow(newest, call)
                 if result is not None:
                     return result
-            rows = await self._list_open()
+            # A call that needs nobody, and cannot be in doubt, reads no questions.
+            rows = await self._list_open() if needs_person or definition.effect == "effect" else []
             if needs_person and len(rows) >= MAX_OPEN:
                 raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
             doubt = await self._find_doubt(definition, rows)

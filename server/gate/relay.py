@@ -99,12 +99,8 @@ class Relay:
 
     async def handle_host_line(self, line: bytes) -> None:
         """Pass one message of the host on, or begin to answer it."""
-        if not line.strip():
-            return
-        try:
-            frame = frames.read_frame(line)
-        except InvalidArguments as error:
-            await self.write(frames.build_error(None, frames.PARSE_ERROR, error.message))
+        frame = await frames.read_or_refuse(line, self.write)
+        if frame is None:
             return
         if frame.is_request:
             await self._handle_request(frame)
@@ -184,7 +180,6 @@ class Relay:
             if is_handshake and not isinstance(frame.params, UnsetType):
                 self._handshake, self._is_greeted, self._greeting_id = frame.params, True, request_id
             await self.ensure_running(greets=not is_handshake)
-            self._passing.add(request_id)
         except ToolError as error:
             self._passing.add(request_id)
             await self._refuse(request_id, error.message)
@@ -279,16 +274,13 @@ class Relay:
         self._questions[request_id] = own
         try:
             await self.write(frames.build_request(request_id, method, params))
-            await own.answered.wait()
+            return await own.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await self.write(frames.build_notification("notifications/cancelled", {"requestId": request_id}))
             raise
         finally:
             del self._questions[request_id]
-        if own.failure is not None:
-            raise own.failure
-        return own.result
 
     async def _exchange(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
         self._last_id += 1
@@ -299,7 +291,7 @@ class Relay:
             params = {**params, "_meta": {**self.envelope, **(meta if isinstance(meta, dict) else {})}}
         try:
             await self._upstream.send(frames.build_request(request_id, method, params))
-            await own.answered.wait()
+            return await own.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(1), suppress(ToolError):
                 cancelled: dict[str, JsonValue] = {"requestId": request_id, "reason": "the time limit has passed"}
@@ -307,9 +299,6 @@ class Relay:
             raise
         finally:
             del self._own[request_id]
-        if own.failure is not None:
-            raise own.failure
-        return own.result
 
     async def handle_line(self, line: bytes) -> None:
         """Pass one message of the server on, or take the answer to a request of the gate."""
@@ -402,14 +391,21 @@ class _OwnRequest:
     """A request of the gate that waits for its answer."""
 
     def __init__(self) -> None:
-        self.answered = anyio.Event()
-        self.result: dict[str, JsonValue] = {}
-        self.failure: ToolError | None = None
+        self._answered = anyio.Event()
+        self._result: dict[str, JsonValue] = {}
+        self._failure: ToolError | None = None
+
+    async def wait(self) -> dict[str, JsonValue]:
+        """Return the result. Raises `ToolError`: what `fail` or `settle` took as the reason."""
+        await self._answered.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._result
 
     def fail(self, failure: ToolError) -> None:
-        if not self.answered.is_set():
-            self.failure = failure
-            self.answered.set()
+        if not self._answered.is_set():
+            self._failure = failure
+            self._answered.set()
 
     def settle(self, frame: Frame) -> None:
         if frame.error is not UNSET:
@@ -423,7 +419,7 @@ class _OwnRequest:
             return
         result = frames.read_value(frame.result if isinstance(frame.result, Raw) else None)
         if isinstance(result, dict):
-            self.result = result
-            self.answered.set()
+            self._result = result
+            self._answered.set()
         else:
             self.fail(OutcomeUnknown("the server answered with something that is not a result"))

@@ -65,12 +65,8 @@ class ServerGroup:
 
     async def handle_host_line(self, line: bytes) -> None:
         """Pass one message of the host on, or begin to answer it."""
-        if not line.strip():
-            return
-        try:
-            frame = frames.read_frame(line)
-        except InvalidArguments as error:
-            await self._write(frames.build_error(None, frames.PARSE_ERROR, error.message))
+        frame = await frames.read_or_refuse(line, self._write)
+        if frame is None:
             return
         if frame.is_request:
             self._tasks.start_soon(self._answer, frame)

@@ -17,12 +17,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.server.gate.frames import RequestId
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.sdk import stdio
-from planwarden.tools.downstream.transports.child import (
-    READ_BYTES,
-    Child,
-    LineReader,
-    spawn,
-)
+from planwarden.tools.downstream.transports.child import READ_BYTES, Child, LineReader, spawn
 from planwarden.tools.downstream.transports.log import ServerLog
 
 OWN_VARIABLES = "PLANWARDEN_"
