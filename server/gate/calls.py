@@ -411,7 +411,11 @@ class GatedCalls:
                     questions = {suspension.question.suspension_id for suspension in execution.open_suspensions}
                     if execution.suspensions and (past is None or questions - past):
                         past = questions | (past or set())
-                        waiting.deadline = anyio.current_time() + await self._ask(execution, call, asking, waiting)
+                        hold_s = await self._ask(execution, call, asking, waiting)
+                        if not hold_s:
+                            # The answer asks what is open in this state: one read later may be decided already.
+                            break
+                        waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
                     await self._report_progress(execution, call, beats)
                     with anyio.move_on_after(HEARTBEAT_S):

@@ -2,8 +2,8 @@
 
 import json
 import os
+import select
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,10 @@ def call(name: str, arguments: dict[str, Any], answers: Any = None) -> dict[str,
         return {"resultType": "input_required", "inputRequests": {"which": question}, "requestState": "s1"}
     with (FOLDER / "ledger").open("a") as ledger:
         ledger.write(json.dumps([name, arguments]) + "\n")
-    time.sleep(arguments.get("slow_s", 0))
+    # A slow call ends early when its gate does.
+    hangup = select.poll()
+    hangup.register(sys.stdin, 0)
+    hangup.poll(1000 * arguments.get("slow_s", 0))
     if name == "die":
         os._exit(3)
     if name == "fail":
