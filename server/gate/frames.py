@@ -40,7 +40,7 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return isinstance(self.method, str) and not isinstance(self.id, UnsetType)
 
     def encode(self) -> bytes:
-        return msgspec.json.encode(self) + b"\n"
+        return end_line(msgspec.json.encode(self))
 
     def read_params(self) -> dict[str, Raw]:
         """Return the parameters, each with its bytes. Raises `InvalidArguments`: they are not an object."""
@@ -106,4 +106,16 @@ def build_error(request_id: RequestId | None, code: int, message: str) -> bytes:
 
 
 def _encode(message: Mapping[str, object]) -> bytes:
-    return msgspec.json.encode(message) + b"\n"
+    return end_line(msgspec.json.encode(message))
+
+
+def end_line(message: bytes) -> bytes:
+    """Return the message as one line for every reader.
+
+    Between the parts of JSON a line may end; some readers also end one at a carriage return, or at these characters of
+    a text. What follows there must not become a message of its own.
+    """
+    line = message.translate(None, b"\r\n")
+    for character in ("\x85", "\u2028", "\u2029"):
+        line = line.replace(character.encode(), f"\\u{ord(character):04x}".encode())
+    return line + b"\n"

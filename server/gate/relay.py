@@ -149,7 +149,8 @@ class Relay:
                 # The call itself goes on: hosts cancel by themselves when their time limit passes.
                 scope.cancel()
                 return
-        if self._upstream.is_running:
+        # A server may run a call that asks for no answer.
+        if self._upstream.is_running and str(frame.method).startswith("notifications/"):
             with suppress(ToolError):
                 await self._forward(frame)
 
@@ -323,7 +324,7 @@ class Relay:
             self._passing.discard(request_id)
             if request_id == self._greeting_id:
                 self._greeting_id = None
-        await self.write(line + b"\n")
+        await self.write(frames.end_line(line))
 
     def _note_server_message(self, frame: Frame) -> str:
         """Return why a request of the server is not passed on, or nothing."""

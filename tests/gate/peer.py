@@ -1,5 +1,6 @@
 """A server as people have one: one file, its own words and odd keys, and a ledger of what it really did."""
 
+import io
 import json
 import os
 import select
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(sys.argv[-1])
+LINES = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
+"""As servers on the SDK read it: a carriage return ends a line, too."""
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"text": {"type": "string", "default": "unasked"}, "count": {"type": ["number", "null"]}},
@@ -36,7 +39,7 @@ def call(name: str, arguments: dict[str, Any], answers: Any = None) -> dict[str,
         ledger.write(json.dumps([name, arguments]) + "\n")
     # A slow call ends early when its gate does.
     hangup = select.poll()
-    hangup.register(sys.stdin, 0)
+    hangup.register(LINES, 0)
     hangup.poll(1000 * arguments.get("slow_s", 0))
     if name == "die":
         os._exit(3)
@@ -60,7 +63,7 @@ def call(name: str, arguments: dict[str, Any], answers: Any = None) -> dict[str,
         for number in range(arguments.get("times", 1)):
             question = {"id": f"q{number}", "method": "elicitation/create", "params": {"message": "Which?"}}
             print(json.dumps({"jsonrpc": "2.0", **question}), flush=True)
-        answer = json.loads(sys.stdin.readline())
+        answer = json.loads(LINES.readline())
         return {"content": [{"type": "text", "text": json.dumps(answer.get("result", answer.get("error")))}]}
     secrets = sorted(key for key in os.environ if key.startswith("PLANWARDEN_"))
     return {"content": [{"type": "text", "text": f"{name} {arguments} {secrets}"}], "later": None}
@@ -86,10 +89,12 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
 def main() -> None:
     if (FOLDER / "broken").exists():
         sys.exit("it cannot start")
-    for line in sys.stdin:
+    for line in LINES:
         message = json.loads(line)
-        if "id" in message and "method" in message:
-            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer(message)}), flush=True)
+        if "method" in message:
+            result = answer(message)
+            if "id" in message:
+                print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from mcp.types import ElicitResult
 
 import planwarden
 from planwarden.server.settings.configuration import load_settings
-from tests.gate.host import Home, read_text
+from tests.gate.host import NEWER, Home, read_text
 
 pytestmark = pytest.mark.anyio
 PEER = str(Path(__file__).with_name("sdk_peer.py"))
@@ -131,6 +131,8 @@ async def test_each_server_of_the_home_over_http(home: Home) -> None:
             await use(home, lambda: f"{url}/peer")
             async with httpx2.AsyncClient() as http:
                 assert (await http.post(f"{url}/other", json={})).status_code == 404
+                await hide_a_call(http, f"{url}/peer")
+                assert home.ledger == list(MODES)
             tokens = [await make_token(home, owner) for owner in ("ann", "bob")]
             for status, token in ((401, "pwt_other"), (406, tokens[0])):
                 headers = {"authorization": f"Bearer {token}"}
@@ -155,6 +157,20 @@ async def test_each_server_of_the_home_over_http(home: Home) -> None:
                 tasks.cancel_scope.cancel()
             async with planwarden.Warden(settings=load_settings(home=home.folder, environment={})) as warden:
                 assert not (await warden.list_suspensions()).suspensions
+
+
+async def hide_a_call(http: httpx2.AsyncClient, url: str) -> None:
+    """Send a request with a call on a line of its own inside, which is not a message for the server."""
+    meta = {f"{NEWER}protocolVersion": "2026-07-28", f"{NEWER}clientCapabilities": {}}
+    hidden = {"name": "write", "arguments": {"text": "hidden"}, "_meta": meta}
+    line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": hidden})
+    outer = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list", "params": {"_meta": meta, "more": 0}}
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "prompts/list", "content-type": "application/json"}
+    accept = {"accept": "application/json, text/event-stream"}
+    for end in ("\n", "\r"):
+        body = json.dumps(outer).replace('"more": 0', f'"more": [{end}{line}{end}]')
+        answer = await http.post(url, content=body, headers={**headers, **accept})
+        assert answer.status_code == 200, answer.text
 
 
 async def make_token(home: Home, owner: str) -> str:

@@ -118,6 +118,10 @@ async def test_line_that_is_no_message_is_refused_and_the_next_one_passes(tmp_pa
         twice = b'{"jsonrpc":"2.0","id":92,"method":"tools/call","params":{"name":"write","arguments":{"a":1,"a":2}}}'
         await host.process.stdin.send(twice + b"\n")
         assert "duplicate" in (await host.wait(92))["error"]["message"]
+        await host.send({"method": "tools/call", "params": {"name": "write", "arguments": {"text": "unanswered"}}})
+        hidden = b'{"jsonrpc":"2.0","id":93,"method":"tools/call","params":{"name":"write","arguments":{"text":"x"}}}'
+        await host.process.stdin.send(b'{"jsonrpc":"2.0","id":94,"method":"ping","params":{"a":[\r%b\r]}}\n' % hidden)
+        assert (await host.wait(94))["result"] == {}
         assert [json.loads(line)["error"]["code"] for line in host.lines if b'"id":null' in line] == [-32700] * 3
     assert home.ledger == []
 
