@@ -164,7 +164,7 @@ async def hide_a_call(http: httpx2.AsyncClient, url: str) -> None:
     meta = {f"{NEWER}protocolVersion": "2026-07-28", f"{NEWER}clientCapabilities": {}}
     hidden = {"name": "write", "arguments": {"text": "hidden"}, "_meta": meta}
     line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": hidden})
-    outer = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list", "params": {"_meta": meta, "more": 0}}
+    outer: Any = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list", "params": {"_meta": meta, "more": 0}}
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "prompts/list", "content-type": "application/json"}
     accept = {"accept": "application/json, text/event-stream"}
     for end in ("\n", "\r"):
