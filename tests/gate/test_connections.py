@@ -161,10 +161,10 @@ async def test_each_server_of_the_home_over_http(home: Home) -> None:
 
 async def hide_a_call(http: httpx2.AsyncClient, url: str) -> None:
     """Send a request with a call on a line of its own inside, which is not a message for the server."""
-    meta = {f"{NEWER}protocolVersion": "2026-07-28", f"{NEWER}clientCapabilities": {}}
+    meta: dict[str, Any] = {f"{NEWER}protocolVersion": "2026-07-28", f"{NEWER}clientCapabilities": {}}
     hidden = {"name": "write", "arguments": {"text": "hidden"}, "_meta": meta}
     line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": hidden})
-    outer: Any = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list", "params": {"_meta": meta, "more": 0}}
+    outer = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list", "params": {"_meta": meta, "more": 0}}
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "prompts/list", "content-type": "application/json"}
     accept = {"accept": "application/json, text/event-stream"}
     for end in ("\n", "\r"):
