@@ -116,7 +116,7 @@ clients: $(NODE_READY) ## Test with real clients and hosts from PyPI and npm; wr
 guard: $(NODE_READY) ## Test real hosts from npm under the guard, which must run nothing unasked; writes into docs/guard.md
 	@$(RUN) pytest --guard -m guard -s
 
-conformance: $(NODE_READY) ## Run the protocol's own suite, with its own Node; writes docs/conformance.md
+conformance: $(NODE_READY) ## Run the protocol's own suite, with its own Node; writes docs/reference/conformance.md
 	@$(RUN) tests.conformance
 
 campaign: $(READY) ## Run 9 minutes of mishaps: PART=1 (2, 3...), postgres, kills, decisions or pairs; SEED=, ROUNDS=
@@ -184,10 +184,10 @@ durable: $(READY) ## Kill the same job on planwarden, LangGraph, DBOS and others
 	@$(DURABLE)/bin/python -m pip install -q --disable-pip-version-check -e '.[postgres]' -r benchmarks/durable/requirements.txt
 	@$(RUN) benchmarks.durable.with_postgres $(abspath $(DURABLE))/bin/python
 
-eval: $(READY) ## Measure models with every bad habit; writes docs/evaluation.md
+eval: $(READY) ## Measure models with every bad habit; writes docs/reference/evaluation.md
 	@$(RUN) benchmarks.evaluate
 
-providers: $(READY) ## Run a plan against a double of each provider; writes docs/providers.md
+providers: $(READY) ## Run a plan against a double of each provider; writes docs/reference/providers.md
 	@$(RUN) benchmarks.providers
 
 score: $(SCORE_READY) ## Play published attack vectors and 300 labelled calls; writes docs/score.md; CHECK=1 only compares

@@ -3,8 +3,9 @@
 The models are scripted doubles behind a real wire format (OpenAI Chat Completions) on a loopback port, and the same
 doubles in the seat of the calling assistant. So the table says how the engine treats such habits, not how often real
 models have them. A step counts as falsely completed when it is reported as done although one of its required tools has
-no recorded success. Run as `python -m benchmarks.evaluate`; it writes docs/evaluation.md, and fails if a step was
-falsely completed, or if a model that can recover from its habit did not reach the goal.
+no recorded success. Run as `python -m benchmarks.evaluate`; it writes
+docs/reference/evaluation.md, and fails if a step was falsely completed, or if a model that can recover from its habit
+did not reach the goal.
 """
 
 import sys
@@ -41,7 +42,7 @@ from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, as_tool
 
 WIRE = "openai-chat"
-REPORT = DOCS / "evaluation.md"
+REPORT = DOCS / "reference" / "evaluation.md"
 GOAL = "find and note"
 STEPS = 3
 """Of the plan."""

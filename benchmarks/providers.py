@@ -1,4 +1,4 @@
-"""One run of `planwarden run-goal` against a double of each provider, as the page docs/providers.md.
+"""One run of `planwarden run-goal` against a double of each provider, as the page docs/reference/providers.md.
 
 Nobody types the page: the transcripts are what the command printed, the requests are what the double received. Run as
 `python -m benchmarks.providers`.
@@ -13,7 +13,7 @@ from tests.agent.models.runs import GOAL, WAYS, Finished, Way, make_home, run_go
 from tests.support.doubles.messages import ModelRequest
 from tests.support.paths import DOCS
 
-PAGE = DOCS / "providers.md"
+PAGE = DOCS / "reference" / "providers.md"
 INTRODUCTION = """# Providers
 
 Which requests does planwarden send to a provider's model? `make providers` runs

@@ -1,4 +1,4 @@
-"""Runs the whole suite, writes the tables of docs/conformance.md, and fails when anything fails that counts.
+"""Runs the whole suite, writes the tables of docs/reference/conformance.md, and fails when anything fails that counts.
 
 (a) The command `planwarden serve --http` as shipped and a saved plan, with the scenarios that need no fixtures, in both
 revisions of the protocol, and those of the skills extension. (b) The requirement sets of both revisions on the
@@ -206,7 +206,7 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
         f"| Node | {suite.node_version} |\n| SDK | `mcp` {version('mcp')} |\n",
     }
     for name, text in tables.items():
-        fill_in(DOCS / "conformance.md", name, text)
+        fill_in(DOCS / "reference" / "conformance.md", name, text)
         print(text)
 
 
