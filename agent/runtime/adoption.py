@@ -169,6 +169,7 @@ class Adoption:
             log = await self._store.log(execution_id)
             if log is not None:
                 execution = fold_log(log.header, log.recorded)
+                await self.look_for_owner(execution)
                 may_run = self.may_run(execution) and not self._leaves_first(execution)
                 is_mine = may_run and execution_id not in self._cache.runs
                 if is_mine:
@@ -216,6 +217,7 @@ class Adoption:
         except LogUnreadable:
             self._skip(execution_id)
             raise
+        await self.look_for_owner(execution)
         if not self.may_run(execution) or self._leaves_first(execution):
             self._skip(execution_id)
             return
