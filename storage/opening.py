@@ -11,8 +11,8 @@ import anyio.to_thread
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.ports.store import Lookups, Store
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.ports.notifications import HasNotifications
 from planwarden.storage.sql.lookups import SqlLookups
+from planwarden.storage.sql.notifications import HasNotifications
 from planwarden.storage.sql.records import HasRecords
 from planwarden.storage.sqlite import direct_reader
 

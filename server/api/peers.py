@@ -18,7 +18,7 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.settings.configuration import ProcessRole
-from planwarden.storage.ports.processes import ProcessFacts, ProcessRegistry, merge_tools, registry_of
+from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry, merge_tools, registry_of
 
 logger = logging.getLogger(__name__)
 

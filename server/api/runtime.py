@@ -19,9 +19,9 @@ from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.notifications import HasNotifications
-from planwarden.storage.ports.processes import registry_of
 from planwarden.storage.schedules import ScheduleStore
+from planwarden.storage.sql.notifications import HasNotifications
+from planwarden.storage.sql.processes import registry_of
 from planwarden.storage.sql.records import HasRecords
 
 

@@ -20,7 +20,7 @@ from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.notifications.messages import DeliveryReceipt, OutgoingRequest, build_request
 from planwarden.server.notifications.settings import NotificationChannel
-from planwarden.storage.ports.notifications import NotificationQueue
+from planwarden.storage.sql.notifications import NotificationQueue
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.processes import HasProcesses
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, SecretStore
 from planwarden.storage.secret_files import SecretFiles
+from planwarden.storage.sql.processes import HasProcesses
 
 PASSPHRASE = "inbox.passphrase"
 """The name of the hash of the inbox's passphrase."""

@@ -1,4 +1,1 @@
-"""What a store has beside executions where several classes implement it: notifications, processes and secrets.
-
-Their rows are in the same database, so that an audit row is written in the transaction of what it reports.
-"""
+"""What the processes of a home share beside the store, where several classes implement it: secrets."""

@@ -4,13 +4,11 @@ A chain in each transaction would make all commits of all processes wait in a ro
 second are not tamper-evident yet.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, hash_row
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.postgres.connection import Connection, run
-from planwarden.storage.sql.rows import read_object
+from planwarden.storage.sql.rows import chain_audit, read_object
 
 MOST = 5_000
 """Rows that one transaction seals."""
@@ -30,29 +28,14 @@ def _seal_some(connection: Connection) -> int:
     waiting = run(connection, "unsealed", (MOST,)).fetchall()
     if not waiting:
         return 0
-    last = run(connection, "last_audit").fetchone()
-    sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
-    rows: list[tuple[Any, ...]] = []
-    for at, entry in _entries(waiting, last_policy):
-        sequence += 1
-        facts = canonical_json(entry.facts)
-        before = hash_row(before, sequence, at, entry, facts)
-        rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
+    rows = chain_audit(run(connection, "last_audit").fetchone(), map(_read_unsealed, waiting))
     run(connection, "add_audit", [list(column) for column in zip(*rows, strict=True)])
-    run(connection, "end_audit", (sequence,))
+    run(connection, "end_audit", (rows[-1][0],))
     run(connection, "forget_unsealed", ([row[0] for row in waiting],))
     return len(waiting)
 
 
-def _entries(waiting: list[tuple[Any, ...]], last_policy: str | None) -> Iterator[tuple[float, AuditEntry]]:
-    """Yield the rows, and before each row with a new policy a row that names the policy."""
-    for _, at, kind, execution_id, suspension_id, facts, policy in waiting:
-        if policy:
-            policy_facts = canonical_json({"digest": policy})
-            if policy_facts != last_policy:
-                last_policy = policy_facts
-                yield at, AuditEntry(kind="policy", facts={"digest": policy})
-        yield (
-            at,
-            AuditEntry(kind=kind, facts=read_object(facts), execution_id=execution_id, suspension_id=suspension_id),
-        )
+def _read_unsealed(row: tuple[Any, ...]) -> tuple[float, AuditEntry, str]:
+    _, at, kind, execution_id, suspension_id, facts, policy = row
+    entry = AuditEntry(kind=kind, facts=read_object(facts), execution_id=execution_id, suspension_id=suspension_id)
+    return at, entry, policy

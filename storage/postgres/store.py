@@ -30,11 +30,12 @@ from planwarden.storage.postgres.connection import (
 )
 from planwarden.storage.postgres.control import CHANNEL, Control, send_hint
 from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
-from planwarden.storage.postgres.processes import GONE_S, LockLiveness, PostgresProcesses
+from planwarden.storage.postgres.liveness import GONE_S, LockLiveness
 from planwarden.storage.postgres.reader import PostgresReader
-from planwarden.storage.postgres.writer import Operation, PostgresWriter, Result
+from planwarden.storage.postgres.writer import PostgresWriter
 from planwarden.storage.sql.append import prepare
 from planwarden.storage.sql.database import Rows, SqlTransaction
+from planwarden.storage.sql.processes import ProcessRegistry
 from planwarden.storage.sql.store import SqlStore
 
 
@@ -49,23 +50,6 @@ class DatabaseClock:
 
     def steady(self) -> float:
         return self._control.now()
-
-
-class PostgresDatabase:
-    """Implements `Database`."""
-
-    def __init__(self, writer: PostgresWriter, reader: PostgresReader) -> None:
-        self._writer = writer
-        self._reader = reader
-
-    async def write(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
-        return await self._writer.run(operation)
-
-    async def execute(self, name: str, parameters: Sequence[object]) -> int:
-        return (await self._writer.execute(name, parameters)).rowcount
-
-    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        return await self._reader.fetch(name, parameters)
 
 
 class PostgresStore(SqlStore):
@@ -96,10 +80,9 @@ class PostgresStore(SqlStore):
             prepares=not is_pooled,
         )
         liveness = LockLiveness(control, self._reader, gone_s)
-        database = PostgresDatabase(self._writer, self._reader)
-        self.processes = PostgresProcesses(database, liveness)
+        super().__init__(self._reader, self._writer, clock or DatabaseClock(control), lease_s, liveness=liveness)
+        self.processes = ProcessRegistry(self._database)
         """The processes that share the database."""
-        super().__init__(self._reader, database, clock or DatabaseClock(control), lease_s, liveness=liveness)
 
     @classmethod
     def open(
@@ -188,7 +171,7 @@ class PostgresStore(SqlStore):
         server = await self._reader.use(lambda connection: connection.info.server_version)
         [(size_bytes, schema, unsealed, unsealed_s, leases, expired)] = await self._reader.fetch("load")
         began = anyio.current_time()
-        await self._writer.run(lambda transaction: transaction.execute("probe").rowcount)
+        await self._database.execute("probe", ())
         return {
             "integrity": "ok",
             "schema": int(schema),

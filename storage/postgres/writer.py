@@ -68,14 +68,11 @@ class _Request(Request[Result]):
         self,
         operation: Operation[Result] | None = None,
         *,
-        is_statement: bool = False,
         append: PreparedAppend | None = None,
         hint: str = "",
     ) -> None:
         super().__init__()
         self.operation = operation
-        self.is_statement = is_statement
-        """The operation is one statement, which needs no transaction around it when it is alone."""
         self.append = append
         """Instead of an operation."""
         self.hint = hint
@@ -119,7 +116,7 @@ class PostgresWriter:
         """Return the lease that the writer holds once the append is committed. Raises as `Store.append`."""
         return await self._put(_Request[Lease | None](append=append, hint=hint))
 
-    async def run(self, operation: Operation[Result]) -> Result:
+    async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
         """Return the operation's result, once it is committed.
 
         Raises:
@@ -127,10 +124,6 @@ class PostgresWriter:
             PlanwardenError: whatever the operation itself refused.
         """
         return await self._put(_Request(operation))
-
-    async def execute(self, name: str, parameters: Sequence[object]) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Return what the statement `name` gave, once it is committed. Raises as `run`."""
-        return await self._put(_Request(lambda transaction: transaction.execute(name, parameters), is_statement=True))
 
     async def _put(self, request: _Request[Result]) -> Result:
         if self._closed:
@@ -247,18 +240,14 @@ class PostgresWriter:
         transaction = PostgresTransaction(connection)
         appends = [request for request in group if request.append is not None]
         operations = [request for request in group if request.append is None]
-        if len(group) == 1 and group[0].is_statement:
-            self._is_committing = True
-            self._operate(transaction, operations)
-        else:
-            with connection.pipeline():
-                connection.execute("BEGIN")
-                is_written = self._append(transaction, appends) or bool(operations)
-                if not operations:
-                    self._end(connection, is_written=is_written)
-            if operations:
-                self._operate(transaction, operations)
+        with connection.pipeline():
+            connection.execute("BEGIN")
+            is_written = self._append(transaction, appends) or bool(operations)
+            if not operations:
                 self._end(connection, is_written=is_written)
+        if operations:
+            self._operate(transaction, operations)
+            self._end(connection, is_written=is_written)
         deliver(group)
         self._hints += [request.hint for request in appends if request.error is None]
         if self._requests.empty() or monotonic() - self._hinted_at >= HINTS_S:

@@ -30,31 +30,15 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core.execution.audit import AuditEntry, build_audit_entries
-from planwarden.agent.ports.grant import count_uses_left, day_of, is_open
+from planwarden.agent.ports.grant import count_uses_left, is_open
 from planwarden.agent.ports.store import Append, Guard, Lease, StartRequest
-from planwarden.storage.budgets_and_keys import Holdings, project_holdings
 from planwarden.storage.codec import encode_events
-from planwarden.storage.projection import (
-    RISKS,
-    ExecutionEnded,
-    GrantUsed,
-    PendingWithdrawn,
-    Projection,
-    RowChange,
-    SuspensionClosed,
-    SuspensionOpened,
-    SuspensionRowReminded,
-    SuspensionRowRevised,
-    SynopsisWritten,
-    count_grant_uses,
-    project,
-)
-from planwarden.storage.sql.budgets_and_keys import ask_holdings, write_holdings
+from planwarden.storage.sql.budgets_and_keys import Holdings, ask_holdings, project_holdings, write_holdings
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.grants import read_grant
 from planwarden.storage.sql.notifications import add_notifications
+from planwarden.storage.sql.projection import Projection, project, write_rows
 from planwarden.storage.sql.rows import checksum_of
-from planwarden.storage.sql.synopses import list_values
 
 Outcome = Lease | None | PlanwardenError
 """The lease that the writer holds after the append, or why it was refused."""
@@ -94,7 +78,7 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
             f"execution {append.execution.execution_id}",
             f"thread {append.execution.thread_id}",
             *(f"suspension {guard.suspension_id}" for guard in append.guards),
-            *(f"grant {grant_id}" for grant_id in count_grant_uses(self.projected.changes)),
+            *(f"grant {grant_id}" for grant_id in self.projected.grant_uses),
             *self.locks,
         }
 
@@ -182,11 +166,8 @@ class _Inquiry:
             else None
         )
         self._conditions = _ask(transaction, prepared, now)
-        changes = prepared.projected.changes
-        goes_on = changes and isinstance(changes[-1], ExecutionEnded) and changes[-1].goes_on
-        self._next = (
-            execute("next_in_thread", (append.execution.thread_id,)) if goes_on or not append.expected_version else None
-        )
+        is_in_thread_anew = prepared.projected.goes_on or not append.expected_version
+        self._next = execute("next_in_thread", (append.execution.thread_id,)) if is_in_thread_anew else None
 
     def conclude(
         self, transaction: SqlTransaction, executions: Mapping[str, _Row], now: float, leased_until: float
@@ -217,7 +198,7 @@ class _Inquiry:
 def _ask(transaction: SqlTransaction, prepared: PreparedAppend, now: float | None) -> list[Condition]:
     """Return all conditions but those of the execution's own row, in the order in which they are checked."""
     append, execute = prepared.append, transaction.execute
-    execution, start, changes = append.execution, append.start, prepared.projected.changes
+    execution, start = append.execution, append.start
     conditions: list[Condition] = [
         (execute("read_guarded", (guard.suspension_id,)), partial(_check_guard, guard)) for guard in append.guards
     ]
@@ -228,9 +209,8 @@ def _ask(transaction: SqlTransaction, prepared: PreparedAppend, now: float | Non
     if start is not None and start.plan is not None and start.is_only:
         cursor = execute("unfinished_plan", (start.plan, execution.principal))
         conditions.append((cursor, partial(_check_plan, start.plan)))
-    if changes and (uses := count_grant_uses(changes)):
-        for grant_id, count in sorted(uses.items()):
-            conditions.append((execute("find_grant", (grant_id,)), partial(_check_grant, grant_id, count)))
+    for grant_id, count in sorted(prepared.projected.grant_uses.items()):
+        conditions.append((execute("find_grant", (grant_id,)), partial(_check_grant, grant_id, count)))
     if prepared.holdings is not None:
         conditions += ask_holdings(transaction, prepared.holdings, now)
     return conditions
@@ -298,8 +278,7 @@ def _write(
     execute("add_events", (number, first, at, prepared.body, checksum, prepared.token))
     if append.start is not None and append.start.key is not None:
         execute("add_start", (append.execution.principal, append.start.key, number, append.start.request))
-    for change in prepared.projected.changes:
-        _write_change(transaction, number, at, change, now)
+    write_rows(transaction, append, prepared.projected, number, now)
     if prepared.holdings is not None:
         write_holdings(transaction, prepared.holdings, now)
     if prepared.entries:
@@ -336,28 +315,3 @@ def _write_row(
     else:
         transaction.execute("extend_execution", (row.number, *values))
     return None if append.release else lease
-
-
-def _write_change(transaction: SqlTransaction, number: int, at: float, change: RowChange, now: float) -> None:
-    execute = transaction.execute
-    match change:
-        case SuspensionOpened(question=question):
-            names = question.suspension_id, number, question.addressee
-            values = RISKS.index(question.risk), question.digest, at, question.expires_at, change.alarm_at
-            execute("open_suspension", (*names, *values))
-        case SuspensionRowRevised(question=question):
-            values = question.digest, RISKS.index(question.risk), question.expires_at, change.alarm_at
-            execute("revise_suspension", (*values, question.suspension_id))
-        case SuspensionRowReminded():
-            execute("remind_suspension", (change.alarm_at, change.suspension_id))
-        case SuspensionClosed():
-            execute("answer_suspension", (change.status, change.at, change.suspension_id))
-        case PendingWithdrawn():
-            execute("withdraw_suspensions", (change.at, number))
-        case GrantUsed():
-            execute("use_grant", (change.grant_id, day_of(now)))
-        case SynopsisWritten():
-            execute("write_synopsis", (number, *list_values(change.synopsis)))
-        case ExecutionEnded():
-            if change.goes_on or change.fault:
-                execute("write_fault", (change.fault, number))

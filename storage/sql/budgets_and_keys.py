@@ -1,39 +1,142 @@
-"""Business keys and shares of budgets in a SQL database: checked, then written, in the transaction of the intent."""
+"""Business keys and shares of budgets that an append takes and gives back, in the transaction of the intent.
+
+All of it is checked before the first write and refused with `BudgetSpent` or `DuplicateEffect`. What a call gave back
+in the same append is free, and what a call holds already it may take again.
+"""
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
+from zlib import crc32
+
+import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey
-from planwarden.storage.budgets_and_keys import Holdings, WantedKey, WantedShares
+from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey, name_holder
+from planwarden.agent.ports.store import Append
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_key
+
+LOCKS = 1024
+"""Budgets and keys share so many locks, because a database can hold a limited number."""
+
+
+class WantedShare(msgspec.Struct, frozen=True):
+    """A share that a call takes."""
+
+    holder: str
+    share: ev.BudgetShare
+    ends_at: float
+
+
+class WantedKey(msgspec.Struct, frozen=True):
+    """A key that an append wants."""
+
+    row: HeldKey
+    free: tuple[str, ...]
+    """Holders who may have it: the call itself, and those that gave theirs back."""
+
+
+class Holdings(msgspec.Struct, frozen=True):
+    """All that an append takes and gives back; to be given back first."""
+
+    freed: tuple[str, ...]
+    """Holders."""
+    shares: dict[str, list[WantedShare]]
+    """By the name of the budget."""
+    keys: dict[str, WantedKey]
+
+    @property
+    def locks(self) -> list[int]:
+        """The locks that make others wait who want of the same, in the order in which everybody takes them."""
+        return sorted({crc32(name.encode()) % LOCKS for name in (*self.shares, *self.keys)})
+
+
+def project_holdings(append: Append) -> Holdings | None:
+    """Return what the append takes and gives back; None for nothing at all, as nearly always.
+
+    Raises:
+        DuplicateEffect: two calls of the append want the same key.
+    """
+    execution = append.execution
+    freed: list[str] = []
+    shares: dict[tuple[str, str], WantedShare] = {}
+    keys: dict[str, WantedKey] = {}
+    for recorded in append.recorded:
+        match recorded.event:
+            case ev.ToolCallIntended(shares=wanted, once=once) as event if wanted or once is not None:
+                holder = name_holder(execution, execution.call(event.call_id))
+                for share in wanted:
+                    shares[share.budget, holder] = WantedShare(holder, share, recorded.at + share.window_s)
+                if once is not None:
+                    keys[once.key] = _want_key(append, recorded.at, event, once, (holder, *freed), keys.get(once.key))
+            case ev.ToolFailed(nothing_happened=True) | ev.CallAttemptFailed(nothing_happened=True) as event:
+                call = execution.call(event.call_id)
+                if call.once or call.shares:
+                    freed.append(name_holder(execution, call))
+            case _:
+                pass
+    if not (freed or shares or keys):
+        return None
+    by_budget: defaultdict[str, list[WantedShare]] = defaultdict(list)
+    for (budget, _), share in sorted(shares.items()):
+        by_budget[budget].append(share)
+    return Holdings(tuple(dict.fromkeys(freed)), by_budget, dict(sorted(keys.items())))
+
+
+def _want_key(
+    append: Append,
+    at: float,
+    event: ev.ToolCallIntended,
+    once: ev.OnceKey,
+    free: tuple[str, ...],
+    other: WantedKey | None,
+) -> WantedKey:
+    if other is not None and other.row.holder not in free:
+        raise other.row.as_refusal()
+    tool_name = append.execution.call(event.call_id).tool_name
+    return WantedKey(_build_key(once, free[0], at, tool_name, append.execution.principal), free)
+
+
+def _build_key(once: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> HeldKey:
+    return HeldKey(
+        key=once.key,
+        tool_name=tool_name,
+        values=once.values,
+        holder=holder,
+        principal=principal,
+        taken_at=at,
+        ends_at=at + once.keep_s,
+    )
 
 
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
     """Return conditions that raise `BudgetSpent` or `DuplicateEffect`."""
     conditions: list[Condition] = []
-    for shares in holdings.requests:
-        cursor = transaction.execute("spent_shares", (shares.budget, now, json.dumps(shares.free)))
-        conditions.append((cursor, partial(_check_budget, transaction, shares)))
+    for budget, shares in holdings.shares.items():
+        # These gave their shares back, or are counted in what is wanted.
+        free = json.dumps([*holdings.freed, *(wanted.holder for wanted in shares)])
+        cursor = transaction.execute("spent_shares", (budget, now, free))
+        conditions.append((cursor, partial(_check_budget, transaction, budget, shares, free)))
     if holdings.keys:
-        names = json.dumps([key.row.key for key in holdings.keys])
-        conditions.append((transaction.execute("find_once_keys", (names, now)), partial(_check_keys, holdings.keys)))
+        cursor = transaction.execute("find_once_keys", (json.dumps([*holdings.keys]), now))
+        conditions.append((cursor, partial(_check_keys, [*holdings.keys.values()])))
     return conditions
 
 
-def _check_budget(transaction: SqlTransaction, shares: WantedShares, rows: Rows, now: float) -> None:
-    spent, count = float(rows[0][0]), int(rows[0][1])
-    if spent + shares.amount <= shares.limit * ROUNDING and count + shares.count <= MAX_SHARES:
+def _check_budget(
+    transaction: SqlTransaction, budget: str, shares: Sequence[WantedShare], free: str, rows: Rows, now: float
+) -> None:
+    limit = min(wanted.share.limit for wanted in shares)
+    amount, count = float(rows[0][0]), int(rows[0][1]) + len(shares)
+    too_much = amount + sum(wanted.share.amount for wanted in shares) - limit * ROUNDING, count - MAX_SHARES
+    if max(too_much) <= 0:
         return
-    too_much = spent + shares.amount - shares.limit * ROUNDING, count + shares.count - MAX_SHARES
-    values = shares.budget, now, json.dumps(shares.free), *too_much
-    [(room_at,)] = transaction.execute("shares_room_at", values).fetchall()
-    rest = max(shares.limit - spent, 0.0) if count + shares.count <= MAX_SHARES else 0.0
-    raise BudgetSpent(shares.budget, rest, room_at)
+    [(room_at,)] = transaction.execute("shares_room_at", (budget, now, free, *too_much)).fetchall()
+    raise BudgetSpent(budget, max(limit - amount, 0.0) if count <= MAX_SHARES else 0.0, room_at)
 
 
 def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
@@ -49,36 +152,25 @@ def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) 
     for holder in holdings.freed:
         transaction.execute("free_shares", (holder,))
         transaction.execute("free_once_keys", (holder,))
-    for share in holdings.shares:
-        transaction.execute("take_share", (share.budget, share.holder, share.amount, share.ends_at))
-    for key in holdings.keys:
+    for budget, shares in holdings.shares.items():
+        for wanted in shares:
+            transaction.execute("take_share", (budget, wanted.holder, wanted.share.amount, wanted.ends_at))
+    for key in holdings.keys.values():
         transaction.execute("take_once_key", (*_list_values(key.row), None))
-    sweep(transaction, now)
-
-
-def sweep(transaction: SqlTransaction, now: float) -> None:
-    for name in ("sweep_shares", "sweep_once_keys"):
-        transaction.execute(name, (now - SWEEP_AFTER_S, SWEPT))
+    _sweep(transaction, now)
 
 
 def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: float) -> bool:
     """Take a key that is not a call's; False when it is taken."""
-    held_key = HeldKey(
-        key=once.key,
-        tool_name="",
-        values=once.values,
-        holder=holder,
-        principal="",
-        taken_at=now,
-        ends_at=now + once.keep_s,
-    )
-    is_taken = transaction.execute("take_once_key", (*_list_values(held_key), now)).rowcount == 1
-    sweep(transaction, now)
+    values = _list_values(_build_key(once, holder, now))
+    is_taken = transaction.execute("take_once_key", (*values, now)).rowcount == 1
+    _sweep(transaction, now)
     return is_taken
 
 
-def forget_key(transaction: SqlTransaction, key: str) -> bool:
-    return transaction.execute("forget_once_key", (key,)).rowcount == 1
+def _sweep(transaction: SqlTransaction, now: float) -> None:
+    for name in ("sweep_shares", "sweep_once_keys"):
+        transaction.execute(name, (now - SWEEP_AFTER_S, SWEPT))
 
 
 def _list_values(key: HeldKey) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.ports.environment import Clock
 
 Result = TypeVar("Result")
 Rows = list[tuple[Any, ...]]
@@ -69,17 +70,64 @@ class Liveness(Protocol):
         ...
 
 
-class Database(Protocol):
-    """Raises `StoreError` when the medium fails."""
-
-    async def write(self, operation: Callable[[SqlTransaction], Result], *, is_large: bool = False) -> Result:
-        """Return the operation's result, once it is committed. A large one may take long."""
-        ...
-
-    async def execute(self, name: str, parameters: Sequence[object]) -> int:
-        """Return the number of rows that the statement `name` wrote, once it is committed."""
-        ...
+class Reads(Protocol):
+    """Reads by the name of a statement and its parameters. Raises `StoreError` when the medium fails."""
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Return the rows of a lookup."""
         ...
+
+    async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        """Return the rows of a read that may take long."""
+        ...
+
+    async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
+        """Return the rows of each of several such reads, all as of one moment."""
+        ...
+
+    async def close(self) -> None:
+        """Later reads are refused."""
+        ...
+
+
+class Writes(Protocol):
+    """Transactions, each committed when its call returns."""
+
+    async def run(self, operation: Callable[[SqlTransaction], Result], *, is_large: bool = False) -> Result:
+        """Return the operation's result. A large one may take long. Raises `StoreError` when the medium fails."""
+        ...
+
+    async def close(self) -> None:
+        """Commit what was asked for before. Later writes are refused."""
+        ...
+
+
+class Database:
+    """The reads and writes of one database. They raise `StoreError` when the medium fails."""
+
+    def __init__(self, reads: Reads, writes: Writes, clock: Clock, liveness: Liveness) -> None:
+        self.fetch = reads.fetch
+        self._run = writes.run
+        self.clock = clock
+        self.liveness = liveness
+
+    async def write(
+        self,
+        operation: Callable[[SqlTransaction], Result],
+        entry: AuditEntry | None = None,
+        *,
+        is_large: bool = False,
+    ) -> Result:
+        """Return the operation's result once it is committed, with the row of the audit unless the result is false."""
+
+        def perform(transaction: SqlTransaction) -> Result:
+            result = operation(transaction)
+            if result and entry is not None:
+                transaction.add_audit((entry,), self.clock.now())
+            return result
+
+        return await self._run(perform, is_large=is_large)
+
+    async def execute(self, name: str, parameters: Sequence[object]) -> int:
+        """Return the number of rows that the statement `name` wrote, once it is committed."""
+        return await self._run(lambda transaction: transaction.execute(name, parameters).rowcount)

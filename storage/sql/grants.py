@@ -32,17 +32,14 @@ _COLUMNS = (
 )
 
 
-def add_grant(transaction: SqlTransaction, grant: Grant) -> None:
+def add_grant(transaction: SqlTransaction, grant: Grant) -> bool:
+    """Store a new grant. Return True."""
     values = {name: getattr(grant, name) for name in _COLUMNS}
     values["arguments"] = canonical_json(grant.arguments)
     values["free"] = canonical_json(list[JsonValue](grant.free))
     if grant.step is not None:
         values["step"] = canonical_json(msgspec.to_builtins(grant.step))
-    transaction.execute("add_grant", [*values.values()])
-
-
-def revoke_grant(transaction: SqlTransaction, grant_id: str, now: float) -> bool:
-    return transaction.execute("revoke_grant", (now, grant_id)).rowcount == 1
+    return transaction.execute("add_grant", [*values.values()]).rowcount == 1
 
 
 def read_grant(row: tuple[Any, ...]) -> Grant:

@@ -1,8 +1,8 @@
 """What a database tells of executions: lookups that change nothing, the same in both databases."""
 
 import json
-from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection
+from typing import Any
 
 from planwarden.agent.common.artifact import Artifact, check_artifact
 from planwarden.agent.common.errors import InvalidArguments
@@ -12,29 +12,9 @@ from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
 from planwarden.agent.ports.store import FoundId, Header, Log, StartedExecution, SuspensionRow, SuspensionRowPage
-from planwarden.storage.sql.database import Rows
+from planwarden.storage.sql.database import Reads, Rows
 from planwarden.storage.sql.rows import read_header, read_key, read_log, read_start, read_suspension
 from planwarden.storage.sql.synopses import list_parameters, read_page
-
-
-class Reads(Protocol):
-    """Reads by the name of a statement and its parameters. Raises `StoreError` when the medium fails."""
-
-    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return the rows of a lookup."""
-        ...
-
-    async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return the rows of a read that may take long."""
-        ...
-
-    async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """Return the rows of each of several such reads, all as of one moment."""
-        ...
-
-    async def close(self) -> None:
-        """Later reads are refused."""
-        ...
 
 
 class SqlLookups:

@@ -1,127 +1,145 @@
-"""Notifications in a SQL database. A claim is a conditional update, so two processes never deliver the same one."""
+"""Notifications that wait to be delivered.
+
+An append writes them, in the transaction of the event that they report. Here they are claimed, delivered or given up. A
+claim is a conditional update, so two processes never deliver the same one. Times are Unix seconds by the store's clock.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.notifications import Notification
-from planwarden.agent.ports.environment import Clock
-from planwarden.storage.ports.notifications import MAX_WAITING, NO_CHANNEL, TOO_MANY, failure
 from planwarden.storage.sql.database import Database, SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
+MAX_WAITING = 10_000
+"""Of all channels together. Beyond it the oldest are given up: people can still act on the newest."""
+TOO_MANY = f"more than {MAX_WAITING} notifications were waiting"
+NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed or lacks its secret"
 _COLUMNS = ("notification_id", "channel", "kind", "execution_id", "suspension_id", "facts", "created_at", "attempts")
 
 
 def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notification], now: float) -> None:
     """Store new ones inside the caller's transaction; the oldest give way."""
     for notification in notifications:
-        values = (
-            notification.notification_id,
-            notification.channel,
-            notification.kind,
-            notification.execution_id,
-            notification.suspension_id,
-        )
-        transaction.execute("add_notification", (*values, canonical_json(notification.facts), notification.created_at))
-    limit_notifications(transaction, now)
-
-
-def limit_notifications(transaction: SqlTransaction, now: float) -> None:
-    """Give up the oldest ones beyond the limit."""
+        values = [getattr(notification, name) for name in _COLUMNS[:-1]]
+        values[_COLUMNS.index("facts")] = canonical_json(notification.facts)
+        transaction.execute("add_notification", values)
     if int(transaction.execute("notifications_span").fetchall()[0][0]) > MAX_WAITING:
         dropped = transaction.execute("drop_oldest_notifications", (MAX_WAITING,)).fetchall()
-        _fail(transaction, [_bare(row) for row in dropped], TOO_MANY, now)
+        _fail(transaction, map(_read_bare, dropped), TOO_MANY, now)
 
 
-class SqlNotifications:
-    """Implements `NotificationQueue`."""
+class NotificationQueue:
+    """Laws:
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    * Exactly one of racing claims gets a notification, and no other claim gets it before the lease ends.
+    * `postpone` and `give_up` change nothing for a claim that is no longer the newest.
+    * A notification that is given up has a row in the audit (`notice_failed`), written in the same transaction.
+    """
+
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
+        self._clock = database.clock
 
     async def is_due(self, channel: str) -> bool:
-        parameters = (channel, self._clock.now())
-        return bool(await self._database.fetch("is_notification_due", parameters))
+        """Return True if `claim` would return something; does not write."""
+        return bool(await self._database.fetch("is_notification_due", (channel, self._clock.now())))
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
+        """Return due notifications, oldest first, with the number of this attempt; no other claim gets them for
+        `lease_s`."""
+
         def take(transaction: SqlTransaction) -> tuple[Notification, ...]:
             now = self._clock.now()
             rows = transaction.execute("claim_notifications", (now + lease_s, channel, now, limit)).fetchall()
             notifications: list[Notification] = []
             for row in rows:
                 try:
-                    notifications.append(_notification(row))
+                    notifications.append(_read(row))
                 except (ValueError, TypeError):
                     # Nobody could ever send it, and it must not stand in the way of the others.
                     transaction.execute("delete_notification", (row[0],))
-                    _fail(transaction, [_bare(row)], "its row is damaged", now)
+                    _fail(transaction, [_read_bare(row)], "its row is damaged", now)
             return tuple(sorted(notifications, key=lambda notification: notification.created_at))
 
         return await self._database.write(take)
 
     async def delivered(self, notification_id: str) -> None:
-        await self._database.write(
-            lambda transaction: transaction.execute("delete_notification", (notification_id,)).rowcount
-        )
+        """Delete a notification that was delivered, whichever claim delivered it."""
+        await self._database.execute("delete_notification", (notification_id,))
 
     async def postpone(self, notification: Notification, until: float) -> bool:
+        """Let nothing claim it before `until`; False if the claim is outdated."""
         values = (until, notification.notification_id, notification.attempts)
-        return await self._database.write(
-            lambda transaction: transaction.execute("postpone_notification", values).rowcount == 1
-        )
+        return await self._database.execute("postpone_notification", values) == 1
 
     async def give_up(self, notification: Notification, reason: str) -> bool:
-        def end(transaction: SqlTransaction) -> bool:
-            is_ours = (
-                transaction.execute(
-                    "give_up_notification", (notification.notification_id, notification.attempts)
-                ).rowcount
-                == 1
-            )
-            _fail(transaction, [notification] if is_ours else [], reason, self._clock.now())
-            return is_ours
-
-        return await self._database.write(end)
+        """Delete it and record the reason in the audit; False if the claim is outdated."""
+        values = (notification.notification_id, notification.attempts)
+        return await self._database.write(
+            lambda transaction: transaction.execute("give_up_notification", values).rowcount == 1,
+            _build_failure(notification, reason),
+        )
 
     async def sweep(self, channels: Collection[str], before: float) -> int:
+        """Give up notifications written before that time for channels other than these; returns their number."""
+
         def end(transaction: SqlTransaction) -> int:
             now = self._clock.now()
             rows = transaction.execute("old_notifications", (before, json.dumps(sorted(channels)), now)).fetchall()
-            _fail(transaction, [_bare(row) for row in rows], NO_CHANNEL, now)
+            _fail(transaction, map(_read_bare, rows), NO_CHANNEL, now)
             return len(rows)
 
         return await self._database.write(end)
 
     async def waiting(self) -> Mapping[str, int]:
+        """Return the number of notifications for each channel."""
         return dict(await self._database.fetch("waiting_notifications"))
 
 
-def _fail(transaction: SqlTransaction, notifications: Sequence[Notification], reason: str, now: float) -> None:
-    if notifications:
-        transaction.add_audit([failure(notification, reason) for notification in notifications], now)
+@runtime_checkable
+class HasNotifications(Protocol):
+    """A store from which notifications can be delivered."""
+
+    @property
+    def notifications(self) -> NotificationQueue: ...
 
 
-def _notification(row: tuple[Any, ...]) -> Notification:
-    fields = dict(zip(_COLUMNS, row, strict=True))
-    fields["facts"] = read_object(fields["facts"])
-    return msgspec.convert(fields, Notification)
+def _fail(transaction: SqlTransaction, notifications: Iterable[Notification], reason: str, now: float) -> None:
+    entries = [_build_failure(notification, reason) for notification in notifications]
+    if entries:
+        transaction.add_audit(entries, now)
 
 
-def _bare(row: tuple[Any, ...]) -> Notification:
-    """The row without its facts, which are of no use any more."""
-    notification_id, channel, kind, execution_id, suspension_id, _, created_at, attempts = row
-    return Notification(
-        notification_id=notification_id,
-        channel=channel,
-        kind=kind,
-        execution_id=execution_id,
-        suspension_id=suspension_id,
-        facts={},
-        created_at=created_at,
-        attempts=attempts,
+def _build_failure(notification: Notification, reason: str) -> AuditEntry:
+    """Return the row of the audit for a notification that will not be delivered. `reason` holds nothing from
+    outside."""
+    return AuditEntry(
+        kind="notice_failed",
+        execution_id=notification.execution_id,
+        suspension_id=notification.suspension_id,
+        facts={
+            "channel": notification.channel,
+            "event": notification.kind,
+            "notification": notification.notification_id,
+            "attempts": notification.attempts,
+            "reason": reason,
+        },
     )
+
+
+def _read(row: Sequence[Any]) -> Notification:
+    fields = dict(zip(_COLUMNS, row, strict=True))
+    return msgspec.convert({**fields, "facts": read_object(fields["facts"])}, Notification)
+
+
+def _read_bare(row: Sequence[Any]) -> Notification:
+    """Return the notification of a row without its facts, whatever types its columns have."""
+    fields: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    fields["facts"] = {}
+    return Notification(**fields)

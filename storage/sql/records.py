@@ -14,8 +14,7 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.ports.environment import Clock
-from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
+from planwarden.storage.sql.database import Database, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
 LOCAL_KINDS = ("gate", "inbox", "secret", "secret_lock")
@@ -96,20 +95,12 @@ class RecordTransaction:
         return self._execute("delete_due_records", (kind.columns.kind, now)).rowcount
 
 
-class RecordAccess(NamedTuple):
-    """What records need of their store."""
-
-    database: Database
-    clock: Clock
-    liveness: Liveness
-
-
 @runtime_checkable
 class HasRecords(Protocol):
     """A store that also stores records."""
 
     @property
-    def records(self) -> RecordAccess: ...
+    def records(self) -> Database: ...
 
 
 class RecordStore(Generic[R]):
@@ -124,7 +115,8 @@ class RecordStore(Generic[R]):
         if not isinstance(store, HasRecords):
             name = type(store).__name__
             raise UsageError(f"{name} keeps no tokens, sessions, keys or schedules; use a store that does")
-        self._database, self.clock, self.liveness = store.records
+        self._database = database = store.records
+        self.clock, self.liveness = database.clock, database.liveness
         self._kind = kind
 
     async def find(self, record_id: str, now: float = -math.inf) -> R | None:
@@ -159,12 +151,9 @@ class RecordStore(Generic[R]):
         def run(transaction: SqlTransaction) -> Result:
             if lock:
                 transaction.lock(lock)
-            result = operation(RecordTransaction(transaction))
-            if result and entry is not None:
-                transaction.add_audit((entry,), self.clock.now())
-            return result
+            return operation(RecordTransaction(transaction))
 
-        return await self._database.write(run)
+        return await self._database.write(run, entry)
 
     async def _fetch(self, name: str, value: object) -> Rows:
         return await self._database.fetch(name, (self._kind.columns.kind, value))

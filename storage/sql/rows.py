@@ -1,20 +1,21 @@
 """Rows of a SQL database, read as hostile input: what does not fit is a `StoreError`, never a half-built value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
 import msgspec
 
-from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, StoreError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
+from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.execution.state import TRANSITIONS
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.store import Header, StartedExecution, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events
+from planwarden.storage.sql.database import Rows
 
 _KEY_COLUMNS = ("key", "tool_name", "fields", "holder", "principal", "taken_at", "ends_at")
 
@@ -125,3 +126,23 @@ def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
         return AuditRow(sequence=sequence, at=float(at), entry=entry, hash=bytes(hash_))
     except (ValueError, TypeError) as error:
         raise StoreError(f"row {sequence} of the audit is damaged: {error}; restore a backup") from error
+
+
+def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, AuditEntry, str]]) -> Rows:
+    """Return the rows that continue the chain after `last`, the row of `last_audit`.
+
+    Each entry comes with its time and the digest of the policy that it was decided under, if any. Before the first one
+    under another policy goes a row that names the policy.
+    """
+    sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
+    rows: Rows = []
+    for at, entry, policy in entries:
+        policy_entry = AuditEntry(kind="policy", facts={"digest": policy})
+        policy_facts = canonical_json(policy_entry.facts) if policy else last_policy
+        for link in (entry,) if policy_facts == last_policy else (policy_entry, entry):
+            sequence += 1
+            facts = canonical_json(link.facts)
+            before = hash_row(before, sequence, at, link, facts)
+            rows.append((sequence, at, link.kind, link.execution_id, link.suspension_id, facts, before))
+        last_policy = policy_facts
+    return rows

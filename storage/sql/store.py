@@ -15,10 +15,9 @@ from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow
 from planwarden.storage.sql import budgets_and_keys as sql_holdings
 from planwarden.storage.sql import grants as sql_grants
-from planwarden.storage.sql.database import Database, Liveness, Rows, SqlTransaction
-from planwarden.storage.sql.lookups import Reads, SqlLookups
-from planwarden.storage.sql.notifications import SqlNotifications
-from planwarden.storage.sql.records import RecordAccess
+from planwarden.storage.sql.database import Database, Liveness, Reads, Rows, SqlTransaction, Writes
+from planwarden.storage.sql.lookups import SqlLookups
+from planwarden.storage.sql.notifications import NotificationQueue
 from planwarden.storage.sql.rows import read_audit_row, read_suspension
 
 PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "executions")
@@ -27,14 +26,13 @@ PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "ex
 class SqlStore(SqlLookups, ABC):
     """The part of `CompleteStore` that needs nothing but statements by name."""
 
-    def __init__(self, reads: Reads, database: Database, clock: Clock, lease_s: float, *, liveness: Liveness) -> None:
+    def __init__(self, reads: Reads, writes: Writes, clock: Clock, lease_s: float, *, liveness: Liveness) -> None:
         super().__init__(reads, clock)
-        self._database = database
         self._lease_s = lease_s
         self._liveness = liveness
-        self.notifications = SqlNotifications(database, clock)
-        self.records = RecordAccess(database, clock, liveness)
-        """Tokens, sessions, keys and schedules; for their modules."""
+        self._database = self.records = Database(reads, writes, clock, liveness)
+        """Where tokens, sessions, keys and schedules are; for their modules."""
+        self.notifications = NotificationQueue(self._database)
 
     @abstractmethod
     def _find_times(self) -> tuple[float | None, float | None]:
@@ -107,46 +105,34 @@ class SqlStore(SqlLookups, ABC):
         return total
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
-        def add(transaction: SqlTransaction) -> None:
-            sql_grants.add_grant(transaction, grant)
-            transaction.add_audit((entry,), self._clock.now())
+        def add(transaction: SqlTransaction) -> bool:
             self._change_grants(transaction)
+            return sql_grants.add_grant(transaction, grant)
 
-        await self._database.write(add)
+        await self._database.write(add, entry)
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
         def revoke(transaction: SqlTransaction) -> bool:
-            now = self._clock.now()
-            is_revoked = sql_grants.revoke_grant(transaction, grant_id, now)
+            is_revoked = transaction.execute("revoke_grant", (self._clock.now(), grant_id)).rowcount == 1
             if is_revoked:
-                transaction.add_audit((entry,), now)
                 self._change_grants(transaction)
             return is_revoked
 
-        return await self._database.write(revoke)
+        return await self._database.write(revoke, entry)
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
         return tuple(map(sql_grants.read_grant, await self._reads.fetch("grants", (open_at, limit))))
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
-        def take(transaction: SqlTransaction) -> bool:
-            now = self._clock.now()
-            is_taken = sql_holdings.take_key(transaction, once, holder, now)
-            if is_taken:
-                transaction.add_audit((entry,), now)
-            return is_taken
-
-        return await self._database.write(take)
+        return await self._database.write(
+            lambda transaction: sql_holdings.take_key(transaction, once, holder, self._clock.now()), entry
+        )
 
     async def forget_once(self, key: str, entry: AuditEntry) -> bool:
-        def forget(transaction: SqlTransaction) -> bool:
-            is_forgotten = sql_holdings.forget_key(transaction, key)
-            if is_forgotten:
-                transaction.add_audit((entry,), self._clock.now())
-            return is_forgotten
-
-        return await self._database.write(forget)
+        return await self._database.write(
+            lambda transaction: transaction.execute("forget_once_key", (key,)).rowcount == 1, entry
+        )
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()

@@ -4,6 +4,7 @@ One connection writes (`writer.py`), another one looks things up (`reader.py`).
 """
 
 import json
+import secrets
 import sqlite3
 from collections.abc import Collection
 from pathlib import Path
@@ -14,23 +15,45 @@ from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Changes, Lease
 from planwarden.storage.clock import LEASE_S, SystemClock
-from planwarden.storage.locks import LivenessFile, WriteLock
+from planwarden.storage.locks import LivenessFile, OneProcess, WriteLock
 from planwarden.storage.sql.append import prepare, write_appends
-from planwarden.storage.sql.database import SqlTransaction
+from planwarden.storage.sql.database import Reads, SqlTransaction
 from planwarden.storage.sql.store import SqlStore
 from planwarden.storage.sqlite import database
+from planwarden.storage.sqlite.direct_reader import DirectReader
 from planwarden.storage.sqlite.reader import Reader
-from planwarden.storage.sqlite.transaction import (
-    OwnerLiveness,
-    Owners,
-    SqliteDatabase,
-    SqliteReads,
-    SqliteWrites,
-)
-from planwarden.storage.sqlite.writer import Writer
+from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
 LARGE_CHARS = 256 * 1024
 """Of the events of an append, from which on they are not written on the event loop's own thread."""
+
+
+TICKER = "ticker-"
+"""The beginning of the names of processes that start what is due."""
+
+
+class OwnerLiveness:
+    """Implements `Liveness` over the owners that are known here."""
+
+    def __init__(self, owners: LivenessFile | OneProcess, reads: Reads) -> None:
+        self._owners = owners
+        self._reads = reads
+        self._ticker = f"{TICKER}{secrets.token_hex(8)}"
+
+    async def announce(self, owner: str) -> None:
+        self._owners.announce(owner)
+
+    async def is_dead(self, owner: str) -> bool:
+        return self._owners.is_dead(owner)
+
+    async def find_dead(self) -> list[str]:
+        return [str(owner) for (owner,) in await self._reads.fetch("owners") if self._owners.is_dead(owner)]
+
+    async def attend(self) -> None:
+        self._owners.announce(self._ticker)
+
+    async def is_attended(self) -> bool:
+        return self._owners.is_anyone_alive(TICKER)
 
 
 class SqliteStore(SqlStore):
@@ -39,16 +62,15 @@ class SqliteStore(SqlStore):
     def __init__(
         self,
         path: Path,
-        writer: SqliteWrites,
-        reader: SqliteReads,
-        owners: Owners,
+        writer: Writer | MemoryWriter,
+        reader: Reader | DirectReader,
+        owners: LivenessFile | OneProcess,
         clock: Clock,
         lease_s: float,
         *,
         lock: WriteLock | None = None,
     ) -> None:
-        liveness = OwnerLiveness(owners, reader)
-        super().__init__(reader, SqliteDatabase(writer, reader), clock, lease_s, liveness=liveness)
+        super().__init__(reader, writer, clock, lease_s, liveness=OwnerLiveness(owners, reader))
         self.path = path
         self._writer = writer
         self._reader = reader

@@ -16,9 +16,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.storage.locks import WriteLock
 from planwarden.storage.sql.request import Request, deliver
 from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
@@ -32,18 +33,6 @@ CHECKPOINT_ESTIMATE = 5_000
 """Pages of the log, as `_estimate_pages` has them, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
 """Pages of the log after which a commit does that itself, such as one of a large artifact."""
-
-
-class Lock(Protocol):
-    """Keeps other processes from writing, where SQLite alone is not enough."""
-
-    def held(self) -> AbstractContextManager[None]:
-        """Blocks the calling thread until it has the lock. Raises `StoreError` when that takes too long."""
-        ...
-
-    def held_if_free(self) -> AbstractContextManager[bool]:
-        """Do not block; give False when another process has the lock."""
-        ...
 
 
 class _NoLock:
@@ -64,7 +53,8 @@ class _Request(Request[Result]):
 class Writer:
     """Runs operations on its connection, in order, in transactions of up to `MAX_GROUP`.
 
-    `check` is called before each transaction, and raises when the file must not be used any more.
+    `check` is called before each transaction, and raises when the file must not be used any more. `lock` keeps other
+    processes from writing, where SQLite alone is not enough.
     """
 
     def __init__(
@@ -73,7 +63,7 @@ class Writer:
         path: Path,
         *,
         check: Callable[[], None] = lambda: None,
-        lock: Lock | None = None,
+        lock: WriteLock | None = None,
     ) -> None:
         self._connection = connection
         self._transaction = SqliteTransaction(connection)
@@ -331,6 +321,35 @@ class Writer:
         with suppress(StoreError, *FAULTS), self._lock.held():
             self._check()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+class MemoryWriter:
+    """Commits on the caller's own thread, because nothing is waited for."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
+        """Return the operation's result once it is committed. Raises as `Writer.run`."""
+        try:
+            self._connection.execute("BEGIN")
+            try:
+                result = operation(SqliteTransaction(self._connection))
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        except FAULTS as error:
+            raise store_error(error, self._path) from error
+        return result
+
+    def read_foreign_changes(self) -> int:
+        """Return a number that differs once any row was written: several engines share the connection."""
+        return self._connection.total_changes
+
+    async def close(self) -> None:
+        """The connection stays open as long as the store."""
 
 
 def _estimate_pages(rows: int) -> int:

@@ -26,7 +26,7 @@ from planwarden.agent.runtime.run import Run
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.postgres.connection import SQL as SHARED_SQL
 from planwarden.storage.postgres.control import Control
-from planwarden.storage.postgres.processes import LockLiveness
+from planwarden.storage.postgres.liveness import LockLiveness
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sql import append
 from planwarden.storage.sqlite import pace, store

@@ -22,7 +22,7 @@ from planwarden.agent.core.execution.suspension_kinds import KINDS, Addressee
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.postgres.processes import GONE_S
+from planwarden.storage.postgres.liveness import GONE_S
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.memory import MemoryStore

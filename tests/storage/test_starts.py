@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, StoreError, ThreadMovedOn
 from planwarden.agent.ports.store import Append, StartRequest, Store
-from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
+from planwarden.storage.sql.processes import ProcessFacts, registry_of
 from tests.kit import AuditEntry, SqliteStore, ev, requirement
 from tests.storage.suite import PLAN, BackEnd, Scribe, kinds
 

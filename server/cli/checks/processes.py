@@ -14,9 +14,9 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.processes import ProcessFacts, registry_of
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
 from planwarden.storage.sealing import SealedSecrets
+from planwarden.storage.sql.processes import ProcessFacts, registry_of
 
 MAX_WAITING = 20
 """Executions without an owner that are looked at."""

@@ -20,7 +20,8 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.location import StoreLocation
-from planwarden.storage.sql.records import HasRecords, RecordAccess
+from planwarden.storage.sql.database import Database
+from planwarden.storage.sql.records import HasRecords
 from tests.support.fakes import WatchedStore
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
@@ -191,7 +192,7 @@ class CountingStore(WatchedStore):
     """A store that writes down what it is asked, except for records."""
 
     @property
-    def records(self) -> RecordAccess:
+    def records(self) -> Database:
         assert isinstance(self.inner, HasRecords)
         return self.inner.records
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import GuardFailed, InvalidArguments
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.server.api.audit import AuditReader
-from planwarden.storage.ports.notifications import MAX_WAITING, HasNotifications, NotificationQueue
+from planwarden.storage.sql.notifications import MAX_WAITING, HasNotifications, NotificationQueue
 from tests.kit import ManualClock, SqliteStore, Store, ev, load_settings, requirement
 from tests.storage.suite import BackEnd, Scribe, decided, guard, question
 

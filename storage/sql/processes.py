@@ -5,7 +5,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.ports.store import Lookups
+from planwarden.storage.sql.database import Database
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,14 +36,30 @@ def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
     return merged
 
 
-class ProcessRegistry(Protocol):
+FORGOTTEN_S = 60.0
+"""Seconds after its start from which a dead process is forgotten."""
+
+
+class ProcessRegistry:
+    """The processes of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
     async def publish(self, facts: ProcessFacts) -> None:
         """Say, or say again, what this process can do."""
-        ...
+        await self._database.liveness.announce(facts.owner)
+        await self._database.execute("publish", (facts.owner, msgspec.json.encode(facts).decode()))
+        await self._database.execute("forget_dead", (FORGOTTEN_S,))
 
     async def living(self) -> tuple[ProcessFacts, ...]:
         """Return what the living processes said, the one that started last first."""
-        ...
+        rows = await self._database.fetch("processes")
+        try:
+            processes = [msgspec.json.decode(row[0], type=ProcessFacts) for row in rows]
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"what a process said of itself is damaged: {error}; restart the processes") from error
+        return tuple(sorted(processes, key=lambda facts: (facts.started_at, facts.owner), reverse=True))
 
 
 @runtime_checkable

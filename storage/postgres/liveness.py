@@ -1,16 +1,12 @@
-"""What processes say of themselves, beside the advisory lock that shows that they live."""
+"""Which processes live, as their advisory locks show."""
 
 from collections.abc import Collection
 from time import monotonic
 
 import anyio.to_thread
-import msgspec
 
-from planwarden.agent.common.errors import StoreError
-from planwarden.storage.ports.processes import ProcessFacts
 from planwarden.storage.postgres.control import Control
 from planwarden.storage.postgres.reader import PostgresReader
-from planwarden.storage.sql.database import Database
 
 GONE_S = 1.5
 """Seconds for which the lock of a dead process has been free."""
@@ -60,29 +56,3 @@ class LockLiveness:
             return False
         patience_s = RESTARTED_S if is_shaken or is_from_before else self._gone_s
         return now - self._free_since.setdefault(owner, now) >= patience_s
-
-
-FORGOTTEN_S = 60.0
-"""Seconds after its start from which a dead process is forgotten."""
-
-
-class PostgresProcesses:
-    """Implements `ProcessRegistry`."""
-
-    def __init__(self, database: Database, liveness: LockLiveness) -> None:
-        self._database = database
-        self._liveness = liveness
-
-    async def publish(self, facts: ProcessFacts) -> None:
-        await self._liveness.announce(facts.owner)
-        text = msgspec.json.encode(facts).decode()
-        await self._database.write(lambda transaction: transaction.execute("publish", (facts.owner, text)).rowcount)
-        await self._database.write(lambda transaction: transaction.execute("forget_dead", (FORGOTTEN_S,)).rowcount)
-
-    async def living(self) -> tuple[ProcessFacts, ...]:
-        rows = await self._database.fetch("processes")
-        try:
-            processes = [msgspec.json.decode(row[0], type=ProcessFacts) for row in rows]
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"what a process said of itself is damaged: {error}; restart the processes") from error
-        return tuple(sorted(processes, key=lambda facts: (facts.started_at, facts.owner), reverse=True))

@@ -1,0 +1,119 @@
+"""The rows that follow from the events of one append, beside its log."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import find_next_alarm_at
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.synopsis import (
+    StepProgress,
+    Synopsis,
+    build_synopsis,
+    count_progress,
+    describe_fault,
+)
+from planwarden.agent.core.plan.plan import list_step_tools
+from planwarden.agent.core.tool import Risk
+from planwarden.agent.ports.grant import day_of
+from planwarden.agent.ports.store import Append
+from planwarden.storage.sql.database import SqlTransaction
+from planwarden.storage.sql.synopses import list_values
+
+RISKS: tuple[Risk | None, ...] = ("critical", "dangerous", "confirm", "read", None)
+"""In the order in which questions about them wait; the row of a question keeps the place of its risk."""
+_RENAMING = (ev.ExecutionCreated, ev.PlanAccepted, ev.PlanRevised)
+"""Events that may change the synopsis."""
+_PROGRESSING = (
+    ev.PlanAccepted,
+    ev.PlanRevised,
+    ev.StepsTakenOver,
+    ev.StepCompleted,
+    ev.StepRehearsed,
+    ev.StepSkipped,
+)
+"""Events that may change how many steps there are, or are done."""
+_CLOSING: dict[type[ev.Event], str] = {
+    ev.SuspensionDecided: "decided",
+    ev.SuspensionTimedOut: "timed_out",
+    ev.SuspensionWithdrawn: "withdrawn",
+}
+"""Events that close a question, and what its row says then."""
+
+
+class Projection(msgspec.Struct, frozen=True, gc=False):
+    """What is known of the rows before the transaction begins."""
+
+    synopsis: Synopsis | None
+    """What a list shows of the execution; None when that is as before."""
+    progress: StepProgress | None
+    """How far the execution is; None when that is as before."""
+    grant_uses: Mapping[str, int]
+    """How often each grant is used."""
+    goes_on: bool
+    """The execution was finished, and is not any more."""
+
+
+def project(append: Append) -> Projection:
+    """Return what the append changes beside the log."""
+    execution, events = append.execution, [recorded.event for recorded in append.recorded]
+    intended = [event for event in events if isinstance(event, ev.ToolCallIntended)]
+    is_renamed = any(isinstance(event, _RENAMING) for event in events) or any(
+        _is_beside_the_plan(execution, event) for event in intended
+    )
+    is_further = not append.expected_version or any(isinstance(event, _PROGRESSING) for event in events)
+    is_restarted = append.expected_version > 0 and any(isinstance(event, ev.ExecutionStarted) for event in events)
+    return Projection(
+        build_synopsis(execution) if is_renamed else None,
+        count_progress(execution) if is_further else None,
+        Counter(event.grant_id for event in intended if event.grant_id is not None),
+        is_restarted and not execution.is_finished,
+    )
+
+
+def _is_beside_the_plan(execution: ExecutionState, intended: ev.ToolCallIntended) -> bool:
+    """A model calls a tool that its step does not name."""
+    call = execution.call(intended.call_id)
+    return call.by_model and call.tool_name not in list_step_tools(execution.steps[call.step_id].step)
+
+
+def write_rows(transaction: SqlTransaction, append: Append, projection: Projection, number: int, now: float) -> None:
+    """Write what follows from the append, for the execution with that number."""
+    execution, execute = append.execution, transaction.execute
+    for recorded in append.recorded:
+        _write_question(transaction, execution, recorded, number)
+    for grant_id, count in projection.grant_uses.items():
+        for _ in range(count):
+            execute("use_grant", (grant_id, day_of(now)))
+    is_finished = execution.is_finished
+    if is_finished and any(suspension.status == "withdrawn" for suspension in execution.suspensions.values()):
+        execute("withdraw_suspensions", (execution.updated_at, number))
+    if projection.synopsis is not None:
+        execute("write_synopsis", (number, *list_values(projection.synopsis)))
+    fault = describe_fault(execution) if is_finished else ""
+    if projection.goes_on or fault:
+        execute("write_fault", (fault, number))
+
+
+def _write_question(transaction: SqlTransaction, execution: ExecutionState, recorded: ev.Recorded, number: int) -> None:
+    """Write what the event changes in the row of a suspension, if it is about one."""
+    execute = transaction.execute
+    match recorded.event:
+        case ev.Suspended(question=question):
+            alarm_at = question.alarms[0].at if question.alarms else None
+            names = question.suspension_id, number, question.addressee
+            values = RISKS.index(question.risk), question.digest, recorded.at, question.expires_at, alarm_at
+            execute("open_suspension", (*names, *values))
+        case ev.SuspensionRevised(question=question):
+            alarm_at = find_next_alarm_at(execution.suspensions[question.suspension_id])
+            values = question.digest, RISKS.index(question.risk), question.expires_at, alarm_at
+            execute("revise_suspension", (*values, question.suspension_id))
+        case ev.SuspensionReminded(suspension_id=suspension_id):
+            alarm_at = find_next_alarm_at(execution.suspensions[suspension_id])
+            execute("remind_suspension", (alarm_at, suspension_id))
+        case ev.SuspensionDecided() | ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() as event:
+            execute("answer_suspension", (_CLOSING[type(event)], recorded.at, event.suspension_id))
+        case _:
+            pass
