@@ -86,6 +86,10 @@ class Control:
         """Return the database's time, as far as this process knows, in Unix seconds."""
         return time.monotonic() + self._offset_s
 
+    def steady(self) -> float:
+        """Return the same time: leases run by it as well."""
+        return self.now()
+
     def is_announced(self, owner: str) -> bool:
         return owner in self._recorded
 

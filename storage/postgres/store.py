@@ -39,19 +39,6 @@ from planwarden.storage.sql.processes import ProcessRegistry
 from planwarden.storage.sql.store import SqlStore
 
 
-class DatabaseClock:
-    """The database's time as this process knows it; leases run by it as well."""
-
-    def __init__(self, control: Control) -> None:
-        self._control = control
-
-    def now(self) -> float:
-        return self._control.now()
-
-    def steady(self) -> float:
-        return self._control.now()
-
-
 class PostgresStore(SqlStore):
     """Open with `PostgresStore.open`, close when done."""
 
@@ -80,7 +67,7 @@ class PostgresStore(SqlStore):
             prepares=not is_pooled,
         )
         liveness = LockLiveness(control, self._reader, gone_s)
-        super().__init__(self._reader, self._writer, clock or DatabaseClock(control), lease_s, liveness=liveness)
+        super().__init__(self._reader, self._writer, clock or control, lease_s, liveness=liveness)
         self.processes = ProcessRegistry(self._database)
         """The processes that share the database."""
 

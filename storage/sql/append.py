@@ -35,10 +35,9 @@ from planwarden.agent.ports.store import Append, Guard, Lease, StartRequest
 from planwarden.storage.codec import encode_events
 from planwarden.storage.sql.budgets_and_keys import Holdings, ask_holdings, project_holdings, write_holdings
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
-from planwarden.storage.sql.grants import read_grant
 from planwarden.storage.sql.notifications import add_notifications
 from planwarden.storage.sql.projection import Projection, project, write_rows
-from planwarden.storage.sql.rows import checksum_of
+from planwarden.storage.sql.rows import checksum_of, read_grant
 
 Outcome = Lease | None | PlanwardenError
 """The lease that the writer holds after the append, or why it was refused."""

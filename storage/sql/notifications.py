@@ -9,26 +9,25 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+from msgspec.structs import asdict
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.storage.sql.database import Database, SqlTransaction
-from planwarden.storage.sql.rows import read_object
+from planwarden.storage.sql.rows import name_values, read_object
 
 MAX_WAITING = 10_000
 """Of all channels together. Beyond it the oldest are given up: people can still act on the newest."""
 TOO_MANY = f"more than {MAX_WAITING} notifications were waiting"
 NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed or lacks its secret"
-_COLUMNS = ("notification_id", "channel", "kind", "execution_id", "suspension_id", "facts", "created_at", "attempts")
 
 
 def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notification], now: float) -> None:
     """Store new ones inside the caller's transaction; the oldest give way."""
     for notification in notifications:
-        values = [getattr(notification, name) for name in _COLUMNS[:-1]]
-        values[_COLUMNS.index("facts")] = canonical_json(notification.facts)
-        transaction.execute("add_notification", values)
+        values = {**asdict(notification), "facts": canonical_json(notification.facts)}
+        transaction.execute("add_notification", [*values.values()][:-1])
     if int(transaction.execute("notifications_span").fetchall()[0][0]) > MAX_WAITING:
         dropped = transaction.execute("drop_oldest_notifications", (MAX_WAITING,)).fetchall()
         _fail(transaction, map(_read_bare, dropped), TOO_MANY, now)
@@ -134,12 +133,12 @@ def _build_failure(notification: Notification, reason: str) -> AuditEntry:
 
 
 def _read(row: Sequence[Any]) -> Notification:
-    fields = dict(zip(_COLUMNS, row, strict=True))
+    fields = name_values(Notification, row)
     return msgspec.convert({**fields, "facts": read_object(fields["facts"])}, Notification)
 
 
 def _read_bare(row: Sequence[Any]) -> Notification:
     """Return the notification of a row without its facts, whatever types its columns have."""
-    fields: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    fields = name_values(Notification, row)
     fields["facts"] = {}
     return Notification(**fields)

@@ -13,11 +13,10 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.execution.state import TRANSITIONS
 from planwarden.agent.ports.budgets_and_keys import HeldKey
+from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Header, StartedExecution, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events
 from planwarden.storage.sql.database import Rows
-
-_KEY_COLUMNS = ("key", "tool_name", "fields", "holder", "principal", "taken_at", "ends_at")
 
 
 def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> tuple[ev.Recorded, ...]:
@@ -67,50 +66,44 @@ def read_object(text: str) -> dict[str, JsonValue]:
     return value
 
 
+def name_values(kind: type[msgspec.Struct], row: Sequence[Any]) -> dict[str, Any]:
+    """Return a row by the names of the fields of `kind`, whose order is that of the columns in every statement."""
+    return dict(zip(kind.__struct_fields__, row, strict=True))
+
+
 def read_header(row: tuple[Any, ...]) -> Header:
     """Return the header of a row of `executions`. Raises `StoreError` when the row is damaged."""
-    execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until = row
-    if status not in TRANSITIONS or type(version) is not int:
-        raise StoreError(f"the row of execution {execution_id!r} is damaged; restore a backup")
-    return Header(
-        execution_id=execution_id,
-        thread_id=thread_id,
-        principal=principal,
-        status=status,
-        version=version,
-        created_at=created_at,
-        updated_at=updated_at,
-        owner=owner,
-        fence=fence,
-        leased_until=leased_until,
-    )
+    header = Header(**name_values(Header, row))
+    if header.status not in TRANSITIONS or type(header.version) is not int:
+        raise StoreError(f"the row of execution {header.execution_id!r} is damaged; restore a backup")
+    return header
 
 
 def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
     """Return the row of `suspensions`, with what its execution adds."""
-    suspension_id, execution_id, thread_id, principal, addressee, status, digest, created_at, expires_at, alarm_at = row
-    return SuspensionRow(
-        suspension_id=suspension_id,
-        execution_id=execution_id,
-        thread_id=thread_id,
-        principal=principal,
-        addressee=addressee,
-        status=status,
-        digest=digest,
-        created_at=created_at,
-        expires_at=expires_at,
-        alarm_at=alarm_at,
-    )
+    return SuspensionRow(**name_values(SuspensionRow, row))
 
 
 def read_key(row: tuple[Any, ...]) -> HeldKey:
     """Return the key of a row. Raises `StoreError` when the row is damaged."""
-    fields: dict[str, Any] = dict(zip(_KEY_COLUMNS, row, strict=True))
+    fields = name_values(HeldKey, row)
     try:
-        fields["values"] = read_object(fields.pop("fields"))
-        return msgspec.convert(fields, HeldKey)
+        return msgspec.convert({**fields, "values": read_object(fields["values"])}, HeldKey)
     except (ValueError, TypeError) as error:
         raise StoreError(f"the once key {fields['key']!r} is damaged: {error}; restore a backup") from error
+
+
+def read_grant(row: tuple[Any, ...]) -> Grant:
+    """Return the grant of a row. Raises `StoreError` when the row is damaged."""
+    fields = name_values(Grant, row)
+    try:
+        fields["arguments"] = read_object(fields["arguments"])
+        fields["free"] = read_json(fields["free"])
+        if fields["step"] is not None:
+            fields["step"] = read_object(fields["step"])
+        return msgspec.convert(fields, Grant)
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"grant {fields['grant_id']!r} is damaged: {error}; revoke it") from error
 
 
 def read_start(row: tuple[Any, ...]) -> StartedExecution:

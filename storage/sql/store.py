@@ -7,6 +7,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
+import msgspec
+from msgspec.structs import asdict
+
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import LeaseLost
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry, AuditRow, build_pruned_entry
@@ -14,11 +18,10 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow
 from planwarden.storage.sql import budgets_and_keys as sql_holdings
-from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.database import Database, Liveness, Reads, Rows, SqlTransaction, Writes
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import NotificationQueue
-from planwarden.storage.sql.rows import read_audit_row, read_suspension
+from planwarden.storage.sql.rows import read_audit_row, read_grant, read_suspension
 
 PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "executions")
 
@@ -105,9 +108,13 @@ class SqlStore(SqlLookups, ABC):
         return total
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
+        fields = asdict(grant)
+        for name in ("arguments", "free", "step"):
+            fields[name] = None if fields[name] is None else canonical_json(msgspec.to_builtins(fields[name]))
+
         def add(transaction: SqlTransaction) -> bool:
             self._change_grants(transaction)
-            return sql_grants.add_grant(transaction, grant)
+            return transaction.execute("add_grant", [*fields.values()]).rowcount == 1
 
         await self._database.write(add, entry)
 
@@ -122,7 +129,7 @@ class SqlStore(SqlLookups, ABC):
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
-        return tuple(map(sql_grants.read_grant, await self._reads.fetch("grants", (open_at, limit))))
+        return tuple(map(read_grant, await self._reads.fetch("grants", (open_at, limit))))
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
         return await self._database.write(

@@ -7,6 +7,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.state import TRANSITIONS
 from planwarden.agent.core.execution.synopsis import MAX_WORDS, Synopsis, clean_text, fold_words
 from planwarden.agent.ports.listing import ExecutionFilter, ListedExecution, ListedPage, ListPosition, read_cursor
+from planwarden.storage.sql.rows import name_values
 
 _ADDRESSEES = ("human", "caller", "clock", None)
 
@@ -58,30 +59,10 @@ def read_page(rows: Sequence[tuple[Any, ...]], limit: int) -> ListedPage:
 
 
 def _read_row(row: tuple[Any, ...]) -> ListedExecution:
-    execution_id, thread_id, principal, status, version, created_at, active_at, step_count, steps_done, *rest = row
-    title, is_goal, host, saved_plan, fault, question, waits_for, _ = rest
-    if status not in TRANSITIONS or status == "new" or waits_for not in _ADDRESSEES:
-        raise StoreError(f"the row of execution {execution_id!r} is damaged; restore a backup")
-    return ListedExecution(
-        execution_id=execution_id,
-        thread_id=thread_id,
-        principal=principal,
-        status=status,
-        version=version,
-        created_at=created_at,
-        active_at=active_at,
-        step_count=step_count,
-        steps_done=steps_done,
-        title=title,
-        is_goal=bool(is_goal),
-        host=host,
-        saved_plan=saved_plan,
-        fault=fault,
-        question=question,
-        waits_for=_name_addressee(question, waits_for),
-    )
-
-
-def _name_addressee(question: str | None, waits_for: Any) -> Any:
-    """A person comes first; of the others, the one whose name comes first."""
-    return "human" if question is not None else waits_for
+    fields = name_values(ListedExecution, row[:-1])
+    question, waits_for = fields["question"], fields["waits_for"]
+    if fields["status"] not in TRANSITIONS or fields["status"] == "new" or waits_for not in _ADDRESSEES:
+        raise StoreError(f"the row of execution {fields['execution_id']!r} is damaged; restore a backup")
+    # A person comes first; of the others, the one whose name comes first.
+    fields |= {"is_goal": bool(fields["is_goal"]), "waits_for": waits_for if question is None else "human"}
+    return ListedExecution(**fields)
