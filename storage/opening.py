@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.ports.store import Lookups, Store
+from planwarden.agent.ports.store import Store
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import HasNotifications
@@ -49,28 +49,10 @@ async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
             await store.close()
 
 
-@asynccontextmanager
-async def open_lookups(location: StoreLocation) -> AsyncGenerator[Lookups]:
-    """Yield read access to the executions of the store, for a command, which does nothing else at the same time.
-
-    Only a file whose schema is not the newest one is opened to write.
-
-    Raises:
-        StoreError, UsageError: as `open_store`.
-    """
-    lookups = open_at_once(location)
-    if lookups is None:
-        async with open_store(location) as store:
-            yield store
-        return
-    try:
-        yield lookups
-    finally:
-        await lookups.close()
-
-
 def open_at_once(location: StoreLocation) -> SqlLookups | None:
-    """Return lookups that wait for nothing and need no event loop; None where the whole store has to be opened.
+    """Return lookups that wait for nothing and need no event loop, for a command, which does nothing else.
+
+    None where the whole store has to be opened: for PostgreSQL, and for a file whose schema is not the newest one.
 
     Raises:
         StoreError: as `open_store`.

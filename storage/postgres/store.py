@@ -4,6 +4,7 @@ Times in conditions are the database's, so that the clocks of machines do not ma
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -88,26 +89,20 @@ class PostgresStore(SqlStore):
         Raises:
             StoreError: the database cannot be reached or must not be used.
         """
+        place = control_url or url
         try:
-            connection = connect(control_url or url)
-        except psycopg.Error as error:
-            raise store_error(error, control_url or url) from error
-        try:
-            if not control_url:
-                refuse_pooler(connection, url)
-            migrate(connection, url)
-            hints = Hints()
-            control = Control(control_url or url, hints.add)
-            try:
+            with ExitStack() as opened:
+                connection = opened.enter_context(closing(connect(place)))
+                if not control_url:
+                    refuse_pooler(connection, url)
+                migrate(connection, url)
+                hints = Hints()
+                control = Control(place, hints.add)
+                opened.callback(control.stop)
                 control.start(connection)
-            except BaseException:
-                control.stop()
-                raise
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, psycopg.Error):
-                raise store_error(error, url) from error
-            raise
+                opened.pop_all()
+        except psycopg.Error as error:
+            raise store_error(error, place) from error
         return cls(url, control, hints, clock, lease_s, gone_s, is_pooled=bool(control_url))
 
     async def append(self, append: Append) -> Lease | None:

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -74,26 +74,21 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
         StoreError: SQLite cannot use the file.
     """
     try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        with ExitStack() as opened:
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+            opened.enter_context(closing(connection))
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            if readonly:
+                connection.execute("PRAGMA query_only = ON")
+            else:
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                if mode != "wal":
+                    raise StoreError(f"{str(path)!r} cannot use write-ahead logging (journal mode is {mode!r})")
+                for setting in ("synchronous = FULL", "fullfsync = ON", "trusted_schema = OFF"):
+                    connection.execute(f"PRAGMA {setting}")
+            opened.pop_all()
     except FAULTS as error:
         raise store_error(error, path) from error
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        if readonly:
-            connection.execute("PRAGMA query_only = ON")
-            return connection
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        if mode != "wal":
-            raise StoreError(f"{str(path)!r} cannot use write-ahead logging (journal mode is {mode!r})")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA fullfsync = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
-    except FAULTS as error:
-        connection.close()
-        raise store_error(error, path) from error
-    except StoreError:
-        connection.close()
-        raise
     return connection
 
 

@@ -7,6 +7,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Collection
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -85,19 +86,13 @@ class SqliteStore(SqlStore):
             StoreError: the file must not or cannot be used; it was left as it was.
         """
         database.prepare(path)
-        lock = WriteLock(path.with_name(path.name + ".lock"))
-        try:
+        with ExitStack() as opened:
+            lock = opened.enter_context(closing(WriteLock(path.with_name(path.name + ".lock"))))
             # Turning write-ahead logging on ignores the busy time-out, so on every version openers take turns.
             with lock.held():
-                connection = _connect_and_migrate(path)
-            try:
-                lookups = database.connect(path, readonly=True)
-            except BaseException:
-                connection.close()
-                raise
-        except BaseException:
-            lock.close()
-            raise
+                connection = opened.enter_context(closing(_connect_and_migrate(path)))
+            lookups = database.connect(path, readonly=True)
+            opened.pop_all()
         check = database.FileIdentity(path).check
         writer = Writer(connection, path, check=check, lock=lock if database.needs_write_lock() else None)
         reader = Reader(lookups, path, check)
@@ -178,10 +173,8 @@ class SqliteStore(SqlStore):
 
 
 def _connect_and_migrate(path: Path) -> sqlite3.Connection:
-    connection = database.connect(path)
-    try:
+    with ExitStack() as opened:
+        connection = opened.enter_context(closing(database.connect(path)))
         database.migrate(connection, path)
-    except BaseException:
-        connection.close()
-        raise
+        opened.pop_all()
     return connection

@@ -15,9 +15,8 @@ from planwarden.server.cli.checks.replay import replay_logs
 from planwarden.storage.codec import encode_events
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.locks import WriteLock
-from planwarden.storage.opening import open_lookups
+from planwarden.storage.opening import open_at_once
 from planwarden.storage.postgres import connection as postgres
-from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite import database
 from tests.kit import ManualClock, SqliteStore, ev, requirement
@@ -188,8 +187,7 @@ async def test_a_file_that_is_not_ours_to_use_is_refused_and_no_byte_changes(pat
     with pytest.raises(StoreError, match=message):
         SqliteStore.open(path, clock=ManualClock())
     with pytest.raises(StoreError, match=message):
-        async with open_lookups(StoreLocation(path=path)):
-            raise AssertionError("it was opened")
+        open_at_once(StoreLocation(path=path))
     assert contents(path.parent) == before
 
 
@@ -214,10 +212,10 @@ async def test_reading_alone_waits_for_nobody_sees_what_was_committed_and_distur
     scribe = Scribe.on(store, "new", thread_id="another")
     await scribe.suspend("asked")
     with closing(WriteLock(filled.with_name(filled.name + ".lock"))) as lock, lock.held():
-        async with open_lookups(StoreLocation(path=filled)) as lookups:
-            assert isinstance(lookups, SqlLookups) and not isinstance(lookups, SqliteStore)
-            assert await lookups.read("new") == await store.read("new")
-            assert await lookups.find_suspension("asked") is not None
+        lookups = open_at_once(StoreLocation(path=filled))
+        assert lookups is not None and await lookups.read("new") == await store.read("new")
+        assert await lookups.find_suspension("asked") is not None
+        await lookups.close()
     with pytest.raises(StoreError):
         await lookups.header("new")
     await scribe.write(decided("asked"), guards=[guard("asked")])
@@ -230,11 +228,11 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_before_it_is_rea
 ) -> None:
     newer = [*database.migrations(), "CREATE TABLE news (text TEXT) STRICT;"]
     monkeypatch.setattr(database, "migrations", lambda: newer)
-    async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert isinstance(lookups, SqliteStore)
-        assert await lookups.header("finished z") is not None
-    async with open_lookups(StoreLocation(path=filled)) as lookups:
-        assert isinstance(lookups, SqlLookups) and not isinstance(lookups, SqliteStore)
+    assert open_at_once(StoreLocation(path=filled)) is None
+    await SqliteStore.open(filled).close()
+    lookups = open_at_once(StoreLocation(path=filled))
+    assert lookups is not None and await lookups.header("finished z") is not None
+    await lookups.close()
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
