@@ -14,7 +14,7 @@ from planwarden.storage.location import StoreLocation
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import HasNotifications
 from planwarden.storage.sql.records import HasRecords
-from planwarden.storage.sqlite import direct_reader
+from planwarden.storage.sqlite import reader
 
 
 class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
@@ -59,7 +59,7 @@ def open_at_once(location: StoreLocation) -> SqlLookups | None:
     """
     if location.path is None:
         return None
-    return direct_reader.open_lookups(location.path)
+    return reader.open_lookups(location.path)
 
 
 def _open(location: StoreLocation) -> CompleteStore:

@@ -16,7 +16,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from cryptography.exceptions import InvalidTag
@@ -154,14 +154,11 @@ class SealedSecrets:
         record = await self._records.find(name)
         return None if record is None else hashlib.sha256(record.sealed).hexdigest()
 
-    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        return self._hold(name)
-
     def locate(self, name: str) -> str:
         return f"the secret {name!r} of the store"
 
     @asynccontextmanager
-    async def _hold(self, name: str) -> AsyncGenerator[None]:
+    async def lock(self, name: str) -> AsyncGenerator[None]:
         holder = secrets.token_hex(8)
         try:
             deadline = anyio.current_time() + LOCK_TIMEOUT_S

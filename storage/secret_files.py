@@ -8,7 +8,7 @@ import errno
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -74,36 +74,33 @@ class SecretFiles:
             return None
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
-    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        return _hold(self._path(name))
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncGenerator[None]:
+        path = self._path(name)
+        # Imported here: a server reads its key before its first answer, and locks nothing.
+        from filelock import AsyncFileLock
+
+        # A soft lock would outlive a process that is killed. No call of the lock blocks, so the loop can make them all.
+        lock = AsyncFileLock(
+            path.with_suffix(".lock"), timeout=LOCK_TIMEOUT_S, mode=0o600, fallback_to_soft=False, run_in_executor=False
+        )
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await lock.acquire()
+        except TimeoutError:
+            raise StoreError(f"another process has locked {str(path)!r}; end it, or try again") from None
+        except OSError as error:
+            raise _error("lock", path, error) from error
+        try:
+            yield
+        finally:
+            await lock.release()
 
     def locate(self, name: str) -> str:
         return repr(str(self._path(name)))
 
     def _path(self, name: str) -> Path:
         return self._elsewhere.get(name) or self._home / name
-
-
-@asynccontextmanager
-async def _hold(path: Path) -> AsyncGenerator[None]:
-    # Imported here: a server reads its key before its first answer, and locks nothing.
-    from filelock import AsyncFileLock
-
-    # A soft lock would outlive a process that is killed. No call of the lock blocks, so the loop can make them all.
-    lock = AsyncFileLock(
-        path.with_suffix(".lock"), timeout=LOCK_TIMEOUT_S, mode=0o600, fallback_to_soft=False, run_in_executor=False
-    )
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await lock.acquire()
-    except TimeoutError:
-        raise StoreError(f"another process has locked {str(path)!r}; end it, or try again") from None
-    except OSError as error:
-        raise _error("lock", path, error) from error
-    try:
-        yield
-    finally:
-        await lock.release()
 
 
 def _write(path: Path, value: bytes, *, is_first: bool) -> None:

@@ -23,9 +23,8 @@ import msgspec
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.moved_marker import MoveMark
-from planwarden.storage.moving.side import StoreSide
 from planwarden.storage.moving.sqlite import open_sqlite_side
-from planwarden.storage.moving.tables import FIXED, OWNED, TABLES, Row
+from planwarden.storage.moving.tables import FIXED, OWNED, TABLES, Row, StoreSide
 
 
 class MoveReport(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Lease
 from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, store_error
 from planwarden.storage.sql.append import PreparedAppend, Times, write_appends
-from planwarden.storage.sql.request import Request, deliver
+from planwarden.storage.sql.database import Request, deliver
 
 
 class PostgresTransaction:

@@ -1,7 +1,9 @@
 """A SQL database as the modules of this folder use it: statements by name, each database with its own text for them."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, Protocol, TypeVar
 
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.environment import Clock
@@ -131,3 +133,38 @@ class Database:
     async def execute(self, name: str, parameters: Sequence[object]) -> int:
         """Return the number of rows that the statement `name` wrote, once it is committed."""
         return await self._run(lambda transaction: transaction.execute(name, parameters).rowcount)
+
+
+class Request(Generic[Result]):
+    """What a caller asks a writer for. It holds its outcome until `deliver` tells the caller, because a group may be
+    undone and performed again."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Result] = self.loop.create_future()
+        self.value: Result | None = None
+        self.error: BaseException | None = None
+
+
+def deliver(requests: Iterable[Request[Any]], here: asyncio.AbstractEventLoop | None = None) -> None:
+    """Wake each event loop once for all of its requests; `here` is the running one."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
+    for request in requests:
+        by_loop.setdefault(request.loop, []).append(request)
+    for loop, group in by_loop.items():
+        if loop is here:
+            _settle(group)
+            continue
+        # The loop is closed when its program ended without closing the store; the commit is valid all the same.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, group)
+
+
+def _settle(requests: list[Request[Any]]) -> None:
+    for request in requests:
+        if request.future.done():
+            continue
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.value)

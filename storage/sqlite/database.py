@@ -17,9 +17,8 @@ from functools import cache
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.storage.moved_marker import MARKED
+from planwarden.storage.moved_marker import MARKED, TABLE, MoveMark
 from planwarden.storage.sql.replay import refuse_unreplayable
-from planwarden.storage.sqlite.moved_marker import read_mark
 from planwarden.storage.sqlite.statements import SQL, read_migrations
 
 APPLICATION_ID = 0x706C7764  # "plwd"
@@ -135,7 +134,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            _refuse_marked(connection, path)
+            mark = read_mark(connection)
+            if mark is not None:
+                raise StoreError(mark.explain(repr(str(path))))
             current = int(connection.execute("PRAGMA user_version").fetchone()[0])
             if current > len(steps):
                 raise _newer(path, current, len(steps))
@@ -192,7 +193,9 @@ def store_error(error: Exception, path: Path) -> StoreError:
             text = f"the disk reported an error for {where!r} ({error}); nothing after the last answer is certain"
         case _:
             text = f"{where!r}: {error}"
-    return StoreError(text)
+    failed = StoreError(text)
+    failed.__cause__ = error
+    return failed
 
 
 def is_busy(error: Exception) -> bool:
@@ -255,10 +258,30 @@ def _check_header(path: Path) -> None:
         raise _newer(path, version, latest_version())
 
 
-def _refuse_marked(connection: sqlite3.Connection, path: Path) -> None:
-    mark = read_mark(connection)
-    if mark is not None:
-        raise StoreError(mark.explain(repr(str(path))))
+def read_mark(connection: sqlite3.Connection) -> MoveMark | None:
+    """Return the mark, or None for a store that can be used."""
+    if int(connection.execute("PRAGMA user_version").fetchone()[0]) != MARKED:
+        return None
+    move_id, is_source, place, _ = connection.execute(f"SELECT * FROM {TABLE}").fetchone()
+    return MoveMark(move_id, bool(is_source), place)
+
+
+def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
+    """Marks an unmarked store in the open transaction."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.execute(
+        f"CREATE TABLE {TABLE} (move_id TEXT, is_source INTEGER, place TEXT, version INTEGER) STRICT",
+    )
+    values = (mark.move_id, mark.is_source, mark.place, version)
+    connection.execute(f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?)", values)
+    connection.execute(f"PRAGMA user_version = {MARKED}")
+
+
+def clear_mark(connection: sqlite3.Connection) -> None:
+    """Take the mark from a store in the open transaction, which gets back the version that it had."""
+    version = int(connection.execute(f"SELECT version FROM {TABLE}").fetchone()[0])
+    connection.execute(f"DROP TABLE {TABLE}")
+    connection.execute(f"PRAGMA user_version = {version}")
 
 
 def _foreign(path: Path) -> StoreError:

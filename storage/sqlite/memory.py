@@ -8,7 +8,7 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.locks import OneProcess
 from planwarden.storage.sqlite.database import migrate
-from planwarden.storage.sqlite.direct_reader import DirectReader
+from planwarden.storage.sqlite.reader import DirectReader
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.writer import MemoryWriter
 

@@ -21,8 +21,7 @@ from planwarden.storage.sql.append import prepare, write_appends
 from planwarden.storage.sql.database import Reads, SqlTransaction
 from planwarden.storage.sql.store import SqlStore
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.direct_reader import DirectReader
-from planwarden.storage.sqlite.reader import Reader
+from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
 LARGE_CHARS = 256 * 1024

@@ -20,11 +20,10 @@ from typing import Any, TypeVar
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.storage.locks import WriteLock
-from planwarden.storage.sql.request import Request, deliver
+from planwarden.storage.sql.database import Request, deliver
 from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
-from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.transaction import Operation, SqliteTransaction
+from planwarden.storage.sqlite.statements import SQL, Operation, SqliteTransaction
 
 Result = TypeVar("Result")
 
@@ -242,7 +241,7 @@ class Writer:
                 self._perform(batch, self.pace.note_thread_wait)
         except (StoreError, *FAULTS) as error:
             for request in batch:
-                request.error = error if isinstance(error, StoreError) else _translate(error, self._path)
+                request.error = error if isinstance(error, StoreError) else store_error(error, self._path)
 
     @contextmanager
     def _patiently(self) -> Generator[None]:
@@ -268,7 +267,7 @@ class Writer:
             try:
                 request.error = self._commit_together([request], note) or request.error
             except _Busy as error:
-                request.error = _translate(error, self._path)
+                request.error = store_error(error, self._path)
 
     def _commit_together(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> BaseException | None:
         """Return None when the transaction was committed; refusals of single operations stand in their requests."""
@@ -293,7 +292,7 @@ class Writer:
         except _Busy:
             raise
         except FAULTS as error:
-            return _translate(error, self._path)
+            return store_error(error, self._path)
         # Whatever an operation raises belongs to the caller that awaits it.
         except Exception as error:  # noqa: BLE001
             return error
@@ -364,9 +363,3 @@ class _Busy(sqlite3.OperationalError):
     """Another connection writes; nothing was done."""
 
     sqlite_errorcode = sqlite3.SQLITE_BUSY
-
-
-def _translate(error: Exception, path: Path) -> StoreError:
-    translated = store_error(error, path)
-    translated.__cause__ = error
-    return translated
