@@ -67,9 +67,9 @@ def project_holdings(append: Append) -> Holdings | None:
     keys: dict[str, WantedKey] = {}
     for recorded in append.recorded:
         match recorded.event:
-            case ev.ToolCallIntended(shares=wanted, once=once) as event if wanted or once is not None:
+            case ev.ToolCallIntended(shares=claims, once=once) as event if claims or once is not None:
                 holder = name_holder(execution, execution.call(event.call_id))
-                for share in wanted:
+                for share in claims:
                     shares[share.budget, holder] = WantedShare(holder, share, recorded.at + share.window_s)
                 if once is not None:
                     keys[once.key] = _want_key(append, recorded.at, event, once, (holder, *freed), keys.get(once.key))
@@ -117,8 +117,8 @@ def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | N
     """Return conditions that raise `BudgetSpent` or `DuplicateEffect`."""
     conditions: list[Condition] = []
     for budget, shares in holdings.shares.items():
-        # These gave their shares back, or are counted in what is wanted.
-        free = json.dumps([*holdings.freed, *(wanted.holder for wanted in shares)])
+        # These gave their shares back, or are counted in the claims.
+        free = json.dumps([*holdings.freed, *(claim.holder for claim in shares)])
         cursor = transaction.execute("spent_shares", (budget, now, free))
         conditions.append((cursor, partial(_check_budget, transaction, budget, shares, free)))
     if holdings.keys:
@@ -130,9 +130,9 @@ def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | N
 def _check_budget(
     transaction: SqlTransaction, budget: str, shares: Sequence[WantedShare], free: str, rows: Rows, now: float
 ) -> None:
-    limit = min(wanted.share.limit for wanted in shares)
+    limit = min(claim.share.limit for claim in shares)
     amount, count = float(rows[0][0]), int(rows[0][1]) + len(shares)
-    too_much = amount + sum(wanted.share.amount for wanted in shares) - limit * ROUNDING, count - MAX_SHARES
+    too_much = amount + sum(claim.share.amount for claim in shares) - limit * ROUNDING, count - MAX_SHARES
     if max(too_much) <= 0:
         return
     [(room_at,)] = transaction.execute("shares_room_at", (budget, now, free, *too_much)).fetchall()
@@ -153,8 +153,8 @@ def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) 
         transaction.execute("free_shares", (holder,))
         transaction.execute("free_once_keys", (holder,))
     for budget, shares in holdings.shares.items():
-        for wanted in shares:
-            transaction.execute("take_share", (budget, wanted.holder, wanted.share.amount, wanted.ends_at))
+        for claim in shares:
+            transaction.execute("take_share", (budget, claim.holder, claim.share.amount, claim.ends_at))
     for key in holdings.keys.values():
         transaction.execute("take_once_key", (*_list_values(key.row), None))
     _sweep(transaction, now)
