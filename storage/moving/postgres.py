@@ -7,17 +7,17 @@ mark.
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import psycopg
 from psycopg import errors
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.execution.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.moved_marker import MoveMark
-from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row
+from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row, StoreSide
 from planwarden.storage.postgres.audit import seal
-from planwarden.storage.postgres.connection import IN_USE, MIGRATING, connect, migrate, name_server, run, store_error
+from planwarden.storage.postgres.connection import IN_USE, MIGRATING, SQL, connect, migrate, name_server, store_error
 from planwarden.storage.postgres.moved_marker import clear_mark, read_mark, write_mark
 
 _NAMES = [*TABLES, *MERGED]
@@ -31,8 +31,10 @@ _SETTINGS = (
 )
 
 
-class PostgresSide:
-    """Implements `StoreSide`."""
+class PostgresSide(StoreSide):
+    """A PostgreSQL database."""
+
+    statements = SQL
 
     def __init__(self, location: StoreLocation) -> None:
         """Raise `StoreError` when a process uses the store, or nobody may."""
@@ -62,12 +64,11 @@ class PostgresSide:
     def _take_alone(self) -> None:
         """Begin a transaction in which this is the only process."""
         self._begin("BEGIN")
-        self._connection.execute("SELECT pg_advisory_xact_lock($1)", (IN_USE,))
+        self.execute("SELECT pg_advisory_xact_lock($1)", (IN_USE,))
 
     def _begin(self, statement: str) -> None:
-        self._connection.execute(statement.encode())
-        for setting in _SETTINGS:
-            self._connection.execute(f"SET LOCAL {setting}".encode())
+        for text in (statement, *(f"SET LOCAL {setting}" for setting in _SETTINGS)):
+            self.execute(text)
 
     @contextmanager
     def _translating(self) -> Generator[None]:
@@ -93,6 +94,11 @@ class PostgresSide:
         with self._translating():
             clear_mark(self._connection)
 
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._translating():
+            cursor = self._connection.execute(statement.encode(), parameters)
+            return cursor.fetchall() if cursor.description is not None else []
+
     def columns(self, table: str) -> Sequence[str]:
         return list(self._read_types(table))
 
@@ -101,13 +107,7 @@ class PostgresSide:
             "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
             "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
-        with self._translating():
-            return {str(name): str(kind) for name, kind in self._connection.execute(statement, (table,))}
-
-    def count(self, table: str) -> int:
-        with self._translating():
-            row = self._connection.execute(f"SELECT count(*) FROM {PARTS.get(table, table)}".encode()).fetchone()
-            return 0 if row is None else int(row[0])
+        return {str(name): str(kind) for name, kind in self.execute(statement, (table,))}
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         types = self._read_types(table)
@@ -137,29 +137,19 @@ class PostgresSide:
                     "HAVING max(number) > 0".encode()
                 )
 
-    def read_audit_end(self) -> tuple[int, str]:
-        with self._translating():
-            end = run(self._connection, "audit_end").fetchone()
-            last = run(self._connection, "last_audit").fetchone()
-        sequence, hash_ = (0, GENESIS) if last is None else (int(last[0]), bytes(last[1]))
-        return 0 if end is None else int(end[0]), f"{sequence}:{hash_.hex()}"
-
     def write_audit_end(self, number: int) -> None:
-        with self._translating():
-            run(self._connection, "end_audit", (number,))
+        self.execute(SQL["end_audit"], (number,))
 
     def clear(self) -> None:
         names = ", ".join(name for name in _NAMES if name != "audit_state" and name not in PARTS)
-        with self._translating():
-            for table, part in PARTS.items():
-                self._connection.execute(f"DELETE FROM {table} WHERE number IN (SELECT number FROM {part})".encode())
-            self._connection.execute(f"TRUNCATE {names} RESTART IDENTITY".encode())
-            run(self._connection, "end_audit", (0,))
+        for table, part in PARTS.items():
+            self.execute(f"DELETE FROM {table} WHERE number IN (SELECT number FROM {part})")
+        self.execute(f"TRUNCATE {names} RESTART IDENTITY")
+        self.write_audit_end(0)
 
     def commit(self) -> None:
-        with self._translating():
-            # The mark keeps other processes away now, or is not there any more.
-            self._begin("COMMIT AND CHAIN")
+        # The mark keeps other processes away now, or is not there any more.
+        self._begin("COMMIT AND CHAIN")
 
     def close(self) -> None:
         with suppress(psycopg.Error):

@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.execution.audit import GENESIS
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.moved_marker import MoveMark
-from planwarden.storage.moving.tables import PARTS, TABLES, Row
+from planwarden.storage.moving.tables import PARTS, TABLES, Row, StoreSide
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.database import clear_mark, read_mark, write_mark
 from planwarden.storage.sqlite.statements import SQL
@@ -37,8 +37,10 @@ def open_sqlite_side(location: StoreLocation) -> "Generator[SqliteSide]":
         yield side
 
 
-class SqliteSide:
-    """Implements `StoreSide`."""
+class SqliteSide(StoreSide):
+    """A SQLite file."""
+
+    statements = SQL
 
     def __init__(self, place: str, path: Path) -> None:
         self.place = place
@@ -86,13 +88,12 @@ class SqliteSide:
         with self._translating():
             clear_mark(self._connection)
 
-    def columns(self, table: str) -> Sequence[str]:
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._translating():
-            return [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({table})")]
+            return self._connection.execute(statement, parameters).fetchall()
 
-    def count(self, table: str) -> int:
-        with self._translating():
-            return int(self._connection.execute(f"SELECT count(*) FROM {PARTS.get(table, table)}").fetchone()[0])
+    def columns(self, table: str) -> Sequence[str]:
+        return [str(row[1]) for row in self.execute(f"PRAGMA table_info({table})")]
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         with self._translating():
@@ -105,28 +106,18 @@ class SqliteSide:
         with self._translating():
             self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", rows)
 
-    def read_audit_end(self) -> tuple[int, str]:
-        with self._translating():
-            number = int(self._connection.execute(SQL["audit_end"]).fetchone()[0])
-            last = self._connection.execute(SQL["last_audit"]).fetchone()
-        sequence, hash_ = (0, GENESIS) if last is None else (int(last[0]), bytes(last[1]))
-        return number, f"{sequence}:{hash_.hex()}"
-
     def write_audit_end(self, number: int) -> None:
-        with self._translating():
-            self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'audit'")
-            self._connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('audit', ?)", (number,))
+        self.execute("DELETE FROM sqlite_sequence WHERE name = 'audit'")
+        self.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('audit', ?)", (number,))
 
     def clear(self) -> None:
-        with self._translating():
-            for table in TABLES:
-                condition = f" WHERE number IN (SELECT number FROM {PARTS[table]})" if table in PARTS else ""
-                self._connection.execute(f"DELETE FROM {table}{condition}")
+        for table in TABLES:
+            condition = f" WHERE number IN (SELECT number FROM {PARTS[table]})" if table in PARTS else ""
+            self.execute(f"DELETE FROM {table}{condition}")
 
     def commit(self) -> None:
-        with self._translating():
-            self._connection.execute("COMMIT")
-            self._connection.execute("BEGIN EXCLUSIVE")
+        self.execute("COMMIT")
+        self.execute("BEGIN EXCLUSIVE")
 
     def close(self) -> None:
         self._connection.close()

@@ -3,9 +3,11 @@
 Both databases have these tables. The columns that both have move.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from planwarden.agent.core.execution.audit import GENESIS
 from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.sql.records import LOCAL_KINDS
 
@@ -39,7 +41,7 @@ FIXED: dict[str, Value] = {"executions.leased_until": 0.0}
 """What columns of the target get that have no default, if nothing moves into them."""
 
 
-class StoreSide(Protocol):
+class StoreSide(ABC):
     """A store that nobody else uses while it is open.
 
     What the methods do is one transaction until `commit`, and then another one; what was not committed is undone at the
@@ -50,37 +52,50 @@ class StoreSide(Protocol):
     """The store as messages name it."""
     place: str
     """The store as a URL without a password."""
+    statements: Mapping[str, str]
 
-    def read_mark(self) -> MoveMark | None: ...
+    @abstractmethod
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, if it has any."""
 
-    def write_mark(self, mark: MoveMark) -> None:
-        """Mark the store: it cannot be opened, and processes that have it open cannot write to it."""
-        ...
-
-    def clear_mark(self) -> None: ...
-
-    def columns(self, table: str) -> Sequence[str]: ...
-
-    def count(self, table: str) -> int: ...
-
-    def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
-        """Yield the rows, one at a time from the database to the caller; flags are 0 or 1."""
-        ...
-
-    def write(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Store rows as `read` yields them, one at a time."""
-        ...
+    def count(self, table: str) -> int:
+        """Return the number of rows that move."""
+        return int(self.execute(f"SELECT count(*) FROM {PARTS.get(table, table)}")[0][0])
 
     def read_audit_end(self) -> tuple[int, str]:
         """Return the highest number that a row of the audit ever had, and the head as `audit verify` prints it."""
-        ...
+        [(number,)] = self.execute(self.statements["audit_end"])
+        [(sequence, hash_, *_)] = self.execute(self.statements["last_audit"]) or [(0, GENESIS)]
+        return int(number), f"{sequence}:{bytes(hash_).hex()}"
 
+    @abstractmethod
     def write_audit_end(self, number: int) -> None: ...
 
+    @abstractmethod
+    def read_mark(self) -> MoveMark | None: ...
+
+    @abstractmethod
+    def write_mark(self, mark: MoveMark) -> None:
+        """Mark the store: it cannot be opened, and processes that have it open cannot write to it."""
+
+    @abstractmethod
+    def clear_mark(self) -> None: ...
+
+    @abstractmethod
+    def columns(self, table: str) -> Sequence[str]: ...
+
+    @abstractmethod
+    def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
+        """Yield the rows, one at a time from the database to the caller; flags are 0 or 1."""
+
+    @abstractmethod
+    def write(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """Store rows as `read` yields them, one at a time."""
+
+    @abstractmethod
     def clear(self) -> None:
         """Delete every row."""
-        ...
 
+    @abstractmethod
     def commit(self) -> None:
         """Return when what was done is on the disk."""
-        ...
