@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.control.step_start import begin_step, find_items
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds.planned_calls import begin_loop
+from planwarden.agent.core.execution.folds.plans import begin_loop
 from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition

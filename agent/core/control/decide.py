@@ -54,7 +54,7 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
         return _stop_at_budget(execution, actions, budget)
     if actions:
         return actions
-    if not execution.frontier:
+    if execution.steps_over == len(execution.steps):
         return _end(execution, may_ask=budget != "modelTokens")
     return _suspend(execution)
 
@@ -290,10 +290,9 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
 
 def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
     """Yield the calls that were dispatched and have no recorded result; their steps are in progress."""
-    for step_id in execution.frontier:
-        for call in execution.steps[step_id].list_open_calls():
-            if call.status == "running":
-                yield call
+    for state in execution.steps.values():
+        if state.status in ("in_progress", "suspended"):
+            yield from (call for call in state.list_open_calls() if call.status == "running")
 
 
 def _has_running_call(execution: ExecutionState) -> bool:
