@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
 from planwarden.agent.approval.business_keys import find_duplicate, find_key, look_up
 from planwarden.agent.approval.calls import complete_arguments
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering import name_call
 from planwarden.agent.approval.permits import list_confirmations
 from planwarden.agent.approval.questions import (
@@ -197,14 +197,14 @@ def _judge(
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
         return None
-    if judge_row(context, execution, call, definition) is not None:
+    request = CallRequest(context, execution, call, definition)
+    if judge_row(request) is not None:
         return None
     try:
-        arguments = complete_arguments(context, execution, call)
+        arguments = complete_arguments(request)
     except InvalidArguments as error:
         return ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message) if is_due else None
-    confirmations = list_confirmations(execution, call, definition, arguments)
-    verdict = authorize(context, execution, call, definition, arguments, confirmations)
+    verdict = authorize(request, arguments, list_confirmations(request, arguments))
     if not isinstance(verdict, Ask):
         if isinstance(verdict, Allow) and context.room is not None:
             context.room.take(verdict.shares)

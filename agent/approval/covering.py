@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from planwarden.agent.approval.calls import complete_arguments
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
@@ -68,7 +68,7 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None
     try:
-        arguments = complete_arguments(context, execution, planned)
+        arguments = complete_arguments(CallRequest(context, execution, planned, definition))
     except InvalidArguments:
         return None
     except PartsNeeded:
@@ -109,11 +109,13 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
         if state.status != "pending" or state.step.loop is not None or not _will_begin(context, execution, state):
             continue
         for planned in state.calls:
-            is_known = context.tools.get(planned.tool_name) is not None and planned.status == "proposed"
-            if not is_known or not _are_over(execution, find_bindings(planned.proposed)):
+            definition = context.tools.get(planned.tool_name)
+            if definition is None or planned.status != "proposed":
+                continue
+            if not _are_over(execution, find_bindings(planned.proposed)):
                 continue
             try:
-                complete_arguments(context, execution, planned)
+                complete_arguments(CallRequest(context, execution, planned, definition))
             except InvalidArguments as error:
                 raise InvalidArguments(
                     f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run: {error.message}"

@@ -14,7 +14,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.questions import (
     ask_approval_of_change,
     ask_next_attempt,
@@ -153,6 +153,9 @@ class Performer:
             return _fail(call, "tool_error", "the tool cancelled itself")
         return self._conclude(execution, job, arguments, result)
 
+    def _request(self, execution: ExecutionState, job: CallJob) -> CallRequest:
+        return CallRequest(self._context, execution, job.call, job.definition)
+
     def _conclude(
         self,
         execution: ExecutionState,
@@ -166,7 +169,7 @@ class Performer:
             text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
             result = Suspend(message=text)
         if isinstance(result, Suspend):
-            return CallOutcome(ask_what_tool_asks(self._context, execution, call, job.definition, arguments, result))
+            return CallOutcome(ask_what_tool_asks(self._request(execution, job), arguments, result))
         if isinstance(result, ResultWithArtifacts):
             event = ev.ToolReturned(
                 call_id=call.call_id, value=result.value, artifact=result.whole, beside=result.beside
@@ -184,7 +187,7 @@ class Performer:
         failed = ev.CallAttemptFailed(
             call_id=job.call.call_id, code=error.code, message=error.message, nothing_happened=error.retryable
         )
-        wait = ask_next_attempt(self._context, execution, job.call, job.definition, retry, attempts)
+        wait = ask_next_attempt(self._request(execution, job), retry, attempts)
         return CallOutcome(failed, then=wait)
 
     def _ask_again(
@@ -198,9 +201,8 @@ class Performer:
         if faults:
             text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
             return _fail(call, error.code, text, nothing_happened=True)
-        return CallOutcome(
-            ask_approval_of_change(self._context, execution, call, definition, arguments, since=job.definition)
-        )
+        request = CallRequest(self._context, execution, call, definition)
+        return CallOutcome(ask_approval_of_change(request, arguments, since=job.definition))
 
     async def prompt(
         self,
