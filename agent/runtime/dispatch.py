@@ -171,12 +171,13 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
         return _fail(call, error.code, error.message)
     if suspend is not None:
         return PreparedCall((ask_what_tool_asks(request, arguments, suspend),))
-    return _act_on(request, arguments, authorize(request, arguments, list_confirmations(request, arguments)))
+    return _judge(request, arguments)
 
 
-def _judge(request: CallRequest, permit: Permit) -> PreparedCall:
-    """Return what follows from `authorize` for a call that an answer released."""
-    return _act_on(request, permit.arguments, authorize(request, permit.arguments, (permit,)))
+def _judge(request: CallRequest, arguments: dict[str, JsonValue], permit: Permit | None = None) -> PreparedCall:
+    """Return what follows from `authorize`, for what an answer released or, without one, for a new call."""
+    permits = list_confirmations(request, arguments) if permit is None else (permit,)
+    return _act_on(request, arguments, authorize(request, arguments, permits))
 
 
 def _act_on(
@@ -218,14 +219,11 @@ def _prepare_decided(request: CallRequest) -> PreparedCall:
         return _fail(call, "digest_mismatch", "the stored question is not the one that was approved")
     if question.kind == "wait" and call.last_failure is not None:
         # What released the first attempt covers the next one while nothing has changed.
-        permit = find_attempt_permit(execution, call, question)
-        if permit is not None:
-            return _judge(request, permit)
-        arguments = call.arguments or {}
-        return _act_on(request, arguments, authorize(request, arguments, list_confirmations(request, arguments)))
+        return _judge(request, call.arguments or {}, find_attempt_permit(execution, call, question))
     arguments = question.arguments or {}
     if question.kind == "approval":
-        return _judge(request, Permit(source="approval", suspension=suspension, arguments=arguments, since=question))
+        permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
+        return _judge(request, arguments, permit)
     if context.tools.resumes(call.tool_name):
         # A call that waits, or asks for another agent, only looks again, as often as it has to.
         effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else request.definition.effect
@@ -251,9 +249,10 @@ def _prepare_unknown(request: CallRequest) -> PreparedCall:
     if is_of_policy(question, context.policy) and not is_intact(context, execution, suspension):
         doubt = "The stored question is not the one that was answered."
         return PreparedCall((ask_what_happened(request, (doubt,)),))
-    # A rule may deny it: a person said that it did not happen, and then it does not happen again.
     arguments = call.arguments or {}
-    return _judge(request, Permit(source="reconcile", suspension=suspension, arguments=arguments, since=question))
+    # A rule may deny it: a person said that it did not happen, and then it does not happen again.
+    permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=question)
+    return _judge(request, arguments, permit)
 
 
 def _find_same_confirmation(request: CallRequest, arguments: dict[str, JsonValue]) -> Call | None:

@@ -32,12 +32,10 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.common.task_groups import cancel_tasks
-from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.plan.plan_parser import ParsingNeeded
 from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
@@ -52,13 +50,13 @@ from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader, Needed
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.new_execution import NewExecution
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.timeouts import wake
-from planwarden.agent.runtime.transaction_builder import BuildEvents, Command, EventBatch, TransactionContext
+from planwarden.agent.runtime.transaction_builder import BuildEvents, Command, EventBatch
 
 logger = logging.getLogger(__name__)
 
@@ -110,9 +108,10 @@ class Engine:
         self._approval = ApprovalContext(
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
-        self._max_steps = max_steps
         self.lookups = LookupReader(store, self.find)
-        self._performer = Performer(self._approval, model, max_steps=max_steps, lookups=self.lookups)
+        self._performer = Performer(
+            TransactionContext(replace(self._approval, parts=None), self.tool_facts, max_steps), model, self.lookups
+        )
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._cache = ExecutionCache()
@@ -330,27 +329,13 @@ class Engine:
         """
         await self._adoption.look_for_owner(execution)
         ruling = Ruling()
-        lookups = LookedUp(self._transactions.approval)
-        missing: Needed | None = None
 
-        def build(state: ExecutionState, now: float) -> EventBatch:
-            nonlocal ruling, missing
+        def build(state: ExecutionState, now: float, lookups: LookedUp) -> EventBatch:
+            nonlocal ruling
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
-            missing = None
-            try:
-                ruling = rule_on_answer(
-                    lookups.approval,
-                    state,
-                    suspension_id,
-                    answer,
-                    authority,
-                    plans=lookups.build_plan_intake(self.tool_facts(), self._max_steps, state),
-                    now=now,
-                )
-            except (EarlierNeeded, ParsingNeeded, PathsNeeded) as needed:
-                missing = needed
-                return EventBatch()
+            plans = lookups.build_plan_intake(state)
+            ruling = rule_on_answer(lookups.approval, state, suspension_id, answer, authority, plans=plans, now=now)
             return EventBatch(ruling.events, ruling.guard)
 
         async def follow() -> None:
@@ -358,9 +343,6 @@ class Engine:
                 await then()
 
         outcome = await self._command(execution, build, follow)
-        while missing is not None:
-            await self.lookups.read(missing, execution, lookups)
-            outcome = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
         if ruling.is_accepted and answer.approved is not False:
@@ -482,7 +464,7 @@ class Engine:
 
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
         """As `forecast`, with the rules on paths as they will decide."""
-        lookups = LookedUp(self._transactions.approval)
+        lookups = LookedUp(self._transactions)
         while True:
             try:
                 return forecast_calls(lookups.approval, execution, has_inputs=has_inputs)

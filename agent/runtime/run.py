@@ -42,7 +42,7 @@ from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.dispatch import CallJob
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.ownership import Ownership
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction_builder import (
@@ -53,7 +53,6 @@ from planwarden.agent.runtime.transaction_builder import (
     ListingJob,
     PromptJob,
     Transaction,
-    TransactionContext,
 )
 
 logger = logging.getLogger(__name__)
@@ -164,7 +163,7 @@ class Run:
         """Read what another process appended, and continue from there."""
         self._is_stale = True
         # A command, because an empty submission changes nothing while something is being committed.
-        self.submit(Command(lambda execution, now: EventBatch()))
+        self.submit(Command(lambda execution, now, lookups: EventBatch()))
 
     async def _perform_and_commit(self, job: Job | None) -> None:
         """Perform the job, record its outcome, and perform what follows. The outermost loop of its task."""
@@ -203,9 +202,7 @@ class Run:
         with nullcontext() if observer is None else observer.performing(self.execution, job.key, prompt) as report:
             if isinstance(job, CallJob):
                 confirm = partial(self.confirm_lease, job.key)
-                call = await self._context.performer.call(self.execution, job, scope, confirm)
-                events = (call.event,) if call.then is None else (call.event, call.then)
-                outcome = JobOutcome(job.key, events, call.artifacts)
+                outcome = await self._context.performer.call(self.execution, job, scope, confirm)
             else:
                 outcome = JobOutcome(job.key, ())
                 with scope:
@@ -216,9 +213,7 @@ class Run:
 
     async def _prompt_model(self, job: PromptJob) -> tuple[ev.Event, ...]:
         try:
-            return await self._context.performer.prompt(
-                self.execution, job.prompt, self._context.transactions.facts, self._take_streamed_text
-            )
+            return await self._context.performer.prompt(self.execution, job.prompt, self._take_streamed_text)
         finally:
             self.streamed_text = ""
 
@@ -254,7 +249,7 @@ class Run:
                 await self._catch_up()
             if not (facts or self.execution.version):
                 return []
-            lookups = LookedUp(self._context.transactions.approval)
+            lookups = LookedUp(self._context.transactions)
             for _ in range(MAX_RETRIES):
                 jobs = await self._try_to_commit(facts, lookups)
                 if jobs is not None:
@@ -377,7 +372,6 @@ class Run:
         self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp, *, follows: bool
     ) -> Transaction:
         transaction = Transaction(
-            self._context.transactions,
             self.execution,
             lookups,
             now=self._context.store.clock.now(),

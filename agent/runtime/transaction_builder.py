@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.business_keys import OnceNeeded
-from planwarden.agent.approval.context import ApprovalContext, BudgetRoom
+from planwarden.agent.approval.context import BudgetRoom
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
@@ -42,9 +42,7 @@ from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
-from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.plan.plan_parser import ParsingNeeded
-from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.plan.revision import revise
 from planwarden.agent.core.prompt.prompts import (
     DELEGATE,
@@ -86,8 +84,8 @@ class JobOutcome(msgspec.Struct, gc=False):
     """Artifacts that the events name."""
 
 
-BuildEvents = Callable[[ExecutionState, float], EventBatch]
-"""From the state and the time now to what to append. Raises `PlanwardenError` to refuse."""
+BuildEvents = Callable[[ExecutionState, float, LookedUp], EventBatch]
+"""From the state, the time now and what was looked up to what to append. Raises `PlanwardenError` to refuse."""
 
 
 class Command(msgspec.Struct):
@@ -132,21 +130,11 @@ class ListingJob(msgspec.Struct, frozen=True):
 Job = CallJob | PromptJob | ListingJob
 
 
-class TransactionContext(msgspec.Struct, frozen=True):
-    """What every transaction of one engine shares."""
-
-    approval: ApprovalContext
-    facts: Callable[[], dict[str, ToolFacts]]
-    """The tools that a plan may name now."""
-    max_steps: int = MAX_STEPS
-
-
 class Transaction:
     """Build once; then read `missing`. If it is None, read the others."""
 
     def __init__(
         self,
-        context: TransactionContext,
         execution: ExecutionState,
         lookups: LookedUp,
         *,
@@ -155,7 +143,6 @@ class Transaction:
         follow: bool,
         is_owner_gone: bool = True,
     ) -> None:
-        self._context = context
         self._lookups = lookups
         self._room = BudgetRoom(dict(lookups.spent)) if lookups.spent else None
         self._approval = lookups.approval if self._room is None else replace(lookups.approval, room=self._room)
@@ -201,7 +188,7 @@ class Transaction:
         before, length = self.execution, len(self.recorded)
         command.error = None
         try:
-            batch = command.build(self.execution, self._now)
+            batch = command.build(self.execution, self._now, self._lookups)
             self._record(batch.events)
             self.artifacts += batch.artifacts
             if batch.guard is not None:
@@ -315,10 +302,10 @@ class Transaction:
         return key in self._inflight or any(key == other.key for other in self.jobs)
 
     def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
-        context, execution = self._context, self.execution
+        execution = self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
-        plans = self._lookups.build_plan_intake(context.facts(), context.max_steps, execution)
+        plans = self._lookups.build_plan_intake(execution)
         try:
             plan, difference = revise(
                 execution.plan,
