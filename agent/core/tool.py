@@ -9,6 +9,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from planwarden.agent.common.errors import ToolError, UsageError
+from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
@@ -126,8 +127,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def _list_arguments(self) -> Iterator[str]:
         """Yield the names of the first arguments; with a question mark where a call may leave one out."""
-        properties, required = self.input_schema.get("properties"), self.input_schema.get("required")
-        names = list(properties) if isinstance(properties, dict) else []
+        names, required = list(read_properties(self.input_schema)), self.input_schema.get("required")
         for name in names[:MAX_LISTED_ARGUMENTS]:
             is_required = isinstance(required, list) and name in required
             yield " ".join(name.split())[:MAX_ARGUMENT_CHARS] + ("" if is_required else "?")

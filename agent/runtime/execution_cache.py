@@ -1,13 +1,14 @@
 """The executions that this process knows: those that run here, and the last state of idle ones."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import cast
 
 import msgspec
 
 from planwarden.agent.common.errors import PlanUnfinished
 from planwarden.agent.common.struct import plain_value
+from planwarden.agent.core.execution.long_tuple import LongTuple
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run
@@ -19,15 +20,11 @@ MAX_IDLE_BYTES = 16 * 1024 * 1024
 MAX_PLANS = 512
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, object]", value))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return list(cast("Sequence[object]", value))
-    return plain_value(value)
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
+_ENCODER = msgspec.msgpack.Encoder(
+    enc_hook=lambda value: (
+        list(cast("LongTuple[object]", value)) if isinstance(value, LongTuple) else plain_value(value)
+    )
+)
 
 
 class ExecutionCache:

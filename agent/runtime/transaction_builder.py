@@ -248,8 +248,13 @@ class Transaction:
                 return False
             case WaitForModel(step_id=step_id, attempt=attempt, until=until):
                 self._record((wait_for_model(self._approval, self.execution, step_id, attempt, until),))
-            case AskReview() | RevisePlan():
-                return self._attend_to_plan(action)
+            case RevisePlan(step_id=step_id, patch=patch):
+                self._record((self._revise(step_id, patch),))
+            case AskReview():
+                # Tools that the plan names may be awaited first.
+                if self._awaits(*self.execution.pins):
+                    return False
+                self._record((ask_review(self._approval, self.execution),))
         return True
 
     def _prepare(self, call: Call) -> bool:
@@ -263,16 +268,6 @@ class Transaction:
         self._add(prepared)
         # Nothing more follows from a call that is on its way.
         return prepared.job is None
-
-    def _attend_to_plan(self, action: AskReview | RevisePlan) -> bool:
-        """Ask about the plan, or judge a patch of it; False when tools that it names are awaited first."""
-        if isinstance(action, RevisePlan):
-            self._record((self._revise(action.step_id, action.patch),))
-            return True
-        if self._awaits(*self.execution.pins):
-            return False
-        self._record((ask_review(self._approval, self.execution),))
-        return True
 
     def _is_still_wanted(self, call: Call) -> bool:
         """Return False when what was prepared just before used up a budget, or asked about this call of a loop, too."""
@@ -319,10 +314,7 @@ class Transaction:
         return ev.PlanRevised(
             step_id=step_id,
             plan=plan,
-            added=tuple(difference.added),
-            changed=tuple(difference.changed),
-            removed=tuple(difference.removed),
-            moved=tuple(difference.moved),
+            **difference,
             pins=build_pins(plan, plans.tools),
             earlier=plans.list_results(plan, execution.earlier),
         )

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from planwarden.agent.common.struct import JsonValue, StoredStruct
-from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.core.binding.templates import find_template_faults, list_names, read_with
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
@@ -53,7 +52,7 @@ class EarlierResult(StoredStruct):
 
     step_id: str
     execution_id: str
-    value: StoredJson = None
+    value: JsonValue = None
     pointer: str = ""
     parse: str = ""
 

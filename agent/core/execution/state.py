@@ -15,7 +15,7 @@ Rules:
                                                     proposed -> rehearsed
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -314,17 +314,14 @@ class StepState(FrozenStruct):
         index = call.place // len(self.step.tool_calls)
         return self.items[index], index
 
-    def list_open_calls(self) -> Iterable[Call]:
-        """Return every call that may be on its way or asked about, and perhaps others; in a long loop not those of all
+    def list_open_calls(self) -> Iterator[Call]:
+        """Yield every call that may be on its way or asked about, and perhaps others; in a long loop not those of all
         items.
 
         Items begin in their order, so nothing is on its way beyond the first one that has not begun.
         """
         if self.items is None:
-            return self.calls
-        return self._list_begun_calls()
-
-    def _list_begun_calls(self) -> Iterator[Call]:
+            yield from self.calls
         for index in range(self.items_over, len(self.items or ())):
             calls = self.list_item_calls(index)
             yield from calls
