@@ -116,25 +116,11 @@ class Engine:
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._cache = ExecutionCache()
         self._notifier = ChangeNotifier()
-        self._adoption = Adoption(
-            store,
-            self.owner,
-            tools,
-            self._cache,
-            follows=follows,
-            concurrency=concurrency,
-            peers=peers,
-            start=self._continue_run,
-        )
+        cache, notifier = self._cache, self._notifier
+        adoption = Adoption(store, self.owner, tools, cache, follows, concurrency, peers, self._continue_run)
+        self._adoption = adoption
         self._scheduler = Scheduler(
-            store,
-            self.owner,
-            self._cache,
-            self._notifier,
-            adopts=adopts,
-            refresh_grants=self.refresh_grants,
-            wake=self._wake,
-            adoption=self._adoption,
+            store, self.owner, cache, notifier, adoption, adopts, self.refresh_grants, self._wake
         )
         self.listen = self._notifier.listen
         """Calls a listener with every commit from now on, until the returned function is called."""
@@ -488,7 +474,7 @@ class Engine:
     async def _wake(self, row: SuspensionRow) -> None:
         await self._command(await self.find(row.execution_id), wake(row.suspension_id, self.grants.policy))
 
-    def _continue_run(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
+    def _continue_run(self, execution: ExecutionState, lease: Lease, is_current: bool) -> None:
         assert self._context is not None
         run = Run(self._context, execution, lease)
         self._cache.runs[execution.execution_id] = run

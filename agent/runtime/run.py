@@ -281,12 +281,15 @@ class Run:
                 await self._append(transaction, arrived, follows=follows, is_over=is_over)
             elif is_over:
                 await self._release()
-            elif transaction.jobs and self.lease is None:
-                await self._claim_or_raise()
+            elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
+                # It has to be owned before a call is repeated that needs no new event.
+                raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._handle_refusal(refusal, facts, transaction, lookups, follows=follows)
-        if transaction.commands:
-            await _follow_commands(transaction)
+        for command in transaction.commands:
+            # What else it asks for, before anything that it released is performed.
+            if command.then is not None and command.error is None:
+                await command.then()
         self._end_jobs(*arrived)
         self._accept_commit(transaction)
         if self._ownership.state == "unproven" and follows and self.execution.status == "running":
@@ -294,7 +297,22 @@ class Run:
         return transaction.jobs
 
     async def _append(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
-        append = self._build_append(transaction, follows=follows, is_over=is_over)
+        """With `is_over` this process gives the execution up, because others must continue it."""
+        status, outbox = transaction.execution.status, self._context.outbox
+        append = Append(
+            execution=transaction.execution,
+            recorded=transaction.recorded,
+            expected_version=self.execution.version,
+            lease=self.lease,
+            acquire=self._acquires(follows=follows),
+            release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
+            owner=self._context.owner,
+            guards=transaction.guards,
+            start=transaction.start,
+            policy=self._context.policy,
+            artifacts=transaction.artifacts,
+            notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
+        )
         confirmed_at = self._context.store.clock.steady()
         try:
             lease = await self._context.store.append(append)
@@ -395,24 +413,6 @@ class Run:
         for command in transaction.commands:
             command.settle()
 
-    def _build_append(self, transaction: Transaction, *, follows: bool, is_over: bool) -> Append:
-        """With `is_over` this process gives the execution up, because others must continue it."""
-        status, outbox = transaction.execution.status, self._context.outbox
-        return Append(
-            execution=transaction.execution,
-            recorded=transaction.recorded,
-            expected_version=self.execution.version,
-            lease=self.lease,
-            acquire=self._acquires(follows=follows),
-            release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
-            owner=self._context.owner,
-            guards=transaction.guards,
-            start=transaction.start,
-            policy=self._context.policy,
-            artifacts=transaction.artifacts,
-            notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
-        )
-
     async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
         """Look whether the transaction was stored. If so, go on from it as after any commit: nobody else will, and its
         calls were certainly not sent. Returns the facts that are not stored yet."""
@@ -448,11 +448,6 @@ class Run:
 
     def _acquires(self, *, follows: bool) -> bool:
         return follows and self._ownership.rights.acquires
-
-    async def _claim_or_raise(self) -> None:
-        """Own the execution before repeating a call that needs no new event."""
-        if not await self._claim_from_dead():
-            raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
 
     async def _claim_from_dead(self) -> bool:
         """Take what nobody owns, or a process that is gone: a claim finds that out, an append does not.
@@ -597,13 +592,6 @@ class Run:
         self._waiting.extend(self._unstored)
         self._unstored.clear()
         self.submit(None)
-
-
-async def _follow_commands(transaction: Transaction) -> None:
-    """Do what else the committed commands ask for, before anything that they released is performed."""
-    for command in transaction.commands:
-        if command.then is not None and command.error is None:
-            await command.then()
 
 
 async def settle(run: Run, command: Command) -> None:
