@@ -150,8 +150,3 @@ def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tu
         return covered, "dangerous"
     risk = context.find_requirement(definition, covered.arguments).effective_risk
     return replace(covered, definition_digest=definition.digest), risk
-
-
-def list_risks(covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> list[Risk]:
-    """Return the risk of each covered call."""
-    return [risk for _, risk in covers]

@@ -8,6 +8,7 @@ is known.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -75,18 +76,23 @@ def forecast_calls(
     Raises:
         PathsNeeded: as `Policy.requirement`.
     """
+    states = (state for state in execution.steps.values() if state.status != "skipped")
+    calls = (call for state in states for call in _list_planned(state) if call.status == "proposed")
     forecasts: list[CallForecast] = []
     paths = set[str]()
     bytes_left = MAX_BYTES
-    for state in execution.steps.values():
-        for call in _list_planned(state) if state.status != "skipped" else ():
-            if call.status != "proposed":
-                continue
-            bytes_left -= measure_at_least(call.proposed, bytes_left + 1)
-            if len(forecasts) >= MAX_CALLS or bytes_left < 0:
-                return _finish(forecasts, paths)
-            forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs, paths=paths))
-    return _finish(forecasts, paths)
+    for call in islice(calls, MAX_CALLS):
+        bytes_left -= measure_at_least(call.proposed, bytes_left + 1)
+        if bytes_left < 0:
+            break
+        try:
+            forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs))
+        except PathsNeeded as needed:
+            # All of them are looked up at once.
+            paths |= needed.wanted
+    if paths:
+        raise PathsNeeded(frozenset(paths))
+    return tuple(forecasts)
 
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
@@ -126,25 +132,13 @@ def _find_verdict(execution: ExecutionState, step: PlanStep, *, has_inputs: bool
     return verdict
 
 
-def _finish(forecasts: list[CallForecast], paths: set[str]) -> tuple[CallForecast, ...]:
-    if paths:
-        raise PathsNeeded(frozenset(paths))
-    return tuple(forecasts)
-
-
 def _list_planned(state: StepState) -> Sequence[Call]:
     """Return the calls of the step; of a loop that has not begun, those of one item."""
     return state.calls if state.step.loop is None or state.items is not None else make_planned_calls(state.step)
 
 
 def _forecast_call(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    before: list[CallForecast],
-    *,
-    has_inputs: bool,
-    paths: set[str],
+    context: ApprovalContext, execution: ExecutionState, call: Call, before: list[CallForecast], *, has_inputs: bool
 ) -> CallForecast:
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
@@ -164,10 +158,6 @@ def _forecast_call(
         return replace(forecast, fault=error.message)
     except PartsNeeded:
         return replace(forecast, takes_from=("an earlier result",))
-    except PathsNeeded as needed:
-        # All of them are looked up at once.
-        paths |= needed.wanted
-        return forecast
     confirmed = next((other.step_id for other in before if _covers(other, call, definition, arguments)), None)
     if confirmed is not None and judgement.get("asks") == "approval":
         judgement = {"covered_by": confirmed}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.calls import describe_change
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
-from planwarden.agent.approval.covering import list_covered_calls, list_risks
+from planwarden.agent.approval.covering import list_covered_calls
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core.binding.placeholders import list_texts, search
@@ -78,7 +78,7 @@ def ask_what_tool_asks(
         return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     required_risk = context.find_requirement(definition, arguments).risk
-    risk = highest_risk("confirm", required_risk, *list_risks(covers), suspend.risk or "read")
+    risk = highest_risk("confirm", required_risk, *(risk for _, risk in covers), suspend.risk or "read")
     required = context.policy.for_risk(risk)
     wait_s, on_timeout = _limit_wait(definition, suspend, risk)
     question = replace(

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.covering import list_risks, update_covered_call
+from planwarden.agent.approval.covering import update_covered_call
 from planwarden.agent.approval.forecast import CallForecast, forecast_calls
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,
@@ -145,7 +145,7 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
 
 def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
     """Return the assurance that covering the question's calls needs, as the policy is now."""
-    risks = list_risks(update_covered_call(context, covered) for covered in question.covers)
+    risks = [update_covered_call(context, covered)[1] for covered in question.covers]
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs
 
 

@@ -20,8 +20,11 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import AskCaller
 
 
-class _When(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+class _When(_Part):
     purpose: Literal["plan", "step", "synthesize"] | None = None
     stepId: str | None = None
 
@@ -30,8 +33,7 @@ class _Call(CallInput):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Reply(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+class _Reply(_Part):
     content: str | None = None
     toolCalls: list[_Call] = Field(default_factory=list[_Call])
     plan: JsonValue = None
@@ -40,14 +42,12 @@ class _Reply(BaseModel):
     outputTokens: Annotated[int, Field(ge=0)] = 0
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+class _Entry(_Part):
     when: _When = Field(default_factory=_When)
     reply: _Reply
 
 
-class _Script(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+class _Script(_Part):
     replies: list[_Entry]
 
 

@@ -392,15 +392,14 @@ class Engine:
         if execution.status != "running":
             return execution
         with anyio.move_on_after(seconds):
-            while execution.status == "running":
+            while True:
                 # Watch before reading the state again, so that no commit is missed between the two.
                 watch = self._notifier.watch_stop(execution.execution_id)
                 execution = await self._latest(execution)
-                if execution.status == "running":
-                    await watch.wait()
-                    execution = await self._latest(execution)
-                    self.check_recording(execution)
-            return execution
+                if execution.status != "running":
+                    return execution
+                await watch.wait()
+                self.check_recording(execution)
         self.check_recording(execution, failing_s=0.0)
         return await self.find(execution.execution_id)
 

@@ -30,7 +30,7 @@ from planwarden.agent.core.control.actions import (
     AskReview,
     BeginStep,
     DispatchCall,
-    RecordEvent,
+    Order,
     RevisePlan,
     WaitForModel,
 )
@@ -225,18 +225,15 @@ class Transaction:
         """Record and prepare what `decide` wants; False when it wants nothing more."""
         moved, decided = False, self.execution
         for action in decide(decided):
-            # The two of nearly every execution, without what `match` makes for each of its cases.
-            if isinstance(action, RecordEvent):
-                if isinstance(action.event, ev.ExecutionSuspended) and self._is_prompting():
-                    continue
-                self._record((action.event,))
-                moved = True
-            elif isinstance(action, DispatchCall):
+            if isinstance(action, DispatchCall):
                 call = action.call
                 if (self.execution is decided or self._is_still_wanted(call)) and not self._awaits(call.tool_name):
                     moved = self._prepare(call) or moved
-            else:
+            elif isinstance(action, Order):
                 moved = self._attend_to(action) or moved
+            elif not (isinstance(action, ev.ExecutionSuspended) and self._is_prompting()):
+                self._record((action,))
+                moved = True
         return moved
 
     def _attend_to(self, action: BeginStep | AskModel | WaitForModel | AskReview | RevisePlan) -> bool:

@@ -22,7 +22,6 @@ from planwarden.agent.core.control.actions import (
     AskReview,
     BeginStep,
     DispatchCall,
-    RecordEvent,
     RevisePlan,
     WaitForModel,
 )
@@ -118,8 +117,6 @@ def _use_prompt(prompts: set[Key], key: Key) -> str | None:
 def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
     """Yield what the action does."""
     match action:
-        case RecordEvent(event=event):
-            yield _describe_decision(event)
         case BeginStep(step_id=step_id):
             try:
                 yield from map(_describe_decision, begin_step(execution, step_id, {}))
@@ -136,6 +133,8 @@ def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
             yield "review", None
         case RevisePlan(step_id=step_id):
             yield "revise", step_id
+        case _:
+            yield _describe_decision(action)
 
 
 def _list_reasons(execution: ExecutionState, event: ev.Event) -> tuple[Key, ...] | None:
@@ -193,7 +192,7 @@ _DECIDED = (
     ev.ExecutionExhausted,
     ev.ExecutionCancelled,
 )
-"""Other events that nothing but a `RecordEvent` of `decide` makes."""
+"""Other events that nothing but `decide` makes."""
 
 
 def _describe_decision(event: ev.Event) -> Key:

@@ -22,12 +22,11 @@ from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_fault
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.plan.checks.arguments import WrittenCall, list_placeholders
 from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_TOLD, find_id_faults, join_faults, list_look_alikes
 from planwarden.agent.core.plan.checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan.checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
-from planwarden.agent.core.plan.checks.tools import check_tools
+from planwarden.agent.core.plan.checks.tools import WrittenCall, check_tools, list_placeholders
 from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import (
