@@ -212,7 +212,7 @@ def _judge(
     requirement, now = verdict.requirement, context.clock.now()
     reason = verdict.reason or requirement.found
     reason = reason or next(context.grants.explain_no_grant(execution, call, definition, now), None)
-    return _Row(name_call(execution, call, definition, arguments), definition, requirement, reason)
+    return _Row(name_call(request, arguments), definition, requirement, reason)
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:

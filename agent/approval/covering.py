@@ -20,7 +20,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.plans import begin_loop
 from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
-from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.agent.core.tool import Risk
 
 MAX_COVERED = 1_000
 """Calls that one confirmation covers; the others are asked about when their turn comes."""
@@ -67,8 +67,9 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None
+    request = CallRequest(context, execution, planned, definition)
     try:
-        arguments = complete_arguments(CallRequest(context, execution, planned, definition))
+        arguments = complete_arguments(request)
     except InvalidArguments:
         return None
     except PartsNeeded:
@@ -79,19 +80,18 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     requirement = context.find_requirement(definition, arguments)
     if requirement.denied is not None:
         return None
-    return name_call(execution, planned, definition, arguments), requirement.effective_risk
+    return name_call(request, arguments), requirement.effective_risk
 
 
-def name_call(
-    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
-) -> ev.CoveredCall:
+def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
     """Return the call as a question about several calls names it; one of a loop by its id, too."""
+    call = request.call
     return ev.CoveredCall(
         step_id=call.step_id,
         tool_name=call.tool_name,
         arguments=arguments,
-        definition_digest=definition.digest,
-        call_id="" if execution.steps[call.step_id].step.loop is None else call.call_id,
+        definition_digest=request.definition.digest,
+        call_id="" if request.state.step.loop is None else call.call_id,
     )
 
 

@@ -78,7 +78,8 @@ def ask_what_tool_asks(
         return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     required_risk = context.find_requirement(definition, arguments).risk
-    risk = highest_risk("confirm", required_risk, *(risk for _, risk in covers), suspend.risk or "read")
+    risks: list[Risk] = [risk for _, risk in covers]
+    risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
     required = context.policy.for_risk(risk)
     wait_s, on_timeout = _limit_wait(definition, suspend, risk)
     question = replace(

@@ -31,7 +31,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import Plan, plan_to_json
 from planwarden.agent.core.plan.plan_parser import PlanIntake
-from planwarden.agent.core.tool import highest_risk
+from planwarden.agent.core.tool import Risk, highest_risk
 
 MAX_MESSAGE_CHARS = 20_000
 MAX_NAMED = 20
@@ -145,7 +145,7 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
 
 def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
     """Return the assurance that covering the question's calls needs, as the policy is now."""
-    risks = [update_covered_call(context, covered)[1] for covered in question.covers]
+    risks: list[Risk] = [update_covered_call(context, covered)[1] for covered in question.covers]
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs
 
 

@@ -48,7 +48,7 @@ def revise_stale_question(
     reason = _find_staleness(context, question, changed, definition)
     if reason is None:
         return None
-    risks = [risk for _, risk in covers]
+    risks: list[Risk] = [risk for _, risk in covers]
     denial, start = "", f"{reason[:1].upper()}{reason[1:]}"
     if definition is not None:
         requirement = context.find_requirement(definition, question.arguments or {})

@@ -132,6 +132,8 @@ class Run:
         """Seconds of the event loop's clock."""
         self._doubt: _Doubt | None = None
         self._is_stale = False
+        self._follows = False
+        """What follows from the facts is decided and performed here, as far as others need not do it."""
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
         self._notified_at = -math.inf
@@ -271,32 +273,32 @@ class Run:
         """Return the announced jobs; None when another writer changed the state first and the attempt must be
         repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
-        follows = self._context.follows(self.execution)
+        self._follows = self._context.follows(self.execution)
         # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
-        while (transaction := self._build_transaction(facts, arrived, lookups, follows=follows)).missing is not None:
+        while (transaction := self._build_transaction(facts, arrived, lookups)).missing is not None:
             await self._context.lookups.read(transaction.missing, self.execution, lookups, transaction.artifacts)
-        is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
+        is_over = not self._follows and not transaction.jobs and not self._inflight.keys() - arrived
         try:
             if transaction.recorded:
-                await self._append(transaction, arrived, follows=follows, is_over=is_over)
+                await self._append(transaction, arrived, is_over=is_over)
             elif is_over:
                 await self._release()
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
                 # It has to be owned before a call is repeated that needs no new event.
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
-            return await self._handle_refusal(refusal, facts, transaction, lookups, follows=follows)
+            return await self._handle_refusal(refusal, facts, transaction, lookups)
         for command in transaction.commands:
             # What else it asks for, before anything that it released is performed.
             if command.then is not None and command.error is None:
                 await command.then()
         self._end_jobs(*arrived)
         self._accept_commit(transaction)
-        if self._ownership.state == "unproven" and follows and self.execution.status == "running":
+        if self._ownership.state == "unproven" and self._follows and self.execution.status == "running":
             await self._claim_if_owner_is_gone()
         return transaction.jobs
 
-    async def _append(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
+    async def _append(self, transaction: Transaction, arrived: set[str], *, is_over: bool) -> None:
         """With `is_over` this process gives the execution up, because others must continue it."""
         status, outbox = transaction.execution.status, self._context.outbox
         append = Append(
@@ -304,7 +306,7 @@ class Run:
             recorded=transaction.recorded,
             expected_version=self.execution.version,
             lease=self.lease,
-            acquire=self._acquires(follows=follows),
+            acquire=self._acquires,
             release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
             owner=self._context.owner,
             guards=transaction.guards,
@@ -351,8 +353,6 @@ class Run:
         facts: list[JobOutcome | Command],
         transaction: Transaction,
         lookups: LookedUp,
-        *,
-        follows: bool,
     ) -> list[Job] | None:
         """Return what the attempt comes to that the store refused, as `_try_to_commit` returns it."""
         if isinstance(refusal, VersionConflict | GuardFailed):
@@ -361,7 +361,7 @@ class Run:
             await self._catch_up()
             return None
         if isinstance(refusal, LeaseLost):
-            if transaction.recorded and self._acquires(follows=follows) and await self._claim_from_dead():
+            if transaction.recorded and self._acquires and await self._claim_from_dead():
                 return None
             await self._yield_to_owner(facts)
             return None if facts else []
@@ -387,14 +387,14 @@ class Run:
             lookups.approval = replace(lookups.approval, once={**lookups.approval.once, refusal.key: refusal})
 
     def _build_transaction(
-        self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp, *, follows: bool
+        self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
     ) -> Transaction:
         transaction = Transaction(
             self.execution,
             lookups,
             now=self._context.store.clock.now(),
             inflight=self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else (),
-            follow=follows and self._ownership.rights.starts_jobs and not self._context.is_closing(),
+            follow=self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing(),
             is_owner_gone=self._ownership.is_predecessor_gone,
         )
         transaction.build(facts)
@@ -446,8 +446,9 @@ class Run:
         else:
             self._ownership.settle(Lease(header.execution_id, self._context.owner, header.fence))
 
-    def _acquires(self, *, follows: bool) -> bool:
-        return follows and self._ownership.rights.acquires
+    @property
+    def _acquires(self) -> bool:
+        return self._follows and self._ownership.rights.acquires
 
     async def _claim_from_dead(self) -> bool:
         """Take what nobody owns, or a process that is gone: a claim finds that out, an append does not.
