@@ -389,14 +389,10 @@ class Run:
     def _build_transaction(
         self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
     ) -> Transaction:
-        transaction = Transaction(
-            self.execution,
-            lookups,
-            now=self._context.store.clock.now(),
-            inflight=self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else (),
-            follow=self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing(),
-            is_owner_gone=self._ownership.is_predecessor_gone,
-        )
+        inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
+        follow = self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing()
+        is_gone, now = self._ownership.is_predecessor_gone, self._context.store.clock.now()
+        transaction = Transaction(self.execution, lookups, now, inflight, follow, is_gone)
         transaction.build(facts)
         return transaction
 

@@ -7,6 +7,7 @@ more follows. It is thrown away when its commit is refused; nothing in it has ha
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
@@ -130,40 +131,34 @@ class ListingJob(msgspec.Struct, frozen=True):
 Job = CallJob | PromptJob | ListingJob
 
 
+@dataclass(eq=False)
 class Transaction:
     """Build once; then read `missing`. If it is None, read the others."""
 
-    def __init__(
-        self,
-        execution: ExecutionState,
-        lookups: LookedUp,
-        *,
-        now: float,
-        inflight: Collection[str],
-        follow: bool,
-        is_owner_gone: bool = True,
-    ) -> None:
-        self._lookups = lookups
-        self._room = BudgetRoom(dict(lookups.spent)) if lookups.spent else None
-        self._approval = lookups.approval if self._room is None else replace(lookups.approval, room=self._room)
-        self._once_needed: frozenset[str] = frozenset()
-        self._now = now
-        self._inflight = inflight
-        self._follow = follow
-        self._is_owner_gone = is_owner_gone
-        """The process that had the execution before ended or gave it up; False when it is only silent."""
-        self.missing: Needed | None = None
-        """Read this, and build another one."""
-        self.execution = execution
-        """The state after everything recorded here."""
-        self.recorded: list[ev.Recorded] = []
-        self.guards: tuple[Guard, ...] = ()
-        self.start: StartRequest | None = None
-        self.artifacts: tuple[Artifact, ...] = ()
-        self.jobs: list[Job] = []
-        """To perform after the commit."""
-        self.commands: tuple[Command, ...] = ()
-        """To settle after the commit, the refused ones included."""
+    execution: ExecutionState
+    """The state after everything recorded here."""
+    _lookups: LookedUp
+    _now: float
+    _inflight: Collection[str]
+    _follow: bool
+    _is_owner_gone: bool = True
+    """The process that had the execution before ended or gave it up; False when it is only silent."""
+    missing: Needed | None = field(default=None, init=False)
+    """Read this, and build another one."""
+    recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
+    guards: tuple[Guard, ...] = field(default=(), init=False)
+    start: StartRequest | None = field(default=None, init=False)
+    artifacts: tuple[Artifact, ...] = field(default=(), init=False)
+    jobs: list[Job] = field(default_factory=list[Job], init=False)
+    """To perform after the commit."""
+    commands: tuple[Command, ...] = field(default=(), init=False)
+    """To settle after the commit, the refused ones included."""
+    _once_needed: frozenset[str] = field(default=frozenset(), init=False)
+
+    def __post_init__(self) -> None:
+        spent, approval = self._lookups.spent, self._lookups.approval
+        self._room = BudgetRoom(dict(spent)) if spent else None
+        self._approval = approval if self._room is None else replace(approval, room=self._room)
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
         try:

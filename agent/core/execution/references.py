@@ -27,8 +27,10 @@ from planwarden.agent.core.binding.bindings import (
     Earlier,
     EarlierResult,
     Reference,
+    fill_template,
     find_bindings,
     read_reference,
+    read_with,
 )
 from planwarden.agent.core.binding.pointers import (
     MAX_ARGUMENT_BYTES,
@@ -38,7 +40,6 @@ from planwarden.agent.core.binding.pointers import (
     PartAddress,
     follow,
 )
-from planwarden.agent.core.binding.templates import fill_template, read_with
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 
 MAX_REFERENCES = 1_000
