@@ -60,11 +60,7 @@ POLICY_DIGITS = 8
 """Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
 
 
-def ask_what_tool_asks(
-    request: CallRequest,
-    arguments: dict[str, JsonValue],
-    suspend: Suspend,
-) -> ev.Suspended:
+def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
     """Return the question that a tool asks itself."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     kind: ev.SuspensionKind = "delegated" if suspend.is_delegated else "confirmation"
@@ -133,10 +129,7 @@ def _wait_until(
 
 
 def ask_approval(
-    request: CallRequest,
-    arguments: dict[str, JsonValue],
-    requirement: Requirement,
-    findings: tuple[str, ...] = (),
+    request: CallRequest, arguments: dict[str, JsonValue], requirement: Requirement, findings: tuple[str, ...] = ()
 ) -> ev.Suspended:
     """Return the question whether the call may run with exactly these arguments; `findings` is why it is asked now."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
@@ -160,10 +153,7 @@ def ask_approval(
 
 
 def ask_approval_of_change(
-    request: CallRequest,
-    arguments: dict[str, JsonValue],
-    *,
-    since: ev.Question | ToolDefinition | None = None,
+    request: CallRequest, arguments: dict[str, JsonValue], *, since: ev.Question | ToolDefinition | None = None
 ) -> ev.Suspended:
     """Return the question that a person must answer before a tool runs that changed; `since` as in
     `describe_change`."""
@@ -171,10 +161,7 @@ def ask_approval_of_change(
     return ask_approval(request, arguments, requirement, (describe_change(request, since),))
 
 
-def ask_what_happened(
-    request: CallRequest,
-    findings: tuple[str, ...] = (),
-) -> ev.Suspended:
+def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
     """Return the question whether a call took effect whose outcome is unknown; `findings` is why it is asked again."""
     call = request.call
     required = request.context.find_full_requirement(request.definition, call.arguments or {})
@@ -194,11 +181,7 @@ def ask_what_happened(
     return open_question(request.context, request.execution, question)
 
 
-def ask_next_attempt(
-    request: CallRequest,
-    retry: RetryPolicy,
-    attempts: int,
-) -> ev.Suspended:
+def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) -> ev.Suspended:
     """Return the durable wait before the next attempt of a call that failed `attempts` times."""
     context, call = request.context, request.call
     message = f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next"

@@ -169,9 +169,7 @@ def edit_plan(
     edited = apply(execution, edit, context.clock.now())
     names = tuple(dict.fromkeys((*edit.added, *edit.changed, *edit.removed, *edit.moved)))
     preview = replace(
-        _look_again(context, edited, question),
-        message=_quote_agent(edited),
-        edits=add_edit(question, names, editor),
+        _look_again(context, edited, question), message=_quote_agent(edited), edits=add_edit(question, names, editor)
     )
     final = bind_revision(context, edited, preview)
     reason = f"plan edited by {editor.principal} through {editor.channel}"

@@ -10,14 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import (
-    Authority,
-    Decision,
-    can_decide,
-    check_form,
-    check_size,
-    read_reply,
-)
+from planwarden.agent.approval.answers import Authority, Decision, can_decide, check_form, check_size, read_reply
 from planwarden.agent.approval.batch import check_chosen_rows
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS

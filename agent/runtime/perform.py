@@ -187,10 +187,7 @@ class Performer:
         return _end(call, ask_approval_of_change(request, arguments, since=job.definition))
 
     async def prompt(
-        self,
-        execution: ExecutionState,
-        prompt: Prompt,
-        on_text: Callable[[str], None] | None = None,
+        self, execution: ExecutionState, prompt: Prompt, on_text: Callable[[str], None] | None = None
     ) -> tuple[ev.Event, ...]:
         """Return the journalled reply, or the question to the caller, or the model's failure.
 
@@ -226,10 +223,7 @@ class Performer:
         while True:
             try:
                 return build_reply_events(
-                    reply,
-                    purpose=prompt.purpose,
-                    step_id=prompt.step_id,
-                    plans=lookups.build_plan_intake(execution),
+                    reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=lookups.build_plan_intake(execution)
                 )
             except (ParsingNeeded, EarlierNeeded) as needed:
                 await self._lookups.read(needed, execution, lookups)

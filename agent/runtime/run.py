@@ -106,12 +106,7 @@ class Run:
     """Exists while this process works on the execution. Everything that must survive it is in the log."""
 
     def __init__(
-        self,
-        context: RunContext,
-        execution: ExecutionState,
-        lease: Lease | None = None,
-        *,
-        seems_foreign: bool = False,
+        self, context: RunContext, execution: ExecutionState, lease: Lease | None = None, *, seems_foreign: bool = False
     ) -> None:
         """With `seems_foreign` another process owned the execution a moment ago: its commands are recorded at once, and
         only then is it found out whether that process is gone."""

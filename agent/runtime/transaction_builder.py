@@ -18,12 +18,7 @@ from planwarden.agent.approval.context import BudgetRoom
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import (
-    DuplicateEffect,
-    InvalidPlan,
-    LimitExceeded,
-    PlanwardenError,
-)
+from planwarden.agent.common.errors import DuplicateEffect, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.control.actions import (

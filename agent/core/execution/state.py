@@ -118,10 +118,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
     },
-    "suspended": {
-        **{event: "suspended" for event in _ASKED_ON},
-        **{event: "decided" for event in _ANSWERED},
-    },
+    "suspended": {**{event: "suspended" for event in _ASKED_ON}, **{event: "decided" for event in _ANSWERED}},
     "decided": {
         ev.ToolCallIntended: "running",
         ev.ToolReturned: "succeeded",

@@ -35,12 +35,7 @@ OPERATION_SCHEMA: dict[str, JsonValue] = {
 
 
 def revise(
-    plan: Plan,
-    patch: JsonValue,
-    *,
-    pending: Collection[str],
-    plans: PlanIntake,
-    reused_ids: Collection[str] = (),
+    plan: Plan, patch: JsonValue, *, pending: Collection[str], plans: PlanIntake, reused_ids: Collection[str] = ()
 ) -> tuple[Plan, dict[str, tuple[str, ...]]]:
     """Return the plan after the patch, and the ids of steps that were `added`, `changed`, `removed` and `moved`.
 

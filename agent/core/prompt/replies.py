@@ -38,12 +38,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def build_reply_events(
-    reply: Reply,
-    *,
-    purpose: ev.Purpose,
-    step_id: str | None,
-    plans: PlanIntake,
-    suspension_id: str | None = None,
+    reply: Reply, *, purpose: ev.Purpose, step_id: str | None, plans: PlanIntake, suspension_id: str | None = None
 ) -> tuple[ev.Event, ...]:
     """Return the event of the reply; for a plan, also the event that accepts it or says why it is refused.
 
@@ -84,10 +79,7 @@ def build_reply_events(
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
     pins, results = build_pins(accepted, plans.tools), plans.list_results(accepted)
-    return (
-        replied,
-        ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=results, inputs=inputs),
-    )
+    return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=results, inputs=inputs))
 
 
 def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:

@@ -5,12 +5,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.plans import make_call
-from planwarden.agent.core.execution.folds.transitions import (
-    FieldChanges,
-    check_is_rehearsal,
-    find_step,
-    move_step,
-)
+from planwarden.agent.core.execution.folds.transitions import FieldChanges, check_is_rehearsal, find_step, move_step
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, ModelTurn, TokenUsage
 
 
