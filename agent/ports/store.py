@@ -277,10 +277,6 @@ class Lookups(Protocol):
         """
         ...
 
-    async def next_deadline(self) -> float | None:
-        """Return the earliest alarm or deadline of a pending suspension."""
-        ...
-
     async def close(self) -> None: ...
 
 

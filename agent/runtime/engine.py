@@ -184,9 +184,11 @@ class Engine:
         finally:
             self._context = None
             with anyio.CancelScope(shield=True):
-                for run in self._cache.runs.values():
-                    if run.lease is not None:
-                        await self._release_lease(run)
+                for lease in filter(None, (run.lease for run in self._cache.runs.values())):
+                    try:
+                        await self.store.release(lease)
+                    except PlanwardenError as fault:
+                        logger.warning("could not release execution %s: %s", lease.execution_id, fault.message)
             if self._lost_store is not None:
                 raise self._lost_store
 
@@ -541,13 +543,6 @@ class Engine:
     def _wake_watcher(self, run: Run) -> None:
         goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
         self._notifier.wake(run.execution.execution_id, goes_on=goes_on)
-
-    async def _release_lease(self, run: Run) -> None:
-        assert run.lease is not None
-        try:
-            await self.store.release(run.lease)
-        except PlanwardenError as error:
-            logger.warning("could not release execution %s: %s", run.execution.execution_id, error.message)
 
 
 def _was_just_decided(execution: ExecutionState) -> bool:

@@ -113,7 +113,9 @@ class Scheduler:
         has_more = self.adopts and await self._adopt()
         if self.adopts and now >= self._look_at:
             await self._take_over_orphans()
-        elif not self.adopts and is_time_to_renew and (running := self._list_running()):
+        elif not self.adopts and is_time_to_renew:
+            # Some of those that this process knows may have a living owner.
+            running = [name for name, state in self.cache.idle.items() if state.status == "running"]
             await _for_each(self.adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
         # What is due again did not go well, and is tried again at the usual pace.
@@ -158,10 +160,6 @@ class Scheduler:
         ]
         rows = [await self.store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
         return [row for row in rows if row is not None and row.status == "pending"]
-
-    def _list_running(self) -> list[str]:
-        """As `Store.orphans`, for the executions that this process knows; some may have a living owner."""
-        return [execution_id for execution_id, state in self.cache.idle.items() if state.status == "running"]
 
     async def _check_other_processes(self) -> bool:
         """Wake those who watch executions that run elsewhere; read answers to executions that run here.

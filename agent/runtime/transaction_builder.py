@@ -163,10 +163,7 @@ class Transaction:
 
     def _build(self, facts: list[JobOutcome | Command]) -> None:
         for fact in facts:
-            if isinstance(fact, Command):
-                self._apply_command(fact)
-            else:
-                self._apply_outcome(fact)
+            self._apply(fact)
         if self._follow:
             self._recover()
             while self._decide():
@@ -174,36 +171,26 @@ class Transaction:
         if self._once_needed:
             raise OnceNeeded(self._once_needed)
 
-    def _apply_command(self, command: Command) -> None:
+    def _apply(self, fact: JobOutcome | Command) -> None:
         before, length = self.execution, len(self.recorded)
-        command.error = None
+        error = None
         try:
-            batch = command.build(self.execution, self._now, self._lookups)
+            batch = fact.build(self.execution, self._now, self._lookups) if isinstance(fact, Command) else fact
             self._record(batch.events)
             self.artifacts += batch.artifacts
-            if batch.guard is not None:
-                self.guards += (batch.guard,)
-            self.start = batch.start or self.start
-        except PlanwardenError as error:
-            self.execution = before
+            if isinstance(batch, EventBatch):
+                self.guards += () if batch.guard is None else (batch.guard,)
+                self.start = batch.start or self.start
+        except PlanwardenError as refusal:
+            error, self.execution = refusal, before
             del self.recorded[length:]
-            command.error = error
-        self.commands += (command,)
-
-    def _apply_outcome(self, outcome: JobOutcome) -> None:
-        before, length = self.execution, len(self.recorded)
-        try:
-            self._record(outcome.events)
-            self.artifacts += outcome.artifacts
-        except PlanwardenError as error:
+        if isinstance(fact, Command):
+            fact.error = error
+            self.commands += (fact,)
+        elif error is not None:
             # The execution has ended or was taken over; its log already says what became of the call.
-            self.execution = before
-            del self.recorded[length:]
-            logger.error(
-                "execution %s: the outcome of a job came too late and was dropped: %s",
-                before.execution_id,
-                error.message,
-            )
+            text = "execution %s: the outcome of a job came too late and was dropped: %s"
+            logger.error(text, before.execution_id, error.message)
 
     def _recover(self) -> None:
         """Recover the calls that another process dispatched before this one owned the execution."""
