@@ -207,7 +207,6 @@ def _judge(request: CallRequest, arguments: dict[str, JsonValue], before: list[C
 
 
 def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
-    """Return how often the calls before use each grant."""
     return Counter(other.grant_id for other in before if other.grant_id is not None)
 
 

@@ -171,7 +171,6 @@ class Schema:
             yield error
 
     def _list_faults_of_keys(self, value: JsonValue) -> tuple[str, ...]:
-        """Return what is wrong with the value's own keys."""
         faults: list[str] = []
         if isinstance(value, dict):
             required, properties = self._schema.get("required"), self._schema.get("properties")
@@ -271,7 +270,6 @@ def _measure(value: JsonValue) -> ValueSize | str:
 
 
 def _count_other_work(size: ValueSize) -> int:
-    """Return the units of what surrounds a check."""
     return CHECK_UNITS + SIZE_UNITS * size.values + size.text // 20
 
 

@@ -99,7 +99,6 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
 
 
 def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the schemas in a schema, with their keywords."""
     for keyword in ("contains", "items", "not"):
         if keyword in node:
             yield f"'{keyword}'", node[keyword]

@@ -115,7 +115,6 @@ def _use_prompt(prompts: set[Key], key: Key) -> str | None:
 
 
 def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
-    """Yield what the action does."""
     match action:
         case BeginStep(step_id=step_id):
             try:

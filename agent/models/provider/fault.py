@@ -95,7 +95,6 @@ def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
 
 
 def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptFailed:
-    """Return the failure of an HTTP error, transient or permanent."""
     is_busy = isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError)
     if is_busy or error.status_code in _TRANSIENT_STATUS or error.status_code >= 500:
         what = "is rate limited" if isinstance(error, ModelRateLimitError) else "is not available now"
