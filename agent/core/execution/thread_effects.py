@@ -4,7 +4,7 @@ Every execution of a thread begins with the newest effects of all executions bef
 cancelled or new plans in between make anybody forget one. Calls are the same if tool and arguments are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from heapq import nlargest
 from operator import itemgetter
@@ -97,6 +97,11 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
     for place, row in enumerate(question.covers):
         name = f" as row {place + 1}" if question.rows else f" as that of {row.tool_name} in step {row.step_id!r}"
         yield name, row.tool_name, row.arguments
+
+
+def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
+    """Return a line for each of the newest effects, as a prompt shows them."""
+    return "\n".join(f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:])
 
 
 def describe_effect(effect: ev.ThreadEffect) -> str:

@@ -15,7 +15,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.edits import describe_edits
 from planwarden.agent.core.execution.state import ExecutionState, StepState
-from planwarden.agent.core.execution.thread_effects import describe_effect
+from planwarden.agent.core.execution.thread_effects import list_effects
 from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan_input import call_schema, plan_schema
 from planwarden.agent.core.prompt.prompt_results import (
@@ -208,8 +208,7 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
 
 def build_synthesis_prompt(execution: ExecutionState) -> Prompt:
     """Return the prompt for the final text about what the log proves."""
-    newest = execution.thread_effects[-MAX_COVERED:]
-    effects = "\n".join(f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in newest)
+    effects = list_effects(execution.thread_effects, MAX_COVERED)
     return Prompt(
         purpose="synthesize",
         system=execution.options.prompt_synthesis or SYNTHESIS,
