@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import find_needed_tools
-from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
@@ -61,8 +60,6 @@ class Adoption:
     concurrency: int
     peers: Peers | None
     start: StartRun
-    _runnable: dict[str, tuple[Plan | None, Sequence[ToolDefinition], int]] = field(init=False)
-    """Plan, catalogue and generation of the peers with which an execution could continue here, by its id."""
     _left: set[str] = field(default_factory=set[str], init=False)
     """Those that were left to other processes once."""
     _skipped: dict[str, float] = field(default_factory=dict[str, float], init=False)
@@ -71,7 +68,6 @@ class Adoption:
     """The catalogue and the generation of the peers with which they were looked at."""
 
     def __post_init__(self) -> None:
-        self._runnable = {}
         self._unresponsive = UnresponsiveOwners(self.store.clock, self.tools)
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
@@ -91,22 +87,10 @@ class Adoption:
         """Return False when other processes must continue it."""
         if not self.follows or self.peers is None:
             return self.follows
-        if self.peers.is_outdated:
+        if self.peers.is_outdated or (self.peers.knows_tools and not has_needed_tools(execution, self.tools)):
             return False
-        state = (execution.plan, self.tools.definitions(), self.peers.generation)
-        inputs = self._runnable.get(execution.execution_id, (None, None, None))
-        if all(one is other for one, other in zip(inputs, state, strict=True)):
-            return True
-        is_complete = not self.peers.knows_tools or has_needed_tools(execution, self.tools)
-        is_runnable = is_complete and all(
-            self.peers.is_current(name, self.tools.get(name), execution.context)
-            for name in find_needed_tools(execution)
-        )
-        if is_runnable:
-            if len(self._runnable) >= MAX_SKIPPED:
-                self._runnable.clear()
-            self._runnable[execution.execution_id] = state
-        return is_runnable
+        names = find_needed_tools(execution)
+        return all(self.peers.is_current(name, self.tools.get(name), execution.context) for name in names)
 
     async def look_for_owner(self, execution: ExecutionState) -> None:
         """Learn of a process that began a moment ago and has to make the calls of the execution."""

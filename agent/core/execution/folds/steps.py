@@ -52,8 +52,8 @@ def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
     suspension = execution.suspensions.get(event.suspension_id)
     rows = {} if suspension is None else {row.call_id: row for row in suspension.question.rows}
     calls = tuple(_reject_call(call, event, rows.get(call.call_id)) for call in state.calls)
-    fault = {"error_code": "rejected", "error_message": event.reason}
-    changes = move_step(execution, event, state, calls=calls, rejected_by=event.suspension_id, **fault)
+    rejected = replace(state, rejected_by=event.suspension_id, error_code="rejected", error_message=event.reason)
+    changes = move_step(execution, event, rejected, calls=calls)
     if state.step.on_reject == "stop":
         changes["stopped_by"] = next(name for name in execution.steps if name in (execution.stopped_by, event.step_id))
     return changes
