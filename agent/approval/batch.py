@@ -41,6 +41,8 @@ MAX_RULES = 5
 MAX_PLACES = 20
 MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
+CHOICE = "One question for {} calls of this step, one a row: approve all, or only some."
+"""A single row is not worth a sentence: there is nothing to choose."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -91,7 +93,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         covers=tuple(row.covered for row in rows),
         found=(
             *describe_placeholders(_list_written(state, rows)),
-            *_describe_rows(len(rows)),
+            *((CHOICE.format(len(rows)),) if len(rows) > 1 else ()),
             *_describe_gaps(state),
             *describe_earlier_runs(execution, state.step.step_id),
             *describe_attempts(execution, state.step.step_id),
@@ -109,12 +111,6 @@ def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
         return list(state.list_item_calls(0))
     by_id = {row.covered.call_id: row.covered.arguments for row in rows}
     return [replace(call, proposed=by_id[call.call_id]) for call in state.calls if call.call_id in by_id]
-
-
-def _describe_rows(count: int) -> Iterator[str]:
-    """A single row is not worth a sentence: there is nothing to choose."""
-    if count > 1:
-        yield f"One question for {count} calls of this step, one a row: approve all, or only some."
 
 
 def _describe_gaps(state: StepState) -> Iterator[str]:

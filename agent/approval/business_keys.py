@@ -5,7 +5,7 @@ the intent; what is looked up here beforehand only spares people a question abou
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from math import isfinite
@@ -129,6 +129,8 @@ def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: 
     """Return what the model and people are told, and what a person can do who means it. Another principal's call is not
     named: who made it and when is that principal's business."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
+    pairs = (shlex.quote(f"{_trim(pointer)}={canonical_json(value)}") for pointer, value in once.values.items())
+    command = " ".join(("planwarden once forget", shlex.quote(tool_name), *(f"--key {pair}" for pair in pairs)))
     who = once_more = ""
     if first.principal == principal:
         who = (
@@ -138,16 +140,8 @@ def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: 
         once_more = f" until {_write_time(first.ends_at)}"
     return (
         f"{tool_name} was called for {values} before{who}. It happens once{once_more}, so nothing was called. A person "
-        f"who means a second one runs `{' '.join(_list_words(tool_name, once))}` at a terminal, then retries"
+        f"who means a second one runs `{command}` at a terminal, then retries"
     )
-
-
-def _list_words(tool_name: str, once: ev.OnceKey) -> Iterator[str]:
-    """Yield the words of the command that frees the key, each safe in a shell."""
-    yield from ("planwarden", "once", "forget", shlex.quote(tool_name))
-    for pointer, value in once.values.items():
-        yield "--key"
-        yield shlex.quote(f"{_trim(pointer)}={canonical_json(value)}")
 
 
 def _trim(pointer: str) -> str:

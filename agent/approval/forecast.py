@@ -29,7 +29,7 @@ from planwarden.agent.core.execution.folds.plans import make_planned_calls
 from planwarden.agent.core.execution.references import PartsNeeded, list_sources
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.plan.plan import PlanStep
-from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
 _KNOWN = ("completed", "skipped")
@@ -158,7 +158,10 @@ def _forecast_call(
         return replace(forecast, fault=error.message)
     except PartsNeeded:
         return replace(forecast, takes_from=("an earlier result",))
-    confirmed = next((other.step_id for other in before if _covers(other, call, definition, arguments)), None)
+    named = (
+        (other.step_id, names_call(row, call, definition.digest, arguments)) for other in before for row in other.covers
+    )
+    confirmed = next((step_id for step_id, is_named in named if is_named), None)
     if confirmed is not None and judgement.get("asks") == "approval":
         judgement = {"covered_by": confirmed}
     return replace(
@@ -242,8 +245,3 @@ def _find_likely_grant(request: CallRequest, before: list[CallForecast]) -> str 
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
     now, uses = context.clock.now(), _count_uses(before)
     return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)
-
-
-def _covers(other: CallForecast, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> bool:
-    """Return whether the question of the other call will name exactly this one."""
-    return any(names_call(covered, call, definition.digest, arguments) for covered in other.covers)

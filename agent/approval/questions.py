@@ -74,6 +74,7 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
         return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     required_risk = context.find_requirement(definition, arguments).risk
+    covered_ids = dict.fromkeys(covered.step_id for covered, _ in covers)
     risks: list[Risk] = [risk for _, risk in covers]
     risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
     required = context.policy.for_risk(risk)
@@ -91,7 +92,7 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
         releases=suspend.releases,
         undecidable=suspend.undecidable,
         found=(
-            *describe_placeholders([call, *_list_covered(execution, covers)]),
+            *describe_placeholders([call, *(other for name in covered_ids for other in execution.steps[name].calls)]),
             *_describe_conditions(execution, covers),
             *suspend.found,
             *describe_earlier_runs(execution, call.step_id),
@@ -247,11 +248,6 @@ def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.Co
 def _cut_json(value: JsonValue) -> str:
     text = canonical_json(value)
     return text if len(text) <= CONDITION_CHARS else f"{text[:CONDITION_CHARS]}... ({len(text)} characters)"
-
-
-def _list_covered(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[Call]:
-    for step_id in dict.fromkeys(covered.step_id for covered, _ in covers):
-        yield from execution.steps[step_id].calls
 
 
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:

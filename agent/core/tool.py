@@ -61,13 +61,10 @@ def _find_fault(words: dict[str, tuple[str | None, ...]], limits: dict[str, obje
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
             return f"{field} is {value!r}{meant}; use {', '.join(map(repr, possible[:-1]))} or {possible[-1]!r}"
     for field, limit_s in limits.items():
-        if limit_s is not None and not _is_limit(limit_s):
+        seconds = limit_s if isinstance(limit_s, int | float) and not isinstance(limit_s, bool) else 0
+        if limit_s is not None and not 0 < seconds <= MAX_WAIT_S:
             return f"{field} is {limit_s!r}; a limit is more than 0 and at most {MAX_WAIT_S:.0f} s, None for no limit"
     return None
-
-
-def _is_limit(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_WAIT_S
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,8 +76,9 @@ class ScriptedModel:
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         for number, entry in enumerate(self._entries):
-            source = f"entry {number}"
-            if source in self._used or source in prompt.used_sources or not _is_match(entry.when, prompt):
+            source, when = f"entry {number}", entry.when
+            is_meant = when.purpose in (None, prompt.purpose) and when.stepId in (None, prompt.step_id)
+            if source in self._used or source in prompt.used_sources or not is_meant:
                 continue
             self._used.add(source)
             answer = entry.reply
@@ -92,7 +93,3 @@ class ScriptedModel:
             )
         where = f" of step {prompt.step_id!r}" if prompt.step_id else ""
         raise ModelError(f"the model script has no unused entry for a {prompt.purpose!r} prompt{where}")
-
-
-def _is_match(when: _When, prompt: Prompt) -> bool:
-    return when.purpose in (None, prompt.purpose) and when.stepId in (None, prompt.step_id)

@@ -1,7 +1,6 @@
 """The executions that this process knows: those that run here, and the last state of idle ones."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import cast
 
 import msgspec
@@ -48,11 +47,6 @@ class ExecutionCache:
     def is_busy(self) -> bool:
         """Something is running or waiting to be recorded here."""
         return any(run.is_busy for run in self.runs.values())
-
-    def list_states(self) -> Iterator[ExecutionState]:
-        for run in self.runs.values():
-            yield run.execution
-        yield from self.idle.values()
 
     def find_idle_in_thread(self, thread_id: str) -> ExecutionState | None:
         """Return the newest idle execution of the thread."""

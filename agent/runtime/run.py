@@ -276,8 +276,9 @@ class Run:
         try:
             if transaction.recorded:
                 await self._append(transaction, arrived, is_over=is_over)
-            elif is_over:
-                await self._release()
+            elif is_over and (lease := self.lease) is not None:
+                self._ownership.apply("released")
+                await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
                 # It has to be owned before a call is repeated that needs no new event.
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
@@ -318,13 +319,6 @@ class Run:
             raise
         if not self.is_foreign:
             self._ownership.settle(lease, confirmed_at)
-
-    async def _release(self) -> None:
-        """Give the execution up, because others must continue it."""
-        lease = self.lease
-        if lease is not None:
-            self._ownership.apply("released")
-            await self._context.store.release(lease)
 
     def _note_doubt(self, doubt: _Doubt) -> None:
         """Remember a commit without an answer; where it only recorded commands, the log is read again instead."""

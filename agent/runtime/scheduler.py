@@ -152,7 +152,8 @@ class Scheduler:
         if self.adopts:
             return await self.store.due(MAX_ROWS)
         now = self.store.clock.now()
-        questions = [suspension.question for state in self.cache.list_states() for suspension in state.open_suspensions]
+        states = [*(run.execution for run in self.cache.runs.values()), *self.cache.idle.values()]
+        questions = [suspension.question for state in states for suspension in state.open_suspensions]
         due = [
             question.suspension_id
             for question in questions

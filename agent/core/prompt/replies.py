@@ -9,7 +9,7 @@ import json
 import msgspec
 
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
@@ -96,9 +96,10 @@ def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
         end = position + 1
         try:
             document, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
+            check_depth(document)
+        except (ValueError, RecursionError, LimitExceeded):
             document = None
-        if document is not None and _is_shallow(document):
+        if document is not None:
             if not keys or any(key in document for key in keys):
                 return document
             first = document if first is None else first
@@ -123,11 +124,3 @@ def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
         if isinstance(name, str) and isinstance(arguments, dict):
             calls.append(ev.ProposedCall(tool_name=name[:MAX_NAME_CHARS], arguments=arguments))
     return tuple(calls)
-
-
-def _is_shallow(value: JsonValue) -> bool:
-    try:
-        check_depth(value)
-    except PlanwardenError:
-        return False
-    return True
