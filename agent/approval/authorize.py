@@ -18,13 +18,13 @@ import msgspec
 
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.approval.calls import describe_change, has_changed_since_plan, has_changed_since_question
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.permits import Permit, Source, find_row
 from planwarden.agent.approval.questions import is_of_policy
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import Call, ExecutionState
-from planwarden.agent.core.tool import ToolDefinition, highest_risk
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.tool import highest_risk
 from planwarden.agent.ports.policy import Requirement
 
 NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator matches it otherwise."
@@ -68,30 +68,25 @@ class Reject(msgspec.Struct, frozen=True):
     suspension_id: str
 
 
-def judge_row(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> Allow | Ask | Deny | Reject | None:
+def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
     """Return what follows for a call of a loop from the answer to one question about many calls.
 
     None where there is no answer, or it does not count any more; then the call is judged as it was written.
     """
-    answered = find_row(context, execution, call)
+    answered = find_row(request)
     if answered is None:
         return None
     batch, permit = answered
-    if call.call_id not in batch.approved:
+    if request.call.call_id not in batch.approved:
         return Reject(batch.suspension.question.suspension_id)
     if permit is None:
         return None
-    verdict = authorize(context, execution, call, definition, permit.arguments, (permit,))
+    verdict = authorize(request, permit.arguments, (permit,))
     return verdict if isinstance(verdict, Deny) or verdict.permit is permit else None
 
 
 def authorize(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
+    request: CallRequest,
     arguments: dict[str, JsonValue],
     permits: Iterable[Permit] = (),
     *,
@@ -104,12 +99,13 @@ def authorize(
     Raises:
         PathsNeeded: as `Policy.requirement`.
     """
+    context, execution, definition = request.context, request.execution, request.definition
     requirement = context.find_requirement(definition, arguments)
     if requirement.denied is not None:
         return Deny(requirement)
     for permit in permits:
         if has_changed_since_question(definition, permit.since) and permit.source != "confirmation":
-            reason = describe_change(context, execution, definition, permit.since)
+            reason = describe_change(request, permit.since)
         elif permit.source in ASKED_AGAIN and not is_of_policy(permit.suspension.question, context.policy):
             answer = "answered" if permit.source == "reconcile" else "approved"
             reason = f"The operator's policy changed after it was {answer}."
@@ -121,14 +117,14 @@ def authorize(
             continue
         return Ask(context.find_full_requirement(definition, arguments), reason, permit)
     if has_changed_since_plan(execution, definition):
-        reason = describe_change(context, execution, definition, None)
+        reason = describe_change(request, None)
         return Ask(context.find_full_requirement(definition, arguments), reason)
     if execution.options.asks_because is not None:
         return Ask(context.find_full_requirement(definition, arguments), execution.options.asks_because)
     if requirement.needs is None or (definition.is_blocking and requirement.risk == "confirm"):
         return Allow(requirement)
     now = context.clock.now()
-    grant_id = context.grants.find_covering(execution, call, definition, arguments, requirement, now, uses=uses)
+    grant_id = context.grants.find_covering(execution, request.call, definition, arguments, requirement, now, uses=uses)
     return Ask(requirement) if grant_id is None else Allow(requirement, grant_id=grant_id)
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
 from planwarden.agent.approval.business_keys import find_duplicate, find_key, look_up
 from planwarden.agent.approval.calls import complete_arguments
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering import name_call
 from planwarden.agent.approval.permits import list_confirmations
 from planwarden.agent.approval.questions import (
@@ -41,6 +41,8 @@ MAX_RULES = 5
 MAX_PLACES = 20
 MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
+CHOICE = "One question for {} calls of this step, one a row: approve all, or only some."
+"""A single row is not worth a sentence: there is nothing to choose."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -91,7 +93,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         covers=tuple(row.covered for row in rows),
         found=(
             *describe_placeholders(_list_written(state, rows)),
-            *_describe_rows(len(rows)),
+            *((CHOICE.format(len(rows)),) if len(rows) > 1 else ()),
             *_describe_gaps(state),
             *describe_earlier_runs(execution, state.step.step_id),
             *describe_attempts(execution, state.step.step_id),
@@ -109,12 +111,6 @@ def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
         return list(state.list_item_calls(0))
     by_id = {row.covered.call_id: row.covered.arguments for row in rows}
     return [replace(call, proposed=by_id[call.call_id]) for call in state.calls if call.call_id in by_id]
-
-
-def _describe_rows(count: int) -> Iterator[str]:
-    """A single row is not worth a sentence: there is nothing to choose."""
-    if count > 1:
-        yield f"One question for {count} calls of this step, one a row: approve all, or only some."
 
 
 def _describe_gaps(state: StepState) -> Iterator[str]:
@@ -197,14 +193,14 @@ def _judge(
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
         return None
-    if judge_row(context, execution, call, definition) is not None:
+    request = CallRequest(context, execution, call, definition)
+    if judge_row(request) is not None:
         return None
     try:
-        arguments = complete_arguments(context, execution, call)
+        arguments = complete_arguments(request)
     except InvalidArguments as error:
         return ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message) if is_due else None
-    confirmations = list_confirmations(execution, call, definition, arguments)
-    verdict = authorize(context, execution, call, definition, arguments, confirmations)
+    verdict = authorize(request, arguments, list_confirmations(request, arguments))
     if not isinstance(verdict, Ask):
         if isinstance(verdict, Allow) and context.room is not None:
             context.room.take(verdict.shares)
@@ -212,7 +208,7 @@ def _judge(
     requirement, now = verdict.requirement, context.clock.now()
     reason = verdict.reason or requirement.found
     reason = reason or next(context.grants.explain_no_grant(execution, call, definition, now), None)
-    return _Row(name_call(execution, call, definition, arguments), definition, requirement, reason)
+    return _Row(name_call(request, arguments), definition, requirement, reason)
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:

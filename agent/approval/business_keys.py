@@ -5,7 +5,8 @@ the intent; what is looked up here beforehand only spares people a question abou
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import isfinite
 
@@ -36,10 +37,6 @@ class OnceNeeded(Exception):
 
 class MissingKey(Exception):
     """Not an error: the arguments have nothing at this pointer."""
-
-    def __init__(self, pointer: str) -> None:
-        super().__init__(pointer)
-        self.pointer = pointer
 
 
 def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonValue]) -> ev.OnceKey:
@@ -92,7 +89,7 @@ def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, 
     except MissingKey as missing:
         return (
             f"{tool_name} happens once per {' and '.join(rule.pointers)}, and this call has nothing at "
-            f"{missing.pointer}: nobody can know whether it was made before."
+            f"{missing.args[0]}: nobody can know whether it was made before."
         )
     return None
 
@@ -100,12 +97,8 @@ def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, 
 def find_key(context: ApprovalContext, tool_name: str, arguments: Mapping[str, JsonValue]) -> ev.OnceKey | None:
     """Return the key that the call needs; None when its tool has none, or its arguments do not have all of it."""
     rule = context.policy.find_once(tool_name)
-    if rule is None:
-        return None
-    try:
-        return build_once_key(rule, tool_name, arguments)
-    except MissingKey:
-        return None
+    with suppress(MissingKey):
+        return None if rule is None else build_once_key(rule, tool_name, arguments)
 
 
 def look_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None:
@@ -136,6 +129,8 @@ def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: 
     """Return what the model and people are told, and what a person can do who means it. Another principal's call is not
     named: who made it and when is that principal's business."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
+    pairs = (shlex.quote(f"{_trim(pointer)}={canonical_json(value)}") for pointer, value in once.values.items())
+    command = " ".join(("planwarden once forget", shlex.quote(tool_name), *(f"--key {pair}" for pair in pairs)))
     who = once_more = ""
     if first.principal == principal:
         who = (
@@ -145,16 +140,8 @@ def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: 
         once_more = f" until {_write_time(first.ends_at)}"
     return (
         f"{tool_name} was called for {values} before{who}. It happens once{once_more}, so nothing was called. A person "
-        f"who means a second one runs `{' '.join(_list_words(tool_name, once))}` at a terminal, then retries"
+        f"who means a second one runs `{command}` at a terminal, then retries"
     )
-
-
-def _list_words(tool_name: str, once: ev.OnceKey) -> Iterator[str]:
-    """Yield the words of the command that frees the key, each safe in a shell."""
-    yield from ("planwarden", "once", "forget", shlex.quote(tool_name))
-    for pointer, value in once.values.items():
-        yield "--key"
-        yield shlex.quote(f"{_trim(pointer)}={canonical_json(value)}")
 
 
 def _trim(pointer: str) -> str:

@@ -5,7 +5,7 @@ approval of the tool as it is now renews it. A tool that changed in between neve
 would need no approval otherwise.
 """
 
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import CallRequest
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
@@ -14,28 +14,28 @@ from planwarden.agent.core.binding.placeholders import find_placeholders
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import list_sources, resolve
-from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.execution.verify import find_empty_lists
 from planwarden.agent.core.plan.pins import PIN_CHARS, describe_difference
 from planwarden.agent.core.tool import ToolDefinition
 
 
-def complete_arguments(context: ApprovalContext, execution: ExecutionState, call: Call) -> dict[str, JsonValue]:
+def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
     """Return what will run.
 
     Raises:
         InvalidArguments: with every fault.
         PartsNeeded: parts of artifacts have to be read first.
     """
+    context, execution, call, state = request.context, request.execution, request.call, request.state
     faults: list[str] = []
     if call.by_model:
         # Those of a plan were checked when it was accepted.
         faults += [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
-        step = execution.steps[call.step_id].step
-        faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
+        results = tuple(execution.steps[name].result for name in state.step.dependencies)
+        faults.extend(find_empty_lists(call.proposed, results))
     resolved = call.proposed
     if not execution.options.is_literal and has_bindings(resolved):
-        state = execution.steps[call.step_id]
         item = state.find_item(call)
         item_calls = () if item is None else state.list_item_calls(item[1])
         resolved = resolve(resolved, list_sources(execution, context.parts, item, item_calls))
@@ -43,9 +43,7 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
     completed, invalid = context.tools.complete(call.tool_name, resolved)
     faults.extend(invalid)
     if faults:
-        definition = context.tools.get(call.tool_name)
-        schema = definition.input_schema if definition else {}
-        raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": schema})
+        raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": request.definition.input_schema})
     if completed is not resolved:
         _check_size(completed)
     return completed
@@ -72,25 +70,21 @@ def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition
     )
 
 
-def describe_change(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    definition: ToolDefinition,
-    since: ev.Question | ToolDefinition | None,
-) -> str:
+def describe_change(request: CallRequest, since: ev.Question | ToolDefinition | None) -> str:
     """Return one sentence that says how the tool changed.
 
     `since` is what somebody relied on: an earlier question, a definition, or None for the accepted plan.
     """
+    definition, tools = request.definition, request.context.tools
     match since:
         case ToolDefinition():
             when, before = "while it was called", since
         case ev.Question():
             when = "after it was approved" if since.traits.is_about_calls else "since it was asked about"
-            before = context.tools.earlier(since.definition_digest)
+            before = tools.earlier(since.definition_digest)
         case None:
             when = "since the plan was accepted"
-            before = context.tools.earlier(execution.pins.get(definition.name, "")[:PIN_CHARS])
+            before = tools.earlier(request.execution.pins.get(definition.name, "")[:PIN_CHARS])
     return f"{definition.name} changed {when}: {describe_difference(before, definition)}."
 
 

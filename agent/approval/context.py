@@ -12,7 +12,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.events import CoveredCall
-from planwarden.agent.core.execution.state import SuspensionState
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.budgets_and_keys import ROUNDING
 from planwarden.agent.ports.environment import Clock, Ids
@@ -110,3 +110,17 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
         risk = highest_risk("confirm", definition.risk, base.risk)
         decides = base.needs is not None and risk == base.risk
         return replace(self.policy.for_risk(risk), rule=base.rule if decides else None, denied=base.denied)
+
+
+class CallRequest(msgspec.Struct, frozen=True, gc=False):
+    """One call to judge, in its execution, with its tool as it is now."""
+
+    context: ApprovalContext
+    execution: ExecutionState
+    call: Call
+    definition: ToolDefinition
+
+    @property
+    def state(self) -> StepState:
+        """The step that makes the call."""
+        return self.execution.steps[self.call.step_id]

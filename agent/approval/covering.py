@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from planwarden.agent.approval.calls import complete_arguments
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.control.step_start import begin_step, find_items
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds.planned_calls import begin_loop
+from planwarden.agent.core.execution.folds.plans import begin_loop
 from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
-from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.agent.core.tool import Risk
 
 MAX_COVERED = 1_000
 """Calls that one confirmation covers; the others are asked about when their turn comes."""
@@ -67,8 +67,9 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None
+    request = CallRequest(context, execution, planned, definition)
     try:
-        arguments = complete_arguments(context, execution, planned)
+        arguments = complete_arguments(request)
     except InvalidArguments:
         return None
     except PartsNeeded:
@@ -79,19 +80,18 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     requirement = context.find_requirement(definition, arguments)
     if requirement.denied is not None:
         return None
-    return name_call(execution, planned, definition, arguments), requirement.effective_risk
+    return name_call(request, arguments), requirement.effective_risk
 
 
-def name_call(
-    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
-) -> ev.CoveredCall:
+def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
     """Return the call as a question about several calls names it; one of a loop by its id, too."""
+    call = request.call
     return ev.CoveredCall(
         step_id=call.step_id,
         tool_name=call.tool_name,
         arguments=arguments,
-        definition_digest=definition.digest,
-        call_id="" if execution.steps[call.step_id].step.loop is None else call.call_id,
+        definition_digest=request.definition.digest,
+        call_id="" if request.state.step.loop is None else call.call_id,
     )
 
 
@@ -109,11 +109,13 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
         if state.status != "pending" or state.step.loop is not None or not _will_begin(context, execution, state):
             continue
         for planned in state.calls:
-            is_known = context.tools.get(planned.tool_name) is not None and planned.status == "proposed"
-            if not is_known or not _are_over(execution, find_bindings(planned.proposed)):
+            definition = context.tools.get(planned.tool_name)
+            if definition is None or planned.status != "proposed":
+                continue
+            if not _are_over(execution, find_bindings(planned.proposed)):
                 continue
             try:
-                complete_arguments(context, execution, planned)
+                complete_arguments(CallRequest(context, execution, planned, definition))
             except InvalidArguments as error:
                 raise InvalidArguments(
                     f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run: {error.message}"
@@ -148,8 +150,3 @@ def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tu
         return covered, "dangerous"
     risk = context.find_requirement(definition, covered.arguments).effective_risk
     return replace(covered, definition_digest=definition.digest), risk
-
-
-def list_risks(covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> list[Risk]:
-    """Return the risk of each covered call."""
-    return [risk for _, risk in covers]

@@ -8,6 +8,7 @@ is known.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.authorize import Ask, Deny, authorize
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.permits import names_call
 from planwarden.agent.approval.questions import ask_what_tool_asks
 from planwarden.agent.common.canonical import measure_at_least
@@ -24,10 +25,11 @@ from planwarden.agent.core.binding.bindings import INPUTS, ITEM, WHEN, find_bind
 from planwarden.agent.core.control.decide import find_cause_of_skip
 from planwarden.agent.core.control.step_start import find_mismatch
 from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.folds.plans import make_planned_calls
 from planwarden.agent.core.execution.references import PartsNeeded, list_sources
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.plan.plan import PlanStep
-from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
 _KNOWN = ("completed", "skipped")
@@ -74,18 +76,23 @@ def forecast_calls(
     Raises:
         PathsNeeded: as `Policy.requirement`.
     """
+    states = (state for state in execution.steps.values() if state.status != "skipped")
+    calls = (call for state in states for call in _list_planned(state) if call.status == "proposed")
     forecasts: list[CallForecast] = []
     paths = set[str]()
     bytes_left = MAX_BYTES
-    for state in execution.steps.values():
-        for call in _list_planned(state) if state.status != "skipped" else ():
-            if call.status != "proposed":
-                continue
-            bytes_left -= measure_at_least(call.proposed, bytes_left + 1)
-            if len(forecasts) >= MAX_CALLS or bytes_left < 0:
-                return _finish(forecasts, paths)
-            forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs, paths=paths))
-    return _finish(forecasts, paths)
+    for call in islice(calls, MAX_CALLS):
+        bytes_left -= measure_at_least(call.proposed, bytes_left + 1)
+        if bytes_left < 0:
+            break
+        try:
+            forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs))
+        except PathsNeeded as needed:
+            # All of them are looked up at once.
+            paths |= needed.wanted
+    if paths:
+        raise PathsNeeded(frozenset(paths))
+    return tuple(forecasts)
 
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
@@ -125,59 +132,36 @@ def _find_verdict(execution: ExecutionState, step: PlanStep, *, has_inputs: bool
     return verdict
 
 
-def _finish(forecasts: list[CallForecast], paths: set[str]) -> tuple[CallForecast, ...]:
-    if paths:
-        raise PathsNeeded(frozenset(paths))
-    return tuple(forecasts)
-
-
 def _list_planned(state: StepState) -> Sequence[Call]:
     """Return the calls of the step; of a loop that has not begun, those of one item."""
-    if state.step.loop is None or state.items is not None:
-        return state.calls
-    return tuple(
-        Call(
-            call_id=f"{state.step.step_id}:{number}",
-            step_id=state.step.step_id,
-            tool_name=planned.tool_name,
-            proposed=planned.arguments,
-            by_model=False,
-        )
-        for number, planned in enumerate(state.step.tool_calls, 1)
-    )
+    return state.calls if state.step.loop is None or state.items is not None else make_planned_calls(state.step)
 
 
 def _forecast_call(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    before: list[CallForecast],
-    *,
-    has_inputs: bool,
-    paths: set[str],
+    context: ApprovalContext, execution: ExecutionState, call: Call, before: list[CallForecast], *, has_inputs: bool
 ) -> CallForecast:
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
         why = "there is no such tool" if definition is None else definition.unavailable
         return CallForecast(step_id=call.step_id, tool_name=call.tool_name, fault=why)
     forecast = CallForecast(step_id=call.step_id, tool_name=call.tool_name, risk=definition.risk)
+    request = CallRequest(context, execution, call, definition)
     if takes_from := tuple(_find_sources(execution, call, has_inputs=has_inputs)):
-        likely = _find_likely_grant(context, execution, call, definition, before)
-        if likely is None and (terms := _find_question_for_rows(context, execution, call, definition)) is not None:
+        likely = _find_likely_grant(request, before)
+        if likely is None and (terms := _find_question_for_rows(request)) is not None:
             return replace(forecast, **terms)
         return replace(forecast, takes_from=takes_from, grant_id=likely)
     try:
-        arguments = complete_arguments(context, execution, call)
-        judgement = _judge(context, execution, call, definition, arguments, before)
+        arguments = complete_arguments(request)
+        judgement = _judge(request, arguments, before)
     except (InvalidArguments, ToolError) as error:
         return replace(forecast, fault=error.message)
     except PartsNeeded:
         return replace(forecast, takes_from=("an earlier result",))
-    except PathsNeeded as needed:
-        # All of them are looked up at once.
-        paths |= needed.wanted
-        return forecast
-    confirmed = next((other.step_id for other in before if _covers(other, call, definition, arguments)), None)
+    named = (
+        (other.step_id, names_call(row, call, definition.digest, arguments)) for other in before for row in other.covers
+    )
+    confirmed = next((step_id for step_id, is_named in named if is_named), None)
     if confirmed is not None and judgement.get("asks") == "approval":
         judgement = {"covered_by": confirmed}
     return replace(
@@ -206,20 +190,13 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
             yield step_id
 
 
-def _judge(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    before: list[CallForecast],
-) -> Mapping[str, object]:
+def _judge(request: CallRequest, arguments: dict[str, JsonValue], before: list[CallForecast]) -> Mapping[str, object]:
     """Return whom the call will ask, as fields of a forecast; as `authorize` judges."""
-    suspend = context.tools.question(call.tool_name, arguments)
+    suspend = request.context.tools.question(request.call.tool_name, arguments)
     if suspend is not None:
-        question = ask_what_tool_asks(context, execution, call, definition, arguments, suspend).question
+        question = ask_what_tool_asks(request, arguments, suspend).question
         return {**_describe_ask(question), "asks": question.kind, "covers": question.covers}
-    verdict = authorize(context, execution, call, definition, arguments, uses=_count_uses(before))
+    verdict = authorize(request, arguments, uses=_count_uses(before))
     requirement = verdict.requirement
     if isinstance(verdict, Deny):
         return {"fault": describe_denial(requirement), "rule": requirement.rule}
@@ -233,17 +210,15 @@ def _judge(
 
 
 def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
-    """Return how often the calls before use each grant."""
     return Counter(other.grant_id for other in before if other.grant_id is not None)
 
 
-def _find_question_for_rows(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> Mapping[str, object] | None:
+def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None:
     """Return the one question for all rows of a loop, as fields of a forecast; None where it depends on their
     values."""
+    context, execution, call, definition = request.context, request.execution, request.call, request.definition
     assert execution.plan is not None
-    if execution.steps[call.step_id].step.loop is None or context.policy.looks_at_arguments(definition):
+    if request.state.step.loop is None or context.policy.looks_at_arguments(definition):
         return None
     is_confirmed = any(call.step_id in step.confirms for step in execution.plan.steps)
     may_be_granted = any(context.grants.explain_no_grant(execution, call, definition, context.clock.now()))
@@ -259,14 +234,9 @@ def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:
     return {"asks": "approval", "needs": ask.needs, "quorum": ask.quorum, "risk": ask.risk}
 
 
-def _find_likely_grant(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    before: list[CallForecast],
-) -> str | None:
+def _find_likely_grant(request: CallRequest, before: list[CallForecast]) -> str | None:
     """Return the grant that lets the call through whatever its missing values turn out to be."""
+    context, execution, call, definition = request.context, request.execution, request.call, request.definition
     literal = {name: value for name, value in call.proposed.items() if not has_bindings(value)}
     requirement = context.find_requirement(definition, literal)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
@@ -275,8 +245,3 @@ def _find_likely_grant(
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
     now, uses = context.clock.now(), _count_uses(before)
     return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)
-
-
-def _covers(other: CallForecast, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> bool:
-    """Return whether the question of the other call will name exactly this one."""
-    return any(names_call(covered, call, definition.digest, arguments) for covered in other.covers)

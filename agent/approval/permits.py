@@ -12,13 +12,12 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.context import ApprovalContext, DecidedBatch
+from planwarden.agent.approval.context import ApprovalContext, CallRequest, DecidedBatch
 from planwarden.agent.approval.questions import compute_approval_digest, is_of_policy
 from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
-from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 
 Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]
 
@@ -56,18 +55,16 @@ def find_attempt_permit(execution: ExecutionState, call: Call, wait: ev.Question
     return Permit(source="attempt", suspension=suspension, arguments=call.arguments or {}, since=wait)
 
 
-def list_confirmations(
-    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
-) -> Iterator[Permit]:
+def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) -> Iterator[Permit]:
     """Yield the approved confirmations that name exactly this call and are not used up."""
-    call_id = "" if execution.steps[call.step_id].step.loop is None else call.call_id
-    for suspension in execution.suspensions.values():
+    call, state, digest = request.call, request.state, request.definition.digest
+    call_id = "" if state.step.loop is None else call.call_id
+    for suspension in request.execution.suspensions.values():
+        question = suspension.question
         for covered in suspension.covered:
-            is_meant = covered.call_id == call_id and names_call(covered, call, definition.digest, arguments)
-            if is_meant and not _is_used_up(execution, call, suspension.question, arguments):
-                yield Permit(
-                    source="confirmation", suspension=suspension, arguments=arguments, since=suspension.question
-                )
+            is_meant = covered.call_id == call_id and names_call(covered, call, digest, arguments)
+            if is_meant and not _is_used_up(state, call, question, arguments):
+                yield Permit(source="confirmation", suspension=suspension, arguments=arguments, since=question)
                 break
 
 
@@ -82,8 +79,7 @@ def names_call(
     )
 
 
-def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, arguments: dict[str, JsonValue]) -> bool:
-    state = execution.steps[call.step_id]
+def _is_used_up(state: StepState, call: Call, question: ev.Question, arguments: dict[str, JsonValue]) -> bool:
     if state.step.loop is not None:
         return question.suspension_id in call.consumed
     text = canonical_json(arguments)
@@ -96,17 +92,16 @@ def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, ar
     return used >= limit
 
 
-def find_row(
-    context: ApprovalContext, execution: ExecutionState, call: Call
-) -> tuple[DecidedBatch, Permit | None] | None:
+def find_row(request: CallRequest) -> tuple[DecidedBatch, Permit | None] | None:
     """Return the latest answered question that has a row for the call, and what the row allows.
 
     It allows nothing where the person left it out, and where its answer cannot count any more.
     """
+    call, execution = request.call, request.execution
     for suspension in reversed(execution.find_suspensions("batch")):
         question = suspension.question
         if question.step_id == call.step_id and suspension.decision is not None:
-            batch = _read_batch(context, execution, suspension)
+            batch = _read_batch(request.context, execution, suspension)
             row = batch.rows.get(call.call_id)
             if row is None:
                 continue

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.calls import describe_change
-from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.covering import list_covered_calls, list_risks
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
+from planwarden.agent.approval.covering import list_covered_calls
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core.binding.placeholders import list_texts, search
@@ -60,27 +60,23 @@ POLICY_DIGITS = 8
 """Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
 
 
-def ask_what_tool_asks(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    suspend: Suspend,
-) -> ev.Suspended:
+def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
     """Return the question that a tool asks itself."""
+    context, execution, call, definition = request.context, request.execution, request.call, request.definition
     kind: ev.SuspensionKind = "delegated" if suspend.is_delegated else "confirmation"
     if suspend.addressee == "clock":
         kind = "wait"
     elif suspend.form is not None and not suspend.is_delegated:
         kind = "input"
-    question = _begin_question(context, call, definition, arguments, kind, suspend.message)
+    question = _begin_question(request, arguments, kind, suspend.message)
     question = replace(question, resume_payload=suspend.resume_payload)
     if kind == "wait":
         return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     required_risk = context.find_requirement(definition, arguments).risk
-    risk = highest_risk("confirm", required_risk, *list_risks(covers), suspend.risk or "read")
+    covered_ids = dict.fromkeys(covered.step_id for covered, _ in covers)
+    risks: list[Risk] = [risk for _, risk in covers]
+    risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
     required = context.policy.for_risk(risk)
     wait_s, on_timeout = _limit_wait(definition, suspend, risk)
     question = replace(
@@ -96,7 +92,7 @@ def ask_what_tool_asks(
         releases=suspend.releases,
         undecidable=suspend.undecidable,
         found=(
-            *describe_placeholders([call, *_list_covered(execution, covers)]),
+            *describe_placeholders([call, *(other for name in covered_ids for other in execution.steps[name].calls)]),
             *_describe_conditions(execution, covers),
             *suspend.found,
             *describe_earlier_runs(execution, call.step_id),
@@ -106,23 +102,19 @@ def ask_what_tool_asks(
 
 
 def _begin_question(
-    context: ApprovalContext,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue] | None,
-    kind: ev.SuspensionKind,
-    message: str,
+    request: CallRequest, arguments: dict[str, JsonValue] | None, kind: ev.SuspensionKind, message: str | None = None
 ) -> ev.Question:
-    """Return a question that says which call it is about, and nothing else yet."""
+    """Return a question that says which call it is about, by default in the words of its step, and nothing else yet."""
+    call = request.call
     return ev.Question(
-        suspension_id=context.ids.new(),
+        suspension_id=request.context.ids.new(),
         kind=kind,
-        message=message,
+        message=request.state.step.description[:MESSAGE_CHARS] if message is None else message,
         step_id=call.step_id,
         call_id=call.call_id,
         tool_name=call.tool_name,
         arguments=arguments,
-        definition_digest=definition.digest,
+        definition_digest=request.definition.digest,
     )
 
 
@@ -138,18 +130,12 @@ def _wait_until(
 
 
 def ask_approval(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    requirement: Requirement,
-    findings: tuple[str, ...] = (),
+    request: CallRequest, arguments: dict[str, JsonValue], requirement: Requirement, findings: tuple[str, ...] = ()
 ) -> ev.Suspended:
     """Return the question whether the call may run with exactly these arguments; `findings` is why it is asked now."""
-    message = execution.steps[call.step_id].step.description[:MESSAGE_CHARS]
+    context, execution, call, definition = request.context, request.execution, request.call, request.definition
     question = replace(
-        _begin_question(context, call, definition, arguments, "approval", message),
+        _begin_question(request, arguments, "approval"),
         risk=requirement.risk,
         needs=requirement.needs,
         quorum=requirement.quorum,
@@ -160,7 +146,7 @@ def ask_approval(
             *findings,
             *((requirement.found,) if requirement.found else ()),
             *describe_attempts(execution, call.step_id),
-            *_find_circumstances(context, execution, call, definition),
+            *_find_circumstances(request),
         ),
         rule=requirement.rule,
     )
@@ -168,36 +154,23 @@ def ask_approval(
 
 
 def ask_approval_of_change(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    *,
-    since: ev.Question | ToolDefinition | None = None,
+    request: CallRequest, arguments: dict[str, JsonValue], *, since: ev.Question | ToolDefinition | None = None
 ) -> ev.Suspended:
     """Return the question that a person must answer before a tool runs that changed; `since` as in
     `describe_change`."""
-    requirement = context.find_full_requirement(definition, arguments)
-    findings = (describe_change(context, execution, definition, since),)
-    return ask_approval(context, execution, call, definition, arguments, requirement, findings)
+    requirement = request.context.find_full_requirement(request.definition, arguments)
+    return ask_approval(request, arguments, requirement, (describe_change(request, since),))
 
 
-def ask_what_happened(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    findings: tuple[str, ...] = (),
-) -> ev.Suspended:
+def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
     """Return the question whether a call took effect whose outcome is unknown; `findings` is why it is asked again."""
-    required = context.find_full_requirement(definition, call.arguments or {})
+    call = request.call
+    required = request.context.find_full_requirement(request.definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
     if call.origin:
         late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
-    message = execution.steps[call.step_id].step.description[:MESSAGE_CHARS]
     question = replace(
-        _begin_question(context, call, definition, call.arguments, "reconcile", message),
+        _begin_question(request, call.arguments, "reconcile"),
         risk=required.risk,
         needs=required.needs,
         quorum=required.quorum,
@@ -206,21 +179,15 @@ def ask_what_happened(
         found=(*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
         rule=required.rule,
     )
-    return open_question(context, execution, question)
+    return open_question(request.context, request.execution, question)
 
 
-def ask_next_attempt(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    retry: RetryPolicy,
-    attempts: int,
-) -> ev.Suspended:
+def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) -> ev.Suspended:
     """Return the durable wait before the next attempt of a call that failed `attempts` times."""
+    context, call = request.context, request.call
     message = f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next"
-    question = _begin_question(context, call, definition, call.arguments, "wait", message)
-    return _wait_until(context, execution, question, _find_end(context, retry.find_delay_s(attempts)))
+    question = _begin_question(request, call.arguments, "wait", message)
+    return _wait_until(context, request.execution, question, _find_end(context, retry.find_delay_s(attempts)))
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
@@ -283,33 +250,27 @@ def _cut_json(value: JsonValue) -> str:
     return text if len(text) <= CONDITION_CHARS else f"{text[:CONDITION_CHARS]}... ({len(text)} characters)"
 
 
-def _list_covered(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[Call]:
-    for step_id in dict.fromkeys(covered.step_id for covered, _ in covers):
-        yield from execution.steps[step_id].calls
-
-
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
     """Return what was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
     return (*(other for other in question.found if other != sentence), sentence)[-MAX_FOUND:]
 
 
-def _find_circumstances(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> Iterator[str]:
+def _find_circumstances(request: CallRequest) -> Iterator[str]:
     """Yield what else a person who is asked about the call should know: a retry, a grant that does not fit."""
+    context, execution, call = request.context, request.execution, request.call
     if is_of_host(call.tool_name):
         yield "Approved, the identical call of the host passes once, within an hour; planwarden does not make it."
     yield from describe_earlier_runs(execution, call.step_id)
     earlier = [
         other
-        for other in execution.steps[call.step_id].calls
+        for other in request.state.calls
         if other.tool_name == call.tool_name and other.call_id != call.call_id and other.status in _ENDED_BADLY
     ]
     if earlier:
         ended = _ENDED_BADLY[earlier[-1].status]
         count = "" if len(earlier) == 1 else f" It is number {len(earlier) + 1}."
         yield f"This is a retry: an earlier call of {call.tool_name} in this step {ended}.{count}"
-    yield from context.grants.explain_no_grant(execution, call, definition, context.clock.now())
+    yield from context.grants.explain_no_grant(execution, call, request.definition, context.clock.now())
 
 
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.covering import list_risks, update_covered_call
+from planwarden.agent.approval.covering import update_covered_call
 from planwarden.agent.approval.forecast import CallForecast, forecast_calls
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,
@@ -31,7 +31,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import Plan, plan_to_json
 from planwarden.agent.core.plan.plan_parser import PlanIntake
-from planwarden.agent.core.tool import highest_risk
+from planwarden.agent.core.tool import Risk, highest_risk
 
 MAX_MESSAGE_CHARS = 20_000
 MAX_NAMED = 20
@@ -145,7 +145,7 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
 
 def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
     """Return the assurance that covering the question's calls needs, as the policy is now."""
-    risks = list_risks(update_covered_call(context, covered) for covered in question.covers)
+    risks: list[Risk] = [update_covered_call(context, covered)[1] for covered in question.covers]
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs
 
 
@@ -169,9 +169,7 @@ def edit_plan(
     edited = apply(execution, edit, context.clock.now())
     names = tuple(dict.fromkeys((*edit.added, *edit.changed, *edit.removed, *edit.moved)))
     preview = replace(
-        _look_again(context, edited, question),
-        message=_quote_agent(edited),
-        edits=add_edit(question, names, editor),
+        _look_again(context, edited, question), message=_quote_agent(edited), edits=add_edit(question, names, editor)
     )
     final = bind_revision(context, edited, preview)
     reason = f"plan edited by {editor.principal} through {editor.channel}"

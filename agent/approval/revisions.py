@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.covering import list_risks, update_covered_call
+from planwarden.agent.approval.covering import update_covered_call
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,
     add_edit,
@@ -48,7 +48,8 @@ def revise_stale_question(
     reason = _find_staleness(context, question, changed, definition)
     if reason is None:
         return None
-    risks, denial, start = list_risks(covers), "", f"{reason[:1].upper()}{reason[1:]}"
+    risks: list[Risk] = [risk for _, risk in covers]
+    denial, start = "", f"{reason[:1].upper()}{reason[1:]}"
     if definition is not None:
         requirement = context.find_requirement(definition, question.arguments or {})
         risks.append(requirement.risk)

@@ -5,17 +5,12 @@ answer is accepted once: the same answer again is recognised, a different one is
 conditions again in the transaction that records it.
 """
 
+from typing import NamedTuple
+
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import (
-    Authority,
-    Decision,
-    can_decide,
-    check_form,
-    check_size,
-    read_reply,
-)
+from planwarden.agent.approval.answers import Authority, Decision, can_decide, check_form, check_size, read_reply
 from planwarden.agent.approval.batch import check_chosen_rows
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
@@ -95,7 +90,7 @@ def rule_on_answer(
         return Ruling(events=(_build_decided(question, decision, authority),), guard=guard)
     if is_caller:
         return Ruling(events=_build_caller_events(question, answer, authority, plans), guard=guard)
-    return _rule_on_approval(context, execution, suspension, answer, authority, plans, guard)
+    return _Approval(context, execution, suspension, answer, authority, plans, guard).rule()
 
 
 def _build_caller_events(
@@ -114,57 +109,80 @@ def _build_caller_events(
     return (decided, *replied)
 
 
-def _rule_on_approval(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    suspension: SuspensionState,
-    answer: Decision,
-    authority: Authority,
-    plans: PlanIntake,
-    guard: Guard,
-) -> Ruling:
-    """Return an approval by a person, perhaps with edited arguments or an edited plan."""
-    question, policy = suspension.question, context.policy
-    _check_approval(question, answer)
-    revise = revise_stale_review if question.kind == "review" else revise_stale_question
-    stale = revise(context, execution, question)
-    if stale is not None:
-        return _refuse_stale(question, *stale, guard)
-    final, revised = _edit(context, execution, question, answer, authority, plans)
-    if revised:
-        _check_votes_stand(suspension, authority)
-    worth = _find_worth(context, execution, final, answer, authority)
-    if worth is None:
-        # A plan is not edited by somebody who may not approve it.
-        edits = () if question.kind == "review" else revised
-        return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
-    voters = set[str]() if revised else _find_voters(context, suspension, answer.content)
-    if final.quorum > 1 and worth != "embedder":
-        if policy.person(authority.principal) in voters:
-            return Ruling(is_accepted=False)
-        if len(voters) + 1 < final.quorum:
-            about = _describe_answer(final, authority)
-            endorsed = ev.SuspensionEndorsed(assurance=worth, content=answer.content, **about)
-            return Ruling(events=(*revised, endorsed), guard=guard, is_accepted=False)
-    decision = ev.RecordedDecision(
-        approved=True,
-        reason=answer.reason,
-        modified_args=_read_final_arguments(final, answer) if revised else None,
-        content=answer.content,
-    )
-    decided = _build_decided(final, decision, replace(authority, assurance=worth))
-    return Ruling(events=(*revised, decided), guard=guard)
+class _Approval(NamedTuple):
+    """An approval by a person, perhaps with edited arguments or an edited plan."""
 
+    context: ApprovalContext
+    execution: ExecutionState
+    suspension: SuspensionState
+    answer: Decision
+    authority: Authority
+    plans: PlanIntake
+    guard: Guard
 
-def _find_worth(
-    context: ApprovalContext, execution: ExecutionState, question: ev.Question, answer: Decision, authority: Authority
-) -> ev.Assurance | None:
-    """Return what the approval is worth; None when that is less than the question, or what it covers, needs."""
-    policy, covers = context.policy, question.kind == "review" and read_review(answer)[1]
-    worth = can_decide(policy, execution, question.needs, authority.principal, authority.assurance)
-    if worth is None or not covers:
-        return worth
-    return can_decide(policy, execution, find_cover_needs(context, question), authority.principal, authority.assurance)
+    def rule(self) -> Ruling:
+        question, answer, authority, guard = self.suspension.question, self.answer, self.authority, self.guard
+        _check_approval(question, answer)
+        revise = revise_stale_review if question.kind == "review" else revise_stale_question
+        stale = revise(self.context, self.execution, question)
+        if stale is not None:
+            return _refuse_stale(question, *stale, guard)
+        final, revised = self._edit(question)
+        if revised:
+            _check_votes_stand(self.suspension, authority)
+        worth = self._find_worth(final)
+        if worth is None:
+            # A plan is not edited by somebody who may not approve it.
+            edits = () if question.kind == "review" else revised
+            return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
+        voters = set[str]() if revised else self._find_voters()
+        if final.quorum > 1 and worth != "embedder":
+            if self.context.policy.person(authority.principal) in voters:
+                return Ruling(is_accepted=False)
+            if len(voters) + 1 < final.quorum:
+                about = _describe_answer(final, authority)
+                endorsed = ev.SuspensionEndorsed(assurance=worth, content=answer.content, **about)
+                return Ruling(events=(*revised, endorsed), guard=guard, is_accepted=False)
+        decision = ev.RecordedDecision(
+            approved=True,
+            reason=answer.reason,
+            modified_args=_read_final_arguments(final, answer) if revised else None,
+            content=answer.content,
+        )
+        decided = _build_decided(final, decision, replace(authority, assurance=worth))
+        return Ruling(events=(*revised, decided), guard=guard)
+
+    def _find_worth(self, question: ev.Question) -> ev.Assurance | None:
+        """Return what the approval is worth; None when that is less than the question, or what it covers, needs."""
+        policy, execution, authority = self.context.policy, self.execution, self.authority
+        worth = can_decide(policy, execution, question.needs, authority.principal, authority.assurance)
+        if worth is None or question.kind != "review" or not read_review(self.answer)[1]:
+            return worth
+        needs = find_cover_needs(self.context, question)
+        return can_decide(policy, execution, needs, authority.principal, authority.assurance)
+
+    def _edit(self, question: ev.Question) -> tuple[ev.Question, tuple[ev.Event, ...]]:
+        """Return the question with the answer's arguments or its plan, and the events of that revision if they are
+        different."""
+        context, execution, answer, authority = self.context, self.execution, self.answer, self.authority
+        if question.kind == "review":
+            if self._find_worth(question) is None:
+                return question, ()
+            return edit_plan(context, execution, question, answer, authority, self.plans)
+        if answer.modified_args is None:
+            return question, ()
+        changed = revise_arguments(context, execution, question, answer.modified_args, authority)
+        if changed is question:
+            return question, ()
+        editor = "the calling model" if authority.assurance in ("claimed", "caller") else authority.principal
+        reason = f"arguments edited by {editor} through {authority.channel}"
+        return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
+
+    def _find_voters(self) -> set[str]:
+        """Return the people who have given exactly this answer."""
+        content = canonical_json(self.answer.content)
+        votes = (vote for vote in self.suspension.endorsements if canonical_json(vote.content) == content)
+        return {self.context.policy.person(vote.principal) for vote in votes}
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
@@ -181,29 +199,6 @@ def _check_approval(question: ev.Question, answer: Decision) -> None:
         raise InvalidArguments("the decision does not say whether it is approved")
     if question.kind == "review":
         read_review(answer)
-
-
-def _edit(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    question: ev.Question,
-    answer: Decision,
-    authority: Authority,
-    plans: PlanIntake,
-) -> tuple[ev.Question, tuple[ev.Event, ...]]:
-    """Return the question with the answer's arguments or its plan, and the events of that revision if they are
-    different."""
-    if question.kind == "review":
-        may_edit = _find_worth(context, execution, question, answer, authority) is not None
-        return edit_plan(context, execution, question, answer, authority, plans) if may_edit else (question, ())
-    if answer.modified_args is None:
-        return question, ()
-    changed = revise_arguments(context, execution, question, answer.modified_args, authority)
-    if changed is question:
-        return question, ()
-    editor = "the calling model" if authority.assurance in ("claimed", "caller") else authority.principal
-    reason = f"arguments edited by {editor} through {authority.channel}"
-    return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
 
 
 def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, JsonValue] | None:
@@ -234,13 +229,6 @@ def _refuse_stale(question: ev.Question, revised: ev.Question, reason: str, guar
         is_accepted=False,
         refusal=StaleDefinition(text, details={"revision": revised.revision, "digest": revised.digest}),
     )
-
-
-def _find_voters(context: ApprovalContext, suspension: SuspensionState, content: JsonValue) -> set[str]:
-    """Return the people who have given exactly this answer."""
-    answer = canonical_json(content)
-    votes = (vote for vote in suspension.endorsements if canonical_json(vote.content) == answer)
-    return {context.policy.person(vote.principal) for vote in votes}
 
 
 def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authority: Authority) -> ev.SuspensionDecided:

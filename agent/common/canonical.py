@@ -128,17 +128,17 @@ def has_json_form(value: JsonValue) -> bool:
     return True
 
 
-def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
-    """Raise `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
+def check_depth(value: JsonValue) -> None:
+    """Raise `LimitExceeded` if `value` is nested deeper than `MAX_DEPTH` levels; does not recurse."""
     level: list[JsonValue] = [value]
-    for _ in range(limit):
+    for _ in range(MAX_DEPTH):
         below: list[JsonValue] = []
         for node in level:
             below += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
         level = [part for part in below if isinstance(part, dict | list)]
         if not level:
             return
-    raise LimitExceeded(f"the JSON is nested deeper than {limit} levels")
+    raise LimitExceeded(f"the JSON is nested deeper than {MAX_DEPTH} levels")
 
 
 def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

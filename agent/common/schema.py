@@ -8,7 +8,7 @@ what would take long to compile, and `find_faults` refuses a value if checking i
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -81,7 +81,7 @@ class Schema:
         self._schema = schema
         self._pattern_bytes: dict[str, int] = {}
         self._cost = SchemaCost(schema, self._measure_pattern)
-        self._defaults = _read_defaults(schema) if has_defaults else {}
+        self._defaults = read_defaults(schema) if has_defaults else {}
         if not is_known:
             self._validator = _compile(schema, checks_dates=checks_dates)
 
@@ -171,7 +171,6 @@ class Schema:
             yield error
 
     def _list_faults_of_keys(self, value: JsonValue) -> tuple[str, ...]:
-        """Return what is wrong with the value's own keys."""
         faults: list[str] = []
         if isinstance(value, dict):
             required, properties = self._schema.get("required"), self._schema.get("properties")
@@ -247,9 +246,15 @@ _FORMATS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def _read_defaults(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def read_properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return the properties that a schema of objects names."""
     properties = schema.get("properties")
-    parts = properties.items() if isinstance(properties, dict) else ()
+    return properties if isinstance(properties, dict) else {}
+
+
+def read_defaults(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the defaults that a schema of objects has for its properties."""
+    parts = read_properties(schema).items()
     return {name: part["default"] for name, part in parts if isinstance(part, dict) and "default" in part}
 
 
@@ -265,7 +270,6 @@ def _measure(value: JsonValue) -> ValueSize | str:
 
 
 def _count_other_work(size: ValueSize) -> int:
-    """Return the units of what surrounds a check."""
     return CHECK_UNITS + SIZE_UNITS * size.values + size.text // 20
 
 

@@ -13,19 +13,8 @@ from pydantic import JsonValue
 MAX_MESSAGE_CHARS = 300
 _MAX_NAMES = 20
 _CERTAIN = frozenset(
-    (
-        "additionalItems",
-        "additionalProperties",
-        "falseSchema",
-        "maxItems",
-        "maxProperties",
-        "minItems",
-        "minProperties",
-        "propertyNames",
-        "required",
-        "type",
-    )
-)
+    ("additionalItems", "additionalProperties", "falseSchema", "maxItems", "maxProperties", "minItems", "minProperties")
+) | {"propertyNames", "required", "type"}
 """Keywords that do not look inside a list or an object."""
 _FORMAT_EXAMPLES = {"date": "; write it like 2026-07-31", "date-time": "; write it like 2026-07-31T09:00:00Z"}
 _CONDITIONAL = frozenset(("then", "else"))

@@ -27,7 +27,8 @@ def closest_word(word: str, words: Iterable[str]) -> str | None:
     by_plain = {_plain(name): name for name in islice(words, MAX_KNOWN)}
     if plain in by_plain:
         return by_plain[plain]
-    parts = [name for name in by_plain if min(len(name), len(plain)) >= MIN_PART_CHARS and _is_end(name, plain)]
+    long = (name for name in by_plain if min(len(name), len(plain)) >= MIN_PART_CHARS)
+    parts = [name for name in long if name.endswith(plain) or plain.endswith(name)]
     if parts:
         return by_plain[max(parts, key=len)]
     [match] = get_close_matches(plain, by_plain, n=1, cutoff=CUTOFF) or [None]
@@ -38,10 +39,6 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return ` (did you mean 'NAME'?)` for a message, or nothing."""
     closest = closest_word(word, words)
     return "" if closest is None else f" (did you mean {closest!r}?)"
-
-
-def _is_end(one: str, other: str) -> bool:
-    return one.endswith(other) or other.endswith(one)
 
 
 def _plain(word: str) -> str:

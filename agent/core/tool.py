@@ -9,6 +9,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from planwarden.agent.common.errors import ToolError, UsageError
+from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
@@ -60,13 +61,10 @@ def _find_fault(words: dict[str, tuple[str | None, ...]], limits: dict[str, obje
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
             return f"{field} is {value!r}{meant}; use {', '.join(map(repr, possible[:-1]))} or {possible[-1]!r}"
     for field, limit_s in limits.items():
-        if limit_s is not None and not _is_limit(limit_s):
+        seconds = limit_s if isinstance(limit_s, int | float) and not isinstance(limit_s, bool) else 0
+        if limit_s is not None and not 0 < seconds <= MAX_WAIT_S:
             return f"{field} is {limit_s!r}; a limit is more than 0 and at most {MAX_WAIT_S:.0f} s, None for no limit"
     return None
-
-
-def _is_limit(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_WAIT_S
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +124,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def _list_arguments(self) -> Iterator[str]:
         """Yield the names of the first arguments; with a question mark where a call may leave one out."""
-        properties, required = self.input_schema.get("properties"), self.input_schema.get("required")
-        names = list(properties) if isinstance(properties, dict) else []
+        names, required = list(read_properties(self.input_schema)), self.input_schema.get("required")
         for name in names[:MAX_LISTED_ARGUMENTS]:
             is_required = isinstance(required, list) and name in required
             yield " ".join(name.split())[:MAX_ARGUMENT_CHARS] + ("" if is_required else "?")

@@ -20,8 +20,11 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import AskCaller
 
 
-class _When(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+class _When(_Part):
     purpose: Literal["plan", "step", "synthesize"] | None = None
     stepId: str | None = None
 
@@ -30,8 +33,7 @@ class _Call(CallInput):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Reply(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+class _Reply(_Part):
     content: str | None = None
     toolCalls: list[_Call] = Field(default_factory=list[_Call])
     plan: JsonValue = None
@@ -40,14 +42,12 @@ class _Reply(BaseModel):
     outputTokens: Annotated[int, Field(ge=0)] = 0
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+class _Entry(_Part):
     when: _When = Field(default_factory=_When)
     reply: _Reply
 
 
-class _Script(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+class _Script(_Part):
     replies: list[_Entry]
 
 
@@ -76,8 +76,9 @@ class ScriptedModel:
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         for number, entry in enumerate(self._entries):
-            source = f"entry {number}"
-            if source in self._used or source in prompt.used_sources or not _is_match(entry.when, prompt):
+            source, when = f"entry {number}", entry.when
+            is_meant = when.purpose in (None, prompt.purpose) and when.stepId in (None, prompt.step_id)
+            if source in self._used or source in prompt.used_sources or not is_meant:
                 continue
             self._used.add(source)
             answer = entry.reply
@@ -92,7 +93,3 @@ class ScriptedModel:
             )
         where = f" of step {prompt.step_id!r}" if prompt.step_id else ""
         raise ModelError(f"the model script has no unused entry for a {prompt.purpose!r} prompt{where}")
-
-
-def _is_match(when: _When, prompt: Prompt) -> bool:
-    return when.purpose in (None, prompt.purpose) and when.stepId in (None, prompt.step_id)

@@ -41,11 +41,7 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
     def as_refusal(self) -> DuplicateEffect:
         """Return the error for another call that wants the key."""
         return DuplicateEffect(
-            key=self.key,
-            holder=self.holder,
-            principal=self.principal,
-            taken_at=self.taken_at,
-            ends_at=self.ends_at,
+            key=self.key, holder=self.holder, principal=self.principal, taken_at=self.taken_at, ends_at=self.ends_at
         )
 
 

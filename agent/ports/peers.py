@@ -25,7 +25,6 @@ class Peers(Protocol):
 
     async def look_for(self, context: str | None) -> None:
         """Learn of a process that began a moment ago, if `context` of an execution may name it. Raises `StoreError`."""
-        ...
 
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
         """Return False when another process must make the calls of the tool of this name, because it has another

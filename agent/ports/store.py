@@ -277,10 +277,6 @@ class Lookups(Protocol):
         """
         ...
 
-    async def next_deadline(self) -> float | None:
-        """Return the earliest alarm or deadline of a pending suspension."""
-        ...
-
     async def close(self) -> None: ...
 
 
@@ -326,11 +322,9 @@ class Store(Lookups, Protocol):
 
     async def expire_dead(self) -> None:
         """End the leases of processes that are gone, so that nobody owns what they had."""
-        ...
 
     async def confirm(self, lease: Lease) -> None:
         """Extend the lease. Raises `LeaseLost` when somebody else holds it, or nobody."""
-        ...
 
     async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
         """Return ids of running executions that nobody valid owns, the oldest first: processes that are gone own
@@ -346,7 +340,6 @@ class Store(Lookups, Protocol):
 
         It may own others without knowing, when the answer to a takeover was lost. Those run out.
         """
-        ...
 
     async def release(self, lease: Lease) -> None: ...
 
@@ -357,7 +350,6 @@ class Store(Lookups, Protocol):
 
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
         """Return when `changes` would say something new, where the store is told of it, else after `timeout_s`."""
-        ...
 
     async def prune(self, before: float) -> int:
         """Delete finished executions last changed before `before`, and everything of theirs except the audit.
@@ -368,7 +360,6 @@ class Store(Lookups, Protocol):
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
         """Store a standing grant together with its audit row."""
-        ...
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
         """End a grant now, and store the audit row with it; False when there is no grant, or it was revoked before."""
@@ -388,7 +379,6 @@ class Store(Lookups, Protocol):
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         """Append rows to the audit that belong to no execution's log."""
-        ...
 
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100

@@ -24,7 +24,6 @@ class Toolbox(Definitions, Protocol):
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
         """Wait a limited time until none of the tools is awaited any more."""
-        ...
 
     def definitions(self) -> Sequence[ToolDefinition]:
         """Return all of them, sorted by name, unavailable ones included; the same object until something changes."""

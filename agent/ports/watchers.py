@@ -32,7 +32,6 @@ class Observer(Protocol):
 
         `owned` is False for answers to executions that run in another process.
         """
-        ...
 
     def performing(
         self, execution: ExecutionState, key: str, prompt: Prompt | None
@@ -45,11 +44,9 @@ class Observer(Protocol):
 
         `after_s` seconds ago that one committed to the execution or renewed its lease for the last time.
         """
-        ...
 
     def woke(self, execution: ExecutionState, after_s: float) -> None:
         """Called when this process continues an execution by a decision of another one, `after_s` seconds old."""
-        ...
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,14 +2,12 @@
 
 import logging
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import find_needed_tools
-from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
@@ -41,12 +39,11 @@ def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
         )
 
 
-class StartRun(Protocol):
-    def __call__(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
-        """Continue the execution in this process; `is_current` when it was read under the lease."""
-        ...
+StartRun = Callable[[ExecutionState, Lease, bool], None]
+"""Continues the execution in this process; True when it was read under the lease."""
 
 
+@dataclass(eq=False)
 class Adoption:
     """Takes at most `concurrency` executions at a time.
 
@@ -54,44 +51,32 @@ class Adoption:
     process that started last has it; and it takes nothing while that process runs under another policy.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        owner: str,
-        tools: Toolbox,
-        cache: ExecutionCache,
-        *,
-        follows: bool,
-        concurrency: int,
-        peers: Peers | None,
-        start: StartRun,
-    ) -> None:
-        """Without `follows` it takes nothing."""
-        self._store = store
-        self._owner = owner
-        self._tools = tools
-        self._cache = cache
-        self._follows = follows
-        self._concurrency = concurrency
-        self._peers = peers
-        self._start = start
-        self._unresponsive = UnresponsiveOwners(store.clock, tools)
-        self._runnable: dict[str, tuple[Plan | None, Sequence[ToolDefinition], int]] = {}
-        """Plan, catalogue and generation of the peers with which an execution could continue here, by its id."""
-        self._left: set[str] = set()
-        """Those that were left to other processes once."""
-        self._skipped: dict[str, float] = {}
-        """Until when, in steady seconds, by the ids of executions that cannot be read here or whose tools are not."""
-        self._skipped_with: tuple[Sequence[ToolDefinition], int] = ((), 0)
-        """The catalogue and the generation of the peers with which they were looked at."""
+    store: Store
+    owner: str
+    tools: Toolbox
+    cache: ExecutionCache
+    follows: bool
+    """Without it, this takes nothing."""
+    concurrency: int
+    peers: Peers | None
+    start: StartRun
+    _left: set[str] = field(default_factory=set[str], init=False)
+    """Those that were left to other processes once."""
+    _skipped: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    """Until when, in steady seconds, by the ids of executions that cannot be read here or whose tools are not."""
+    _skipped_with: tuple[Sequence[ToolDefinition], int] = field(default=((), 0), init=False)
+    """The catalogue and the generation of the peers with which they were looked at."""
+
+    def __post_init__(self) -> None:
+        self._unresponsive = UnresponsiveOwners(self.store.clock, self.tools)
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
         """Return True at the first look at an execution whose tools are not here, on a store of one machine.
 
         Another process may have them, and nobody says so there. At a later look it is continued, and its calls fail.
         """
-        knows_tools = self._peers is not None and self._peers.knows_tools
-        if knows_tools or execution.execution_id in self._left or has_needed_tools(execution, self._tools):
+        knows_tools = self.peers is not None and self.peers.knows_tools
+        if knows_tools or execution.execution_id in self._left or has_needed_tools(execution, self.tools):
             return False
         if len(self._left) >= MAX_SKIPPED:
             self._left.clear()
@@ -100,38 +85,26 @@ class Adoption:
 
     def may_run(self, execution: ExecutionState) -> bool:
         """Return False when other processes must continue it."""
-        if not self._follows or self._peers is None:
-            return self._follows
-        if self._peers.is_outdated:
+        if not self.follows or self.peers is None:
+            return self.follows
+        if self.peers.is_outdated or (self.peers.knows_tools and not has_needed_tools(execution, self.tools)):
             return False
-        state = (execution.plan, self._tools.definitions(), self._peers.generation)
-        inputs = self._runnable.get(execution.execution_id, (None, None, None))
-        if all(one is other for one, other in zip(inputs, state, strict=True)):
-            return True
-        is_complete = not self._peers.knows_tools or has_needed_tools(execution, self._tools)
-        is_runnable = is_complete and all(
-            self._peers.is_current(name, self._tools.get(name), execution.context)
-            for name in find_needed_tools(execution)
-        )
-        if is_runnable:
-            if len(self._runnable) >= MAX_SKIPPED:
-                self._runnable.clear()
-            self._runnable[execution.execution_id] = state
-        return is_runnable
+        names = find_needed_tools(execution)
+        return all(self.peers.is_current(name, self.tools.get(name), execution.context) for name in names)
 
     async def look_for_owner(self, execution: ExecutionState) -> None:
         """Learn of a process that began a moment ago and has to make the calls of the execution."""
-        if self._peers is not None:
-            await self._peers.look_for(execution.context)
+        if self.peers is not None:
+            await self.peers.look_for(execution.context)
 
     @property
     def is_outdated(self) -> bool:
         """A process that started later has another policy: this one ends what it has begun, and begins nothing."""
-        return self._peers is not None and self._peers.is_outdated
+        return self.peers is not None and self.peers.is_outdated
 
     def count_room(self) -> int:
         """Return how many more executions it can take."""
-        return 0 if self.is_outdated else self._concurrency - len(self._cache.runs)
+        return 0 if self.is_outdated else self.concurrency - len(self.cache.runs)
 
     def count_claimable(self) -> int:
         """Return how many that nobody owns it may claim unseen: none while it cannot remember which ones it gives
@@ -142,11 +115,11 @@ class Adoption:
     def list_skipped(self) -> Collection[str]:
         """Return those that others must take, as far as this process knows, and those that have work here already."""
         self._forget_skipped()
-        return self._skipped.keys() | self._cache.runs.keys()
+        return self._skipped.keys() | self.cache.runs.keys()
 
     def _forget_skipped(self) -> None:
-        definitions, now = self._tools.definitions(), self._store.clock.steady()
-        generation = 0 if self._peers is None else self._peers.generation
+        definitions, now = self.tools.definitions(), self.store.clock.steady()
+        generation = 0 if self.peers is None else self.peers.generation
         before, before_generation = self._skipped_with
         if definitions is not before or generation != before_generation:
             self._skipped.clear()
@@ -155,30 +128,30 @@ class Adoption:
 
     def _skip(self, execution_id: str) -> None:
         if len(self._skipped) < MAX_SKIPPED:
-            self._skipped[execution_id] = self._store.clock.steady() + SKIPPED_S
+            self._skipped[execution_id] = self.store.clock.steady() + SKIPPED_S
 
     async def adopt(self, lease: Lease) -> None:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
-        if execution_id in self._cache.runs:
+        if execution_id in self.cache.runs:
             # A command for it has come since; the next look takes it.
-            await self._store.release(lease)
+            await self.store.release(lease)
             return
         is_mine = False
         try:
-            log = await self._store.log(execution_id)
+            log = await self.store.log(execution_id)
             if log is not None:
                 execution = fold_log(log.header, log.recorded)
                 await self.look_for_owner(execution)
                 may_run = self.may_run(execution) and not self._leaves_first(execution)
-                is_mine = may_run and execution_id not in self._cache.runs
+                is_mine = may_run and execution_id not in self.cache.runs
                 if is_mine:
                     logger.info("taking over execution %s", execution_id)
-                    self._start(execution, lease, is_current=True)
+                    self.start(execution, lease, True)
         finally:
             if not is_mine:
                 self._skip(execution_id)
-                await self._store.release(lease)
+                await self.store.release(lease)
 
     def next_look(self, late: Collection[str], looked_at: float) -> float:
         """Steady seconds of the next look at leases that others did not renew.
@@ -190,30 +163,30 @@ class Adoption:
 
     async def look_at(self, execution_id: str) -> None:
         """Watch a lease that is late, and continue the execution once that has ended."""
-        header = await self._store.header(execution_id)
+        header = await self.store.header(execution_id)
         if header is None:
             return
-        if header.owner not in (None, self._owner):
+        if header.owner not in (None, self.owner):
             self._unresponsive.watch(header)
-        if not header.is_leased(self._store.clock.steady()) and self.count_room() > 0:
+        if not header.is_leased(self.store.clock.steady()) and self.count_room() > 0:
             await self._take_over(header)
 
     async def take_over(self, execution_id: str) -> None:
         """Continue an execution whose lease ended or whose owner is gone, unless somebody may still do something."""
-        header = await self._store.header(execution_id)
+        header = await self.store.header(execution_id)
         if header is not None:
             await self._take_over(header)
 
     async def _take_over(self, header: Header) -> None:
         execution_id = header.execution_id
-        run = self._cache.runs.get(execution_id)
-        if not self._follows or (run is not None and run.is_busy):
+        run = self.cache.runs.get(execution_id)
+        if not self.follows or (run is not None and run.is_busy):
             return
-        if self._skipped.get(execution_id, -math.inf) > self._store.clock.steady():
+        if self._skipped.get(execution_id, -math.inf) > self.store.clock.steady():
             return
         # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
         try:
-            execution = await load_execution(self._store, header)
+            execution = await load_execution(self.store, header)
         except LogUnreadable:
             self._skip(execution_id)
             raise
@@ -222,9 +195,9 @@ class Adoption:
             self._skip(execution_id)
             return
         # What this process owns and does not run, it took without noticing: the answer was lost.
-        is_own = header.owner == self._owner
+        is_own = header.owner == self.owner
         grace_s = 0.0 if is_own else self._unresponsive.find_grace_s(header, execution)
-        lease = await self._store.claim(execution_id, self._owner, silent_s=grace_s)
+        lease = await self.store.claim(execution_id, self.owner, silent_s=grace_s)
         if lease is None:
             return
         if is_own:
@@ -232,4 +205,4 @@ class Adoption:
         self._unresponsive.forget(execution_id)
         logger.info("taking over execution %s", execution_id)
         # It may have grown before it was claimed.
-        self._start(execution, lease, is_current=False)
+        self.start(execution, lease, False)

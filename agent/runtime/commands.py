@@ -14,6 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import Guard, StartRequest
+from planwarden.agent.runtime.lookups import LookedUp
 from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch, JobOutcome
 
 logger = logging.getLogger(__name__)
@@ -25,14 +26,14 @@ REPORT_CHARS = 200
 def create(*events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()) -> BuildEvents:
     """Append exactly these events, the first ones of an execution."""
     batch = EventBatch(events, start=start, artifacts=artifacts)
-    return lambda execution, now: batch
+    return lambda execution, now, lookups: batch
 
 
 def start(options: ev.Options, client_id: str | None, request: StartRequest | None) -> BuildEvents:
     """Run a planned execution, or go on with an incomplete one."""
     batch = EventBatch((ev.ExecutionStarted(options=options, client_id=client_id),), start=request)
 
-    def build(execution: ExecutionState, now: float) -> EventBatch:
+    def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         if execution.status not in ("planned", "incomplete"):
             raise InvalidArguments(
                 f"execution {execution.execution_id!r} is {execution.status}; only a planned or incomplete one starts"
@@ -48,7 +49,7 @@ def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
     With `if_undecided`, only while it waits for a person's first answer.
     """
 
-    def build(execution: ExecutionState, now: float) -> EventBatch:
+    def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         is_undecided = bool(execution.open_suspensions) and all(
             suspension.is_open and suspension.question.kind != "reconcile"
             for suspension in execution.suspensions.values()
@@ -63,7 +64,7 @@ def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
 def withdraw(suspension_id: str, reason: str) -> BuildEvents:
     """Close an open question that somebody else asked through us."""
 
-    def build(execution: ExecutionState, now: float) -> EventBatch:
+    def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         suspension = execution.suspensions.get(suspension_id)
         if suspension is None or not suspension.is_open or not suspension.question.asker:
             return EventBatch()
@@ -76,7 +77,7 @@ def withdraw(suspension_id: str, reason: str) -> BuildEvents:
 def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
     """Record what became of a call that another process has taken over, and revise the open question about it."""
 
-    def build(execution: ExecutionState, now: float) -> EventBatch:
+    def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         report = _describe_late(outcome)
         if report is None or execution.call(report.call_id).effect != "effect":
             return EventBatch()

@@ -17,7 +17,7 @@ from planwarden.agent.approval.authorize import Allow, Ask, Deny, Reject, author
 from planwarden.agent.approval.batch import ask_batch
 from planwarden.agent.approval.business_keys import find_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering import check_covered_calls
 from planwarden.agent.approval.permits import Permit, find_attempt_permit, is_intact, list_confirmations
 from planwarden.agent.approval.questions import (
@@ -36,7 +36,7 @@ from planwarden.agent.core.execution.rehearsal import runs_in_rehearsal
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.prompt.prompts import DELEGATE
 from planwarden.agent.core.tool import Effect, ToolDefinition, is_of_host
-from planwarden.agent.ports.policy import Requirement, describe_denial
+from planwarden.agent.ports.policy import describe_denial
 from planwarden.agent.ports.toolbox import Toolbox
 
 
@@ -67,12 +67,11 @@ def prepare_call(context: ApprovalContext, execution: ExecutionState, call: Call
 def _prepare(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
     definition = context.tools.get(call.tool_name)
     if call.status == "outcome_unknown":
-        return _prepare_unknown(context, execution, call, definition or _stand_in(call))
+        return _prepare_unknown(CallRequest(context, execution, call, definition or _stand_in(call)))
     if definition is None or definition.unavailable:
         return _fail(call, "unknown_tool", _explain_no_tool(context.tools, call, definition))
-    if call.status == "proposed":
-        return _prepare_proposed(context, execution, call, definition)
-    return _prepare_decided(context, execution, call, definition)
+    request = CallRequest(context, execution, call, definition)
+    return _prepare_proposed(request) if call.status == "proposed" else _prepare_decided(request)
 
 
 def recover_call(
@@ -142,25 +141,24 @@ def _build_repeat(execution: ExecutionState, call: Call, definition: ToolDefinit
     return CallJob("call" if find_tool_question(execution, call) is None else "resume", call, definition)
 
 
-def _prepare_proposed(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> PreparedCall:
+def _prepare_proposed(request: CallRequest) -> PreparedCall:
+    context, execution, call = request.context, request.execution, request.call
     if call.by_model and is_of_host(call.tool_name):
         return _fail(call, "unknown_tool", "the host's own tools are not for plans; the host makes such calls")
     if call.by_model and execution.options.tool_mode == "strict":
-        step = execution.steps[call.step_id].step
-        offered = (*step.required_tools, *([DELEGATE] if step.required_tools and context.tools.get(DELEGATE) else []))
+        required = request.state.step.required_tools
+        offered = (*required, *([DELEGATE] if required and context.tools.get(DELEGATE) else []))
         if call.tool_name not in offered:
             return _fail(call, "unknown_tool", f"this step may call only {', '.join(offered) or 'no tools'}")
-    answered = judge_row(context, execution, call, definition)
+    answered = judge_row(request)
     if answered is not None:
-        return _act_on(context, execution, call, definition, {}, answered)
+        return _act_on(request, {}, answered)
     try:
-        arguments = complete_arguments(context, execution, call)
+        arguments = complete_arguments(request)
         check_covered_calls(context, execution, call)
     except InvalidArguments as error:
         return _fail(call, error.code, error.message)
-    repeated = _find_same_confirmation(execution, call, definition, arguments)
+    repeated = _find_same_confirmation(request, arguments)
     if repeated is not None:
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),))
     # Before anybody is asked.
@@ -172,60 +170,48 @@ def _prepare_proposed(
     except ToolError as error:
         return _fail(call, error.code, error.message)
     if suspend is not None:
-        return PreparedCall((ask_what_tool_asks(context, execution, call, definition, arguments, suspend),))
-    return _judge(context, execution, call, definition, arguments)
+        return PreparedCall((ask_what_tool_asks(request, arguments, suspend),))
+    return _judge(request, arguments)
 
 
-def _judge(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    permit: Permit | None = None,
-) -> PreparedCall:
+def _judge(request: CallRequest, arguments: dict[str, JsonValue], permit: Permit | None = None) -> PreparedCall:
     """Return what follows from `authorize`, for what an answer released or, without one, for a new call."""
-    permits = list_confirmations(execution, call, definition, arguments) if permit is None else (permit,)
-    verdict = authorize(context, execution, call, definition, arguments, permits)
-    return _act_on(context, execution, call, definition, arguments, verdict)
+    permits = list_confirmations(request, arguments) if permit is None else (permit,)
+    return _act_on(request, arguments, authorize(request, arguments, permits))
 
 
 def _act_on(
-    context: ApprovalContext,
-    execution: ExecutionState,
-    call: Call,
-    definition: ToolDefinition,
-    arguments: dict[str, JsonValue],
-    verdict: Allow | Ask | Deny | Reject,
+    request: CallRequest, arguments: dict[str, JsonValue], verdict: Allow | Ask | Deny | Reject
 ) -> PreparedCall:
+    call = request.call
     match verdict:
         case Reject(suspension_id=suspension_id):
             return PreparedCall((ev.CallRejected(call_id=call.call_id, suspension_id=suspension_id),))
         case Deny(requirement=requirement):
-            return _deny(call, requirement)
+            # The call fails with the operator's reason, which a model reads; nobody is asked.
+            return _fail(call, "denied", describe_denial(requirement), requirement.rule)
         case Allow():
-            return _dispatch(execution, call, definition, arguments, verdict)
-        case Ask(permit=None) if (state := execution.steps[call.step_id]).items is not None:
-            return PreparedCall(ask_batch(context, execution, state))
+            return _dispatch(request, arguments, verdict)
+        case Ask(permit=None) if request.state.items is not None:
+            return PreparedCall(ask_batch(request.context, request.execution, request.state))
         case Ask(requirement=requirement, permit=permit):
             pass
     reasons = () if verdict.reason is None else (verdict.reason,)
     if permit is not None:
         arguments = permit.arguments
         if permit.source == "reconcile":
-            return PreparedCall((ask_what_happened(context, execution, call, definition, reasons),))
-        _, faults = context.tools.complete(call.tool_name, arguments)
+            return PreparedCall((ask_what_happened(request, reasons),))
+        _, faults = request.context.tools.complete(call.tool_name, arguments)
         if faults:
             text = (
                 f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
             )
             return _fail(call, "stale_definition", text)
-    return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, reasons),))
+    return PreparedCall((ask_approval(request, arguments, requirement, reasons),))
 
 
-def _prepare_decided(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> PreparedCall:
+def _prepare_decided(request: CallRequest) -> PreparedCall:
+    context, execution, call = request.context, request.execution, request.call
     suspension = execution.suspensions[call.suspension_id or ""]
     question, decision = suspension.question, suspension.decision
     assert decision is not None and (decision.approved or question.asker)
@@ -233,54 +219,50 @@ def _prepare_decided(
         return _fail(call, "digest_mismatch", "the stored question is not the one that was approved")
     if question.kind == "wait" and call.last_failure is not None:
         # What released the first attempt covers the next one while nothing has changed.
-        return _judge(
-            context, execution, call, definition, call.arguments or {}, find_attempt_permit(execution, call, question)
-        )
-    if question.kind == "approval":
-        arguments = question.arguments or {}
-        permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
-        return _judge(context, execution, call, definition, arguments, permit)
+        return _judge(request, call.arguments or {}, find_attempt_permit(execution, call, question))
     arguments = question.arguments or {}
+    if question.kind == "approval":
+        permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
+        return _judge(request, arguments, permit)
     if context.tools.resumes(call.tool_name):
         # A call that waits, or asks for another agent, only looks again, as often as it has to.
-        effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else definition.effect
+        effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else request.definition.effect
         intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
         running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
-        return PreparedCall((intent,), CallJob("resume", running, definition))
+        return PreparedCall((intent,), CallJob("resume", running, request.definition))
     return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
 
 
-def _prepare_unknown(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
-) -> PreparedCall:
+def _prepare_unknown(request: CallRequest) -> PreparedCall:
     """Ask whether the call happened; after the answer, take the result or run the call again."""
+    context, execution, call = request.context, request.execution, request.call
     suspension = execution.suspensions.get(call.suspension_id or "")
     decision = suspension.decision if suspension and suspension.question.kind == "reconcile" else None
     content = decision.content if decision is not None else None
     if suspension is None or not isinstance(content, dict) or call.suspension_id in call.consumed:
-        return PreparedCall((ask_what_happened(context, execution, call, definition),))
+        return PreparedCall((ask_what_happened(request),))
     if content.get("happened") is True:
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
-    if definition.unavailable:
-        return PreparedCall((ask_what_happened(context, execution, call, definition),))
-    if is_of_policy(suspension.question, context.policy) and not is_intact(context, execution, suspension):
+    if request.definition.unavailable:
+        return PreparedCall((ask_what_happened(request),))
+    question = suspension.question
+    if is_of_policy(question, context.policy) and not is_intact(context, execution, suspension):
         doubt = "The stored question is not the one that was answered."
-        return PreparedCall((ask_what_happened(context, execution, call, definition, (doubt,)),))
+        return PreparedCall((ask_what_happened(request, (doubt,)),))
     arguments = call.arguments or {}
-    permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=suspension.question)
     # A rule may deny it: a person said that it did not happen, and then it does not happen again.
-    return _judge(context, execution, call, definition, arguments, permit)
+    permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=question)
+    return _judge(request, arguments, permit)
 
 
-def _find_same_confirmation(
-    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
-) -> Call | None:
+def _find_same_confirmation(request: CallRequest, arguments: dict[str, JsonValue]) -> Call | None:
     """Return an earlier call of this step that asked exactly the same and was answered."""
+    definition = request.definition
     if not definition.is_blocking or definition.effect == "effect":
         return None
-    for earlier in execution.steps[call.step_id].calls:
+    for earlier in request.state.calls:
         if (
-            earlier.tool_name == call.tool_name
+            earlier.tool_name == definition.name
             and earlier.status == "succeeded"
             and earlier.arguments is not None
             and canonical_json(earlier.arguments) == canonical_json(arguments)
@@ -289,11 +271,9 @@ def _find_same_confirmation(
     return None
 
 
-def _dispatch(
-    execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue], verdict: Allow
-) -> PreparedCall:
+def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Allow) -> PreparedCall:
     """Return the intent with what let the call run, and the call itself."""
-    permit, requirement = verdict.permit, verdict.requirement
+    call, definition, permit, requirement = request.call, request.definition, verdict.permit, verdict.requirement
     source = None if permit is None else permit.source
     arguments = arguments if permit is None else permit.arguments
     is_by_rule = permit is None and verdict.grant_id is None
@@ -309,27 +289,14 @@ def _dispatch(
     )
     running = replace(call, arguments=arguments, effect=definition.effect)
     if source == "reconcile":
-        return PreparedCall((intent,), _build_repeat(execution, running, definition))
+        return PreparedCall((intent,), _build_repeat(request.execution, running, definition))
     return PreparedCall((intent,), CallJob("call", running, definition))
 
 
-def _deny(call: Call, requirement: Requirement) -> PreparedCall:
-    """The call fails with the operator's reason, which a model reads; nobody is asked."""
-    failed = ev.ToolFailed(
-        call_id=call.call_id,
-        code="denied",
-        message=describe_denial(requirement),
-        # As in `_fail`.
-        nothing_happened=call.status == "outcome_unknown",
-        rule=requirement.rule,
-    )
-    return PreparedCall((failed,))
-
-
-def _fail(call: Call, code: str, message: str) -> PreparedCall:
+def _fail(call: Call, code: str, message: str, rule: ev.MatchedRule | None = None) -> PreparedCall:
     # What a lost call took is given back when a person said that it did not happen and it does not run again.
     is_lost = call.status == "outcome_unknown"
-    failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost)
+    failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost, rule=rule)
     return PreparedCall((failed,))
 
 

@@ -32,12 +32,10 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.common.task_groups import cancel_tasks
-from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.plan.plan_parser import ParsingNeeded
 from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
@@ -52,13 +50,13 @@ from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader, Needed
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.new_execution import NewExecution
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.timeouts import wake
-from planwarden.agent.runtime.transaction_builder import BuildEvents, Command, EventBatch, TransactionContext
+from planwarden.agent.runtime.transaction_builder import BuildEvents, Command, EventBatch
 
 logger = logging.getLogger(__name__)
 
@@ -110,32 +108,19 @@ class Engine:
         self._approval = ApprovalContext(
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
-        self._max_steps = max_steps
         self.lookups = LookupReader(store, self.find)
-        self._performer = Performer(self._approval, model, max_steps=max_steps, lookups=self.lookups)
+        self._performer = Performer(
+            TransactionContext(replace(self._approval, parts=None), self.tool_facts, max_steps), model, self.lookups
+        )
         self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._cache = ExecutionCache()
         self._notifier = ChangeNotifier()
-        self._adoption = Adoption(
-            store,
-            self.owner,
-            tools,
-            self._cache,
-            follows=follows,
-            concurrency=concurrency,
-            peers=peers,
-            start=self._continue_run,
-        )
+        cache, notifier = self._cache, self._notifier
+        adoption = Adoption(store, self.owner, tools, cache, follows, concurrency, peers, self._continue_run)
+        self._adoption = adoption
         self._scheduler = Scheduler(
-            store,
-            self.owner,
-            self._cache,
-            self._notifier,
-            adopts=adopts,
-            refresh_grants=self.refresh_grants,
-            wake=self._wake,
-            adoption=self._adoption,
+            store, self.owner, cache, notifier, adoption, adopts, self.refresh_grants, self._wake
         )
         self.listen = self._notifier.listen
         """Calls a listener with every commit from now on, until the returned function is called."""
@@ -199,9 +184,11 @@ class Engine:
         finally:
             self._context = None
             with anyio.CancelScope(shield=True):
-                for run in self._cache.runs.values():
-                    if run.lease is not None:
-                        await self._release_lease(run)
+                for lease in filter(None, (run.lease for run in self._cache.runs.values())):
+                    try:
+                        await self.store.release(lease)
+                    except PlanwardenError as fault:
+                        logger.warning("could not release execution %s: %s", lease.execution_id, fault.message)
             if self._lost_store is not None:
                 raise self._lost_store
 
@@ -330,27 +317,13 @@ class Engine:
         """
         await self._adoption.look_for_owner(execution)
         ruling = Ruling()
-        lookups = LookedUp(self._transactions.approval)
-        missing: Needed | None = None
 
-        def build(state: ExecutionState, now: float) -> EventBatch:
-            nonlocal ruling, missing
+        def build(state: ExecutionState, now: float, lookups: LookedUp) -> EventBatch:
+            nonlocal ruling
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
-            missing = None
-            try:
-                ruling = rule_on_answer(
-                    lookups.approval,
-                    state,
-                    suspension_id,
-                    answer,
-                    authority,
-                    plans=lookups.build_plan_intake(self.tool_facts(), self._max_steps, state),
-                    now=now,
-                )
-            except (EarlierNeeded, ParsingNeeded, PathsNeeded) as needed:
-                missing = needed
-                return EventBatch()
+            plans = lookups.build_plan_intake(state)
+            ruling = rule_on_answer(lookups.approval, state, suspension_id, answer, authority, plans=plans, now=now)
             return EventBatch(ruling.events, ruling.guard)
 
         async def follow() -> None:
@@ -358,9 +331,6 @@ class Engine:
                 await then()
 
         outcome = await self._command(execution, build, follow)
-        while missing is not None:
-            await self.lookups.read(missing, execution, lookups)
-            outcome = await self._command(execution, build, follow)
         if ruling.refusal is not None:
             raise ruling.refusal
         if ruling.is_accepted and answer.approved is not False:
@@ -424,15 +394,14 @@ class Engine:
         if execution.status != "running":
             return execution
         with anyio.move_on_after(seconds):
-            while execution.status == "running":
+            while True:
                 # Watch before reading the state again, so that no commit is missed between the two.
                 watch = self._notifier.watch_stop(execution.execution_id)
                 execution = await self._latest(execution)
-                if execution.status == "running":
-                    await watch.wait()
-                    execution = await self._latest(execution)
-                    self.check_recording(execution)
-            return execution
+                if execution.status != "running":
+                    return execution
+                await watch.wait()
+                self.check_recording(execution)
         self.check_recording(execution, failing_s=0.0)
         return await self.find(execution.execution_id)
 
@@ -482,7 +451,7 @@ class Engine:
 
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
         """As `forecast`, with the rules on paths as they will decide."""
-        lookups = LookedUp(self._transactions.approval)
+        lookups = LookedUp(self._transactions)
         while True:
             try:
                 return forecast_calls(lookups.approval, execution, has_inputs=has_inputs)
@@ -506,7 +475,7 @@ class Engine:
     async def _wake(self, row: SuspensionRow) -> None:
         await self._command(await self.find(row.execution_id), wake(row.suspension_id, self.grants.policy))
 
-    def _continue_run(self, execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
+    def _continue_run(self, execution: ExecutionState, lease: Lease, is_current: bool) -> None:
         assert self._context is not None
         run = Run(self._context, execution, lease)
         self._cache.runs[execution.execution_id] = run
@@ -574,13 +543,6 @@ class Engine:
     def _wake_watcher(self, run: Run) -> None:
         goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
         self._notifier.wake(run.execution.execution_id, goes_on=goes_on)
-
-    async def _release_lease(self, run: Run) -> None:
-        assert run.lease is not None
-        try:
-            await self.store.release(run.lease)
-        except PlanwardenError as error:
-            logger.warning("could not release execution %s: %s", run.execution.execution_id, error.message)
 
 
 def _was_just_decided(execution: ExecutionState) -> bool:

@@ -1,13 +1,13 @@
 """The executions that this process knows: those that run here, and the last state of idle ones."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
 from planwarden.agent.common.errors import PlanUnfinished
 from planwarden.agent.common.struct import plain_value
+from planwarden.agent.core.execution.long_tuple import LongTuple
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run
@@ -19,15 +19,11 @@ MAX_IDLE_BYTES = 16 * 1024 * 1024
 MAX_PLANS = 512
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, object]", value))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return list(cast("Sequence[object]", value))
-    return plain_value(value)
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
+_ENCODER = msgspec.msgpack.Encoder(
+    enc_hook=lambda value: (
+        list(cast("LongTuple[object]", value)) if isinstance(value, LongTuple) else plain_value(value)
+    )
+)
 
 
 class ExecutionCache:
@@ -51,11 +47,6 @@ class ExecutionCache:
     def is_busy(self) -> bool:
         """Something is running or waiting to be recorded here."""
         return any(run.is_busy for run in self.runs.values())
-
-    def list_states(self) -> Iterator[ExecutionState]:
-        for run in self.runs.values():
-            yield run.execution
-        yield from self.idle.values()
 
     def find_idle_in_thread(self, thread_id: str) -> ExecutionState | None:
         """Return the newest idle execution of the thread."""

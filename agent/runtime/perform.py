@@ -7,14 +7,12 @@ cancellation from outside (the process ends) passes through, and recovery finds 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 
 import anyio
 import anyio.lowlevel
-import msgspec
-from msgspec.structs import replace
 
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import CallRequest
 from planwarden.agent.approval.questions import (
     ask_approval_of_change,
     ask_next_attempt,
@@ -38,14 +36,14 @@ from planwarden.agent.core.control.provider_waits import bound_asked_s
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.execution.suspension_kinds import KINDS
-from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.plan.plan_parser import ParsingNeeded
 from planwarden.agent.core.prompt.prompts import Prompt
 from planwarden.agent.core.prompt.replies import Reply, build_reply_events
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
+from planwarden.agent.runtime.transaction_builder import JobOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -53,31 +51,14 @@ QUESTION_TIMEOUT_S = 60.0
 """Of a blocking tool's own function; its `timeout_s` limits the wait for the answer instead."""
 
 
-class CallOutcome(msgspec.Struct, frozen=True, gc=False):
-    """How a call ended."""
-
-    event: ev.Event
-    artifacts: tuple[Artifact, ...] = ()
-    """Stored with the event."""
-    then: ev.Event | None = None
-    """What follows the event in the same transaction."""
-
-
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
-    def __init__(
-        self,
-        context: ApprovalContext,
-        model: Model,
-        *,
-        max_steps: int,
-        lookups: LookupReader,
-    ) -> None:
-        self._context = replace(context, parts=None)
-        self._tools = context.tools
+    def __init__(self, context: TransactionContext, model: Model, lookups: LookupReader) -> None:
+        """Nothing of artifacts is read while a call runs: the context has no parts of them."""
+        self._context = context
+        self._tools = context.approval.tools
         self._model = model
-        self._max_steps = max_steps
         self._lookups = lookups
 
     async def call(
@@ -86,7 +67,7 @@ class Performer:
         job: CallJob,
         scope: anyio.CancelScope,
         confirm_lease: Callable[[], Coroutine[object, object, None]],
-    ) -> CallOutcome:
+    ) -> JobOutcome:
         """Return how the call ended. Cancelling `scope` stops the call and is recorded.
 
         `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
@@ -96,19 +77,20 @@ class Performer:
         scope.deadline = math.inf if limit_s is None else anyio.current_time() + limit_s
         with scope:
             outcome = await self._attempt(execution, job, confirm_lease)
-            if execution.options.rehearse and isinstance(outcome.event, ev.Suspended):
+            event = outcome.events[0]
+            if execution.options.rehearse and isinstance(event, ev.Suspended):
                 # What reads may still ask in the middle of its call.
-                return CallOutcome(rehearse_question(execution, call, outcome.event.question))
+                return _end(call, rehearse_question(execution, call, event.question))
             return outcome
         is_late = anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
-            return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
+            return _end(call, ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
         return _fail(call, "timeout" if is_late else "cancelled", f"{call.tool_name} {why}")
 
     async def _attempt(
         self, execution: ExecutionState, job: CallJob, confirm_lease: Callable[[], Coroutine[object, object, None]]
-    ) -> CallOutcome:
+    ) -> JobOutcome:
         call = job.call
         context = CallContext(
             execution_id=execution.execution_id,
@@ -134,7 +116,7 @@ class Performer:
         except StaleDefinition as error:
             return self._ask_again(execution, job, arguments, error)
         except OutcomeUnknown as error:
-            return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
+            return _end(call, ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         except LeaseLost as error:
             text = f"{call.tool_name} was not run: {error.message}"
             return _fail(call, error.code, text, nothing_happened=True)
@@ -153,28 +135,31 @@ class Performer:
             return _fail(call, "tool_error", "the tool cancelled itself")
         return self._conclude(execution, job, arguments, result)
 
+    def _request(self, execution: ExecutionState, job: CallJob) -> CallRequest:
+        return CallRequest(self._context.approval, execution, job.call, job.definition)
+
     def _conclude(
         self,
         execution: ExecutionState,
         job: CallJob,
         arguments: dict[str, JsonValue],
         result: JsonValue | ResultWithArtifacts | Suspend,
-    ) -> CallOutcome:
+    ) -> JobOutcome:
         call = job.call
         asks = job.kind == "call" and job.definition.is_blocking and not isinstance(result, Suspend)
         if asks and not _was_approved(execution, job):
             text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
             result = Suspend(message=text)
         if isinstance(result, Suspend):
-            return CallOutcome(ask_what_tool_asks(self._context, execution, call, job.definition, arguments, result))
+            return _end(call, ask_what_tool_asks(self._request(execution, job), arguments, result))
         if isinstance(result, ResultWithArtifacts):
             event = ev.ToolReturned(
                 call_id=call.call_id, value=result.value, artifact=result.whole, beside=result.beside
             )
-            return CallOutcome(event, result.artifacts)
-        return CallOutcome(ev.ToolReturned(call_id=call.call_id, value=result))
+            return _end(call, event, artifacts=result.artifacts)
+        return _end(call, ev.ToolReturned(call_id=call.call_id, value=result))
 
-    def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> CallOutcome:
+    def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> JobOutcome:
         """The call failed by its tool's own word: make it again later if its step says so and nothing has happened."""
         retry = execution.steps[job.call.step_id].step.retry
         attempts = execution.call(job.call.call_id).attempts
@@ -184,12 +169,12 @@ class Performer:
         failed = ev.CallAttemptFailed(
             call_id=job.call.call_id, code=error.code, message=error.message, nothing_happened=error.retryable
         )
-        wait = ask_next_attempt(self._context, execution, job.call, job.definition, retry, attempts)
-        return CallOutcome(failed, then=wait)
+        wait = ask_next_attempt(self._request(execution, job), retry, attempts)
+        return _end(job.call, failed, wait)
 
     def _ask_again(
         self, execution: ExecutionState, job: CallJob, arguments: dict[str, JsonValue], error: StaleDefinition
-    ) -> CallOutcome:
+    ) -> JobOutcome:
         """The tool changed between its preparation and its call, before anything ran."""
         call, definition = job.call, self._tools.get(job.call.tool_name)
         if job.kind == "resume" or definition is None or definition.digest == job.definition.digest:
@@ -198,16 +183,11 @@ class Performer:
         if faults:
             text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
             return _fail(call, error.code, text, nothing_happened=True)
-        return CallOutcome(
-            ask_approval_of_change(self._context, execution, call, definition, arguments, since=job.definition)
-        )
+        request = CallRequest(self._context.approval, execution, call, definition)
+        return _end(call, ask_approval_of_change(request, arguments, since=job.definition))
 
     async def prompt(
-        self,
-        execution: ExecutionState,
-        prompt: Prompt,
-        facts: Callable[[], Mapping[str, ToolFacts]],
-        on_text: Callable[[str], None] | None = None,
+        self, execution: ExecutionState, prompt: Prompt, on_text: Callable[[str], None] | None = None
     ) -> tuple[ev.Event, ...]:
         """Return the journalled reply, or the question to the caller, or the model's failure.
 
@@ -226,9 +206,9 @@ class Performer:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
-            return await self._build_events(execution, prompt, reply, facts)
+            return await self._build_events(execution, prompt, reply)
         question = ev.Question(
-            suspension_id=self._context.ids.new(),
+            suspension_id=self._context.approval.ids.new(),
             kind=next(kind for kind, traits in KINDS.items() if traits.purpose == prompt.purpose),
             message=_request_text(prompt),
             step_id=prompt.step_id,
@@ -238,29 +218,29 @@ class Performer:
         )
         return (ev.Suspended(question=question),)
 
-    async def _build_events(
-        self, execution: ExecutionState, prompt: Prompt, reply: Reply, facts: Callable[[], Mapping[str, ToolFacts]]
-    ) -> tuple[ev.Event, ...]:
+    async def _build_events(self, execution: ExecutionState, prompt: Prompt, reply: Reply) -> tuple[ev.Event, ...]:
         lookups = LookedUp(self._context)
         while True:
             try:
                 return build_reply_events(
-                    reply,
-                    purpose=prompt.purpose,
-                    step_id=prompt.step_id,
-                    plans=lookups.build_plan_intake(facts(), self._max_steps, execution),
+                    reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=lookups.build_plan_intake(execution)
                 )
             except (ParsingNeeded, EarlierNeeded) as needed:
                 await self._lookups.read(needed, execution, lookups)
 
 
+def _end(call: Call, *events: ev.Event, artifacts: tuple[Artifact, ...] = ()) -> JobOutcome:
+    return JobOutcome(call.call_id, events, artifacts)
+
+
 def _fail(
     call: Call, code: str, message: str, *, nothing_happened: bool = False, beside: JsonValue = None
-) -> CallOutcome:
-    return CallOutcome(
+) -> JobOutcome:
+    return _end(
+        call,
         ev.ToolFailed(
             call_id=call.call_id, code=code, message=message, nothing_happened=nothing_happened, beside=beside
-        )
+        ),
     )
 
 

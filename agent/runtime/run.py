@@ -42,7 +42,7 @@ from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.dispatch import CallJob
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.ownership import Ownership
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction_builder import (
@@ -53,7 +53,6 @@ from planwarden.agent.runtime.transaction_builder import (
     ListingJob,
     PromptJob,
     Transaction,
-    TransactionContext,
 )
 
 logger = logging.getLogger(__name__)
@@ -107,12 +106,7 @@ class Run:
     """Exists while this process works on the execution. Everything that must survive it is in the log."""
 
     def __init__(
-        self,
-        context: RunContext,
-        execution: ExecutionState,
-        lease: Lease | None = None,
-        *,
-        seems_foreign: bool = False,
+        self, context: RunContext, execution: ExecutionState, lease: Lease | None = None, *, seems_foreign: bool = False
     ) -> None:
         """With `seems_foreign` another process owned the execution a moment ago: its commands are recorded at once, and
         only then is it found out whether that process is gone."""
@@ -133,6 +127,8 @@ class Run:
         """Seconds of the event loop's clock."""
         self._doubt: _Doubt | None = None
         self._is_stale = False
+        self._follows = False
+        """What follows from the facts is decided and performed here, as far as others need not do it."""
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
         self._notified_at = -math.inf
@@ -164,7 +160,7 @@ class Run:
         """Read what another process appended, and continue from there."""
         self._is_stale = True
         # A command, because an empty submission changes nothing while something is being committed.
-        self.submit(Command(lambda execution, now: EventBatch()))
+        self.submit(Command(lambda execution, now, lookups: EventBatch()))
 
     async def _perform_and_commit(self, job: Job | None) -> None:
         """Perform the job, record its outcome, and perform what follows. The outermost loop of its task."""
@@ -203,9 +199,7 @@ class Run:
         with nullcontext() if observer is None else observer.performing(self.execution, job.key, prompt) as report:
             if isinstance(job, CallJob):
                 confirm = partial(self.confirm_lease, job.key)
-                call = await self._context.performer.call(self.execution, job, scope, confirm)
-                events = (call.event,) if call.then is None else (call.event, call.then)
-                outcome = JobOutcome(job.key, events, call.artifacts)
+                outcome = await self._context.performer.call(self.execution, job, scope, confirm)
             else:
                 outcome = JobOutcome(job.key, ())
                 with scope:
@@ -216,9 +210,7 @@ class Run:
 
     async def _prompt_model(self, job: PromptJob) -> tuple[ev.Event, ...]:
         try:
-            return await self._context.performer.prompt(
-                self.execution, job.prompt, self._context.transactions.facts, self._take_streamed_text
-            )
+            return await self._context.performer.prompt(self.execution, job.prompt, self._take_streamed_text)
         finally:
             self.streamed_text = ""
 
@@ -254,7 +246,7 @@ class Run:
                 await self._catch_up()
             if not (facts or self.execution.version):
                 return []
-            lookups = LookedUp(self._context.transactions.approval)
+            lookups = LookedUp(self._context.transactions)
             for _ in range(MAX_RETRIES):
                 jobs = await self._try_to_commit(facts, lookups)
                 if jobs is not None:
@@ -276,30 +268,49 @@ class Run:
         """Return the announced jobs; None when another writer changed the state first and the attempt must be
         repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
-        follows = self._context.follows(self.execution)
+        self._follows = self._context.follows(self.execution)
         # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
-        while (transaction := self._build_transaction(facts, arrived, lookups, follows=follows)).missing is not None:
+        while (transaction := self._build_transaction(facts, arrived, lookups)).missing is not None:
             await self._context.lookups.read(transaction.missing, self.execution, lookups, transaction.artifacts)
-        is_over = not follows and not transaction.jobs and not self._inflight.keys() - arrived
+        is_over = not self._follows and not transaction.jobs and not self._inflight.keys() - arrived
         try:
             if transaction.recorded:
-                await self._append(transaction, arrived, follows=follows, is_over=is_over)
-            elif is_over:
-                await self._release()
-            elif transaction.jobs and self.lease is None:
-                await self._claim_or_raise()
+                await self._append(transaction, arrived, is_over=is_over)
+            elif is_over and (lease := self.lease) is not None:
+                self._ownership.apply("released")
+                await self._context.store.release(lease)
+            elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
+                # It has to be owned before a call is repeated that needs no new event.
+                raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
-            return await self._handle_refusal(refusal, facts, transaction, lookups, follows=follows)
-        if transaction.commands:
-            await _follow_commands(transaction)
+            return await self._handle_refusal(refusal, facts, transaction, lookups)
+        for command in transaction.commands:
+            # What else it asks for, before anything that it released is performed.
+            if command.then is not None and command.error is None:
+                await command.then()
         self._end_jobs(*arrived)
         self._accept_commit(transaction)
-        if self._ownership.state == "unproven" and follows and self.execution.status == "running":
+        if self._ownership.state == "unproven" and self._follows and self.execution.status == "running":
             await self._claim_if_owner_is_gone()
         return transaction.jobs
 
-    async def _append(self, transaction: Transaction, arrived: set[str], *, follows: bool, is_over: bool) -> None:
-        append = self._build_append(transaction, follows=follows, is_over=is_over)
+    async def _append(self, transaction: Transaction, arrived: set[str], *, is_over: bool) -> None:
+        """With `is_over` this process gives the execution up, because others must continue it."""
+        status, outbox = transaction.execution.status, self._context.outbox
+        append = Append(
+            execution=transaction.execution,
+            recorded=transaction.recorded,
+            expected_version=self.execution.version,
+            lease=self.lease,
+            acquire=self._acquires,
+            release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
+            owner=self._context.owner,
+            guards=transaction.guards,
+            start=transaction.start,
+            policy=self._context.policy,
+            artifacts=transaction.artifacts,
+            notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
+        )
         confirmed_at = self._context.store.clock.steady()
         try:
             lease = await self._context.store.append(append)
@@ -308,13 +319,6 @@ class Run:
             raise
         if not self.is_foreign:
             self._ownership.settle(lease, confirmed_at)
-
-    async def _release(self) -> None:
-        """Give the execution up, because others must continue it."""
-        lease = self.lease
-        if lease is not None:
-            self._ownership.apply("released")
-            await self._context.store.release(lease)
 
     def _note_doubt(self, doubt: _Doubt) -> None:
         """Remember a commit without an answer; where it only recorded commands, the log is read again instead."""
@@ -338,8 +342,6 @@ class Run:
         facts: list[JobOutcome | Command],
         transaction: Transaction,
         lookups: LookedUp,
-        *,
-        follows: bool,
     ) -> list[Job] | None:
         """Return what the attempt comes to that the store refused, as `_try_to_commit` returns it."""
         if isinstance(refusal, VersionConflict | GuardFailed):
@@ -348,7 +350,7 @@ class Run:
             await self._catch_up()
             return None
         if isinstance(refusal, LeaseLost):
-            if transaction.recorded and self._acquires(follows=follows) and await self._claim_from_dead():
+            if transaction.recorded and self._acquires and await self._claim_from_dead():
                 return None
             await self._yield_to_owner(facts)
             return None if facts else []
@@ -374,17 +376,12 @@ class Run:
             lookups.approval = replace(lookups.approval, once={**lookups.approval.once, refusal.key: refusal})
 
     def _build_transaction(
-        self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp, *, follows: bool
+        self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
     ) -> Transaction:
-        transaction = Transaction(
-            self._context.transactions,
-            self.execution,
-            lookups,
-            now=self._context.store.clock.now(),
-            inflight=self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else (),
-            follow=follows and self._ownership.rights.starts_jobs and not self._context.is_closing(),
-            is_owner_gone=self._ownership.is_predecessor_gone,
-        )
+        inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
+        follow = self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing()
+        is_gone, now = self._ownership.is_predecessor_gone, self._context.store.clock.now()
+        transaction = Transaction(self.execution, lookups, now, inflight, follow, is_gone)
         transaction.build(facts)
         return transaction
 
@@ -400,24 +397,6 @@ class Run:
                 scope.cancel()
         for command in transaction.commands:
             command.settle()
-
-    def _build_append(self, transaction: Transaction, *, follows: bool, is_over: bool) -> Append:
-        """With `is_over` this process gives the execution up, because others must continue it."""
-        status, outbox = transaction.execution.status, self._context.outbox
-        return Append(
-            execution=transaction.execution,
-            recorded=transaction.recorded,
-            expected_version=self.execution.version,
-            lease=self.lease,
-            acquire=self._acquires(follows=follows),
-            release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
-            owner=self._context.owner,
-            guards=transaction.guards,
-            start=transaction.start,
-            policy=self._context.policy,
-            artifacts=transaction.artifacts,
-            notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
-        )
 
     async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
         """Look whether the transaction was stored. If so, go on from it as after any commit: nobody else will, and its
@@ -452,13 +431,9 @@ class Run:
         else:
             self._ownership.settle(Lease(header.execution_id, self._context.owner, header.fence))
 
-    def _acquires(self, *, follows: bool) -> bool:
-        return follows and self._ownership.rights.acquires
-
-    async def _claim_or_raise(self) -> None:
-        """Own the execution before repeating a call that needs no new event."""
-        if not await self._claim_from_dead():
-            raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
+    @property
+    def _acquires(self) -> bool:
+        return self._follows and self._ownership.rights.acquires
 
     async def _claim_from_dead(self) -> bool:
         """Take what nobody owns, or a process that is gone: a claim finds that out, an append does not.
@@ -603,13 +578,6 @@ class Run:
         self._waiting.extend(self._unstored)
         self._unstored.clear()
         self.submit(None)
-
-
-async def _follow_commands(transaction: Transaction) -> None:
-    """Do what else the committed commands ask for, before anything that they released is performed."""
-    for command in transaction.commands:
-        if command.then is not None and command.error is None:
-            await command.then()
 
 
 async def settle(run: Run, command: Command) -> None:

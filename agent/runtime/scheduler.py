@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
@@ -29,44 +30,33 @@ AT_ONCE = 16
 """Due questions that are taken care of at the same time, so that their commits share one wait for the disk."""
 
 
+@dataclass(eq=False)
 class Scheduler:
     """Takes a turn every `TICK_S` seconds."""
 
-    def __init__(
-        self,
-        store: Store,
-        owner: str,
-        cache: ExecutionCache,
-        notifier: ChangeNotifier,
-        *,
-        adopts: bool,
-        refresh_grants: Callable[[], Awaitable[None]],
-        wake: Callable[[SuspensionRow], Awaitable[None]],
-        adoption: Adoption,
-    ) -> None:
-        """Without `adopts` it looks only after executions in `cache`.
-
-        `wake` lets a question time out or its alarm fire.
-        """
-        self._store = store
-        self._owner = owner
-        self._cache = cache
-        self._notifier = notifier
-        self._adopts = adopts
-        self._refresh_grants = refresh_grants
-        self._wake = wake
-        self._adoption = adoption
-        self._turn = anyio.Lock()
-        """Held by the one turn that is taken: what it found out is not overtaken by what another one did with it."""
-        self._changes = 0
-        self._due: frozenset[str] = frozenset()
-        """The questions that the last turn found due."""
-        self._renewed_at = self._look_at = -math.inf
-        """Steady seconds: when leases were renewed, and when those of others are looked at again."""
-        self._looked_at = -math.inf
-        """Steady seconds: when the look that is being taken began."""
-        self._late: list[str] = []
-        """The late leases that this look has come to; it takes several turns where they are many."""
+    store: Store
+    owner: str
+    cache: ExecutionCache
+    notifier: ChangeNotifier
+    adoption: Adoption
+    adopts: bool
+    """Without it, this looks only after executions in `cache`."""
+    refresh_grants: Callable[[], Awaitable[None]]
+    wake: Callable[[SuspensionRow], Awaitable[None]]
+    """Lets a question time out or its alarm fire."""
+    _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    """Held by the one turn that is taken: what it found out is not overtaken by what another one did with it."""
+    _changes: int = field(default=0, init=False)
+    _due: frozenset[str] = field(default=frozenset(), init=False)
+    """The questions that the last turn found due."""
+    _renewed_at: float = field(default=-math.inf, init=False)
+    """Steady seconds: when leases were renewed."""
+    _look_at: float = field(default=-math.inf, init=False)
+    """Steady seconds: when the leases of others are looked at again."""
+    _looked_at: float = field(default=-math.inf, init=False)
+    """Steady seconds: when the look that is being taken began."""
+    _late: list[str] = field(default_factory=list[str], init=False)
+    """The late leases that this look has come to; it takes several turns where they are many."""
 
     async def run(self) -> None:
         """Run until it is cancelled."""
@@ -89,10 +79,10 @@ class Scheduler:
         until = anyio.current_time() + rest_s
         while (left_s := until - anyio.current_time()) > 0:
             try:
-                await self._store.wait_for_changes(self._changes, left_s)
+                await self.store.wait_for_changes(self._changes, left_s)
                 if anyio.current_time() < until:
                     async with self._turn:
-                        if await self._check_other_processes() and self._adopts:
+                        if await self._check_other_processes() and self.adopts:
                             while await self._adopt():
                                 pass
                     await anyio.sleep(HINTS_S)
@@ -110,32 +100,34 @@ class Scheduler:
 
     async def _take_turn(self) -> bool:
         await self._check_other_processes()
-        now = self._store.clock.steady()
+        now = self.store.clock.steady()
         is_time_to_renew = now - self._renewed_at >= RENEW_S
         if is_time_to_renew:
             self._renewed_at = now
-            if self._cache.runs:
-                await self._store.renew(self._owner, list(self._cache.runs))
+            if self.cache.runs:
+                await self.store.renew(self.owner, list(self.cache.runs))
         due = await self._find_due()
-        await _for_each(self._wake, due, at_once=AT_ONCE)
-        if self._adopts:
-            await self._store.expire_dead()
-        has_more = self._adopts and await self._adopt()
-        if self._adopts and now >= self._look_at:
+        await _for_each(self.wake, due, at_once=AT_ONCE)
+        if self.adopts:
+            await self.store.expire_dead()
+        has_more = self.adopts and await self._adopt()
+        if self.adopts and now >= self._look_at:
             await self._take_over_orphans()
-        elif not self._adopts and is_time_to_renew and (running := self._list_running()):
-            await _for_each(self._adoption.take_over, running)
+        elif not self.adopts and is_time_to_renew:
+            # Some of those that this process knows may have a living owner.
+            running = [name for name, state in self.cache.idle.items() if state.status == "running"]
+            await _for_each(self.adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
         # What is due again did not go well, and is tried again at the usual pace.
         return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:
         """Take over what no process owns. True when there may be more of it."""
-        limit = min(CLAIMED_AT_ONCE, self._adoption.count_claimable())
+        limit = min(CLAIMED_AT_ONCE, self.adoption.count_claimable())
         if limit <= 0:
             return False
-        leases = await self._store.claim_many(self._owner, limit, skip=self._adoption.list_skipped())
-        await _for_each(self._adoption.adopt, leases)
+        leases = await self.store.claim_many(self.owner, limit, skip=self.adoption.list_skipped())
+        await _for_each(self.adoption.adopt, leases)
         return len(leases) == CLAIMED_AT_ONCE
 
     async def _take_over_orphans(self) -> None:
@@ -144,65 +136,60 @@ class Scheduler:
         Some cannot be continued here, or not yet; they must not hide the others.
         """
         if not self._late:
-            self._looked_at = self._store.clock.steady()
-        late = await self._store.orphans(MAX_ROWS, ahead_s=LATE_S, after=self._late[-1] if self._late else "")
+            self._looked_at = self.store.clock.steady()
+        late = await self.store.orphans(MAX_ROWS, ahead_s=LATE_S, after=self._late[-1] if self._late else "")
         self._late += late
-        await _for_each(self._adoption.look_at, late)
+        await _for_each(self.adoption.look_at, late)
         if len(late) < MAX_ROWS:
-            self._look_at = self._adoption.next_look(frozenset(self._late), self._looked_at)
+            self._look_at = self.adoption.next_look(frozenset(self._late), self._looked_at)
             self._late = []
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
         """As `Store.due`; without `adopts` only for the executions that this process knows."""
-        if self._adoption.is_outdated:
+        if self.adoption.is_outdated:
             # Silence approves only under the policy that the question was asked under.
             return ()
-        if self._adopts:
-            return await self._store.due(MAX_ROWS)
-        now = self._store.clock.now()
-        questions = [
-            suspension.question for state in self._cache.list_states() for suspension in state.open_suspensions
-        ]
+        if self.adopts:
+            return await self.store.due(MAX_ROWS)
+        now = self.store.clock.now()
+        states = [*(run.execution for run in self.cache.runs.values()), *self.cache.idle.values()]
+        questions = [suspension.question for state in states for suspension in state.open_suspensions]
         due = [
             question.suspension_id
             for question in questions
             if question.expires_at is not None and question.expires_at <= now
         ]
-        rows = [await self._store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
+        rows = [await self.store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
         return [row for row in rows if row is not None and row.status == "pending"]
-
-    def _list_running(self) -> list[str]:
-        """As `Store.orphans`, for the executions that this process knows; some may have a living owner."""
-        return [execution_id for execution_id, state in self._cache.idle.items() if state.status == "running"]
 
     async def _check_other_processes(self) -> bool:
         """Wake those who watch executions that run elsewhere; read answers to executions that run here.
 
         True when one of them may be running without an owner.
         """
-        changes = await self._store.changes(self._changes)
+        changes = await self.store.changes(self._changes)
         if changes.number == self._changes:
             return False
         self._changes, changed = changes.number, changes.executions
         if changed is None:
-            await self._refresh_grants()
-        for execution_id in self._notifier.watched:
-            if execution_id not in self._cache.runs and (changed is None or execution_id in changed):
-                self._cache.drop_idle(execution_id)
-                self._notifier.wake(execution_id)
-        owned = [name for name, run in self._cache.runs.items() if run.lease is not None]
+            await self.refresh_grants()
+        for execution_id in self.notifier.watched:
+            if execution_id not in self.cache.runs and (changed is None or execution_id in changed):
+                self.cache.drop_idle(execution_id)
+                self.notifier.wake(execution_id)
+        owned = [name for name, run in self.cache.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
         # One question for all: while they are asked about, an answer to one of them waits.
-        for header in await self._store.headers(owned) if owned else ():
-            run = self._cache.runs.get(header.execution_id)
+        for header in await self.store.headers(owned) if owned else ():
+            run = self.cache.runs.get(header.execution_id)
             if run is None or run.lease is None:
                 continue
             if header.fence > run.lease.fence:
                 run.lose_ownership()
             elif header.version > run.execution.version:
                 run.refresh()
-        self._notifier.notify(None)
+        self.notifier.notify(None)
         return changes.has_unowned
 
 

@@ -43,7 +43,8 @@ async def find_thread_results(
         if source is None:
             results |= dict.fromkeys(mine, _explain_absence(step_id, bool(others)))
         elif source.steps[step_id].status != "completed":
-            results |= dict.fromkeys(mine, _explain_no_result(step_id, source))
+            text = f"'$from' names step {step_id!r} of execution {source.execution_id!r}, which has no result to take"
+            results |= dict.fromkeys(mine, f"{text}: it is {source.steps[step_id].status}")
         else:
             results |= await _read_results(store, source, mine)
         # Each step may cost as much as one turn of the loop should.
@@ -74,13 +75,6 @@ def _explain_absence(step_id: str, has_earlier: bool) -> str:
     return (
         f"'$from' names step {step_id[:64]!r}, which neither the plan nor an earlier execution of its thread has; "
         "results of other threads and of pruned executions cannot be taken"
-    )
-
-
-def _explain_no_result(step_id: str, source: ExecutionState) -> str:
-    return (
-        f"'$from' names step {step_id!r} of execution {source.execution_id!r}, which has no result to take: it is "
-        f"{source.steps[step_id].status}"
     )
 
 

@@ -9,6 +9,7 @@ from planwarden.agent.core.execution.notifications import find_due_alarm
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard
+from planwarden.agent.runtime.lookups import LookedUp
 from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch
 
 
@@ -18,7 +19,7 @@ def wake(suspension_id: str, policy: Policy) -> BuildEvents:
     Silence approves only under the policy that the question was asked under.
     """
 
-    def build(execution: ExecutionState, now: float) -> EventBatch:
+    def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         suspension = execution.suspensions.get(suspension_id)
         if suspension is None or not suspension.is_open or execution.is_finished:
             return EventBatch()

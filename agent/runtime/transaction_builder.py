@@ -7,22 +7,18 @@ more follows. It is thrown away when its commit is refused; nothing in it has ha
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.business_keys import OnceNeeded
-from planwarden.agent.approval.context import ApprovalContext, BudgetRoom
+from planwarden.agent.approval.context import BudgetRoom
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import (
-    DuplicateEffect,
-    InvalidPlan,
-    LimitExceeded,
-    PlanwardenError,
-)
+from planwarden.agent.common.errors import DuplicateEffect, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.control.actions import (
@@ -30,7 +26,7 @@ from planwarden.agent.core.control.actions import (
     AskReview,
     BeginStep,
     DispatchCall,
-    RecordEvent,
+    Order,
     RevisePlan,
     WaitForModel,
 )
@@ -42,9 +38,7 @@ from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
-from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.plan.plan_parser import ParsingNeeded
-from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.plan.revision import revise
 from planwarden.agent.core.prompt.prompts import (
     DELEGATE,
@@ -86,8 +80,8 @@ class JobOutcome(msgspec.Struct, gc=False):
     """Artifacts that the events name."""
 
 
-BuildEvents = Callable[[ExecutionState, float], EventBatch]
-"""From the state and the time now to what to append. Raises `PlanwardenError` to refuse."""
+BuildEvents = Callable[[ExecutionState, float, LookedUp], EventBatch]
+"""From the state, the time now and what was looked up to what to append. Raises `PlanwardenError` to refuse."""
 
 
 class Command(msgspec.Struct):
@@ -132,51 +126,34 @@ class ListingJob(msgspec.Struct, frozen=True):
 Job = CallJob | PromptJob | ListingJob
 
 
-class TransactionContext(msgspec.Struct, frozen=True):
-    """What every transaction of one engine shares."""
-
-    approval: ApprovalContext
-    facts: Callable[[], dict[str, ToolFacts]]
-    """The tools that a plan may name now."""
-    max_steps: int = MAX_STEPS
-
-
+@dataclass(eq=False)
 class Transaction:
     """Build once; then read `missing`. If it is None, read the others."""
 
-    def __init__(
-        self,
-        context: TransactionContext,
-        execution: ExecutionState,
-        lookups: LookedUp,
-        *,
-        now: float,
-        inflight: Collection[str],
-        follow: bool,
-        is_owner_gone: bool = True,
-    ) -> None:
-        self._context = context
-        self._lookups = lookups
-        self._room = BudgetRoom(dict(lookups.spent)) if lookups.spent else None
-        self._approval = lookups.approval if self._room is None else replace(lookups.approval, room=self._room)
-        self._once_needed: frozenset[str] = frozenset()
-        self._now = now
-        self._inflight = inflight
-        self._follow = follow
-        self._is_owner_gone = is_owner_gone
-        """The process that had the execution before ended or gave it up; False when it is only silent."""
-        self.missing: Needed | None = None
-        """Read this, and build another one."""
-        self.execution = execution
-        """The state after everything recorded here."""
-        self.recorded: list[ev.Recorded] = []
-        self.guards: tuple[Guard, ...] = ()
-        self.start: StartRequest | None = None
-        self.artifacts: tuple[Artifact, ...] = ()
-        self.jobs: list[Job] = []
-        """To perform after the commit."""
-        self.commands: tuple[Command, ...] = ()
-        """To settle after the commit, the refused ones included."""
+    execution: ExecutionState
+    """The state after everything recorded here."""
+    _lookups: LookedUp
+    _now: float
+    _inflight: Collection[str]
+    _follow: bool
+    _is_owner_gone: bool = True
+    """The process that had the execution before ended or gave it up; False when it is only silent."""
+    missing: Needed | None = field(default=None, init=False)
+    """Read this, and build another one."""
+    recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
+    guards: tuple[Guard, ...] = field(default=(), init=False)
+    start: StartRequest | None = field(default=None, init=False)
+    artifacts: tuple[Artifact, ...] = field(default=(), init=False)
+    jobs: list[Job] = field(default_factory=list[Job], init=False)
+    """To perform after the commit."""
+    commands: tuple[Command, ...] = field(default=(), init=False)
+    """To settle after the commit, the refused ones included."""
+    _once_needed: frozenset[str] = field(default=frozenset(), init=False)
+
+    def __post_init__(self) -> None:
+        spent, approval = self._lookups.spent, self._lookups.approval
+        self._room = BudgetRoom(dict(spent)) if spent else None
+        self._approval = approval if self._room is None else replace(approval, room=self._room)
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
         try:
@@ -186,10 +163,7 @@ class Transaction:
 
     def _build(self, facts: list[JobOutcome | Command]) -> None:
         for fact in facts:
-            if isinstance(fact, Command):
-                self._apply_command(fact)
-            else:
-                self._apply_outcome(fact)
+            self._apply(fact)
         if self._follow:
             self._recover()
             while self._decide():
@@ -197,36 +171,26 @@ class Transaction:
         if self._once_needed:
             raise OnceNeeded(self._once_needed)
 
-    def _apply_command(self, command: Command) -> None:
+    def _apply(self, fact: JobOutcome | Command) -> None:
         before, length = self.execution, len(self.recorded)
-        command.error = None
+        error = None
         try:
-            batch = command.build(self.execution, self._now)
+            batch = fact.build(self.execution, self._now, self._lookups) if isinstance(fact, Command) else fact
             self._record(batch.events)
             self.artifacts += batch.artifacts
-            if batch.guard is not None:
-                self.guards += (batch.guard,)
-            self.start = batch.start or self.start
-        except PlanwardenError as error:
-            self.execution = before
+            if isinstance(batch, EventBatch):
+                self.guards += () if batch.guard is None else (batch.guard,)
+                self.start = batch.start or self.start
+        except PlanwardenError as refusal:
+            error, self.execution = refusal, before
             del self.recorded[length:]
-            command.error = error
-        self.commands += (command,)
-
-    def _apply_outcome(self, outcome: JobOutcome) -> None:
-        before, length = self.execution, len(self.recorded)
-        try:
-            self._record(outcome.events)
-            self.artifacts += outcome.artifacts
-        except PlanwardenError as error:
+        if isinstance(fact, Command):
+            fact.error = error
+            self.commands += (fact,)
+        elif error is not None:
             # The execution has ended or was taken over; its log already says what became of the call.
-            self.execution = before
-            del self.recorded[length:]
-            logger.error(
-                "execution %s: the outcome of a job came too late and was dropped: %s",
-                before.execution_id,
-                error.message,
-            )
+            text = "execution %s: the outcome of a job came too late and was dropped: %s"
+            logger.error(text, before.execution_id, error.message)
 
     def _recover(self) -> None:
         """Recover the calls that another process dispatched before this one owned the execution."""
@@ -238,18 +202,15 @@ class Transaction:
         """Record and prepare what `decide` wants; False when it wants nothing more."""
         moved, decided = False, self.execution
         for action in decide(decided):
-            # The two of nearly every execution, without what `match` makes for each of its cases.
-            if isinstance(action, RecordEvent):
-                if isinstance(action.event, ev.ExecutionSuspended) and self._is_prompting():
-                    continue
-                self._record((action.event,))
-                moved = True
-            elif isinstance(action, DispatchCall):
+            if isinstance(action, DispatchCall):
                 call = action.call
                 if (self.execution is decided or self._is_still_wanted(call)) and not self._awaits(call.tool_name):
                     moved = self._prepare(call) or moved
-            else:
+            elif isinstance(action, Order):
                 moved = self._attend_to(action) or moved
+            elif not (isinstance(action, ev.ExecutionSuspended) and self._is_prompting()):
+                self._record((action,))
+                moved = True
         return moved
 
     def _attend_to(self, action: BeginStep | AskModel | WaitForModel | AskReview | RevisePlan) -> bool:
@@ -261,8 +222,13 @@ class Transaction:
                 return False
             case WaitForModel(step_id=step_id, attempt=attempt, until=until):
                 self._record((wait_for_model(self._approval, self.execution, step_id, attempt, until),))
-            case AskReview() | RevisePlan():
-                return self._attend_to_plan(action)
+            case RevisePlan(step_id=step_id, patch=patch):
+                self._record((self._revise(step_id, patch),))
+            case AskReview():
+                # Tools that the plan names may be awaited first.
+                if self._awaits(*self.execution.pins):
+                    return False
+                self._record((ask_review(self._approval, self.execution),))
         return True
 
     def _prepare(self, call: Call) -> bool:
@@ -276,16 +242,6 @@ class Transaction:
         self._add(prepared)
         # Nothing more follows from a call that is on its way.
         return prepared.job is None
-
-    def _attend_to_plan(self, action: AskReview | RevisePlan) -> bool:
-        """Ask about the plan, or judge a patch of it; False when tools that it names are awaited first."""
-        if isinstance(action, RevisePlan):
-            self._record((self._revise(action.step_id, action.patch),))
-            return True
-        if self._awaits(*self.execution.pins):
-            return False
-        self._record((ask_review(self._approval, self.execution),))
-        return True
 
     def _is_still_wanted(self, call: Call) -> bool:
         """Return False when what was prepared just before used up a budget, or asked about this call of a loop, too."""
@@ -315,10 +271,10 @@ class Transaction:
         return key in self._inflight or any(key == other.key for other in self.jobs)
 
     def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
-        context, execution = self._context, self.execution
+        execution = self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
-        plans = self._lookups.build_plan_intake(context.facts(), context.max_steps, execution)
+        plans = self._lookups.build_plan_intake(execution)
         try:
             plan, difference = revise(
                 execution.plan,
@@ -332,10 +288,7 @@ class Transaction:
         return ev.PlanRevised(
             step_id=step_id,
             plan=plan,
-            added=tuple(difference.added),
-            changed=tuple(difference.changed),
-            removed=tuple(difference.removed),
-            moved=tuple(difference.moved),
+            **difference,
             pins=build_pins(plan, plans.tools),
             earlier=plans.list_results(plan, execution.earlier),
         )

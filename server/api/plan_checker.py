@@ -12,7 +12,6 @@ from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.core.plan import plan_parser
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results
-from planwarden.agent.core.plan.plan_parser import ParsingNeeded, PlanParsing
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import ParsedPlan
 from planwarden.server.api.granted_steps import CheckedPlan
@@ -76,19 +75,14 @@ class PlanChecker:
         earlier_plan: Plan | None = None,
     ) -> tuple[Plan, tuple[str, ...]]:
         """As `parse_plan`; a large plan is parsed in a thread."""
-        parsing, tools = PlanParsing(), dict(tools)
-        while True:
-            try:
-                return parsing.parse(
-                    document,
-                    author="caller",
-                    tools=tools,
-                    max_steps=self._max_steps,
-                    earlier=earlier,
-                    earlier_plan=earlier_plan,
-                )
-            except ParsingNeeded as needed:
-                await self._engine.lookups.parse_large(needed)
+        return await self._engine.lookups.parse_plan(
+            document,
+            author="caller",
+            tools=dict(tools),
+            max_steps=self._max_steps,
+            earlier=earlier,
+            earlier_plan=earlier_plan,
+        )
 
     async def read_saved(self, name: str) -> "CheckedPlan":
         """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""

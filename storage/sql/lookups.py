@@ -126,10 +126,6 @@ class SqlLookups:
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._clock.now(), limit))))
 
-    async def next_deadline(self) -> float | None:
-        rows = await self._reads.fetch("next_deadline")
-        return rows[0][0] if rows else None
-
     async def close(self) -> None:
         await self._reads.close()
 

@@ -296,12 +296,6 @@ WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL AND l
 ORDER BY row_number() OVER (PARTITION BY x.principal ORDER BY least(s.alarm_at, s.expires_at)),
     least(s.alarm_at, s.expires_at) LIMIT $2;
 
--- name: next_deadline
--- The earliest alarm or deadline of a pending suspension.
-SELECT least(s.alarm_at, s.expires_at) FROM suspensions AS s
-WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL
-ORDER BY least(s.alarm_at, s.expires_at) LIMIT 1;
-
 -- name: find_claimable
 -- A running execution whose lease nobody has, or ran out so many seconds ago. Others wait for what is found, and what is
 -- not found is not locked: giving a lock back waits for the disk.

@@ -413,7 +413,6 @@ class Walk:
         for principal, key in product(PRINCIPALS, KEYS):
             started = await store.find_start(principal, key)
             assert (started and started.execution_id) == model.started.get((principal, key))
-        assert await store.next_deadline() == min((at for _, at in model.waking()), default=None)
 
     async def compare_row(self, store: Store, row: Row) -> None:
         execution, header = row.execution, self.model.header(row)

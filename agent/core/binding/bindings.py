@@ -4,16 +4,16 @@ A binding names a step of the same plan, `inputs`, or within a `forEach` the `it
 step of an earlier execution of the same thread. `{"$from": "item", "call": 0}` takes the result of an earlier call of
 the same item. What comes from an earlier execution is looked up once, when the plan
 is accepted, and is part of the event that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such
-values in it, see `planwarden.agent.core.binding.templates`.
+values in it, which no model retypes: `{name}` is replaced by the value of that name, text as it is, anything else as
+compact JSON. `{{` and `}}` are braces.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.struct import JsonValue, StoredStruct
-from planwarden.agent.common.struct import JsonValue as StoredJson
-from planwarden.agent.core.binding.templates import find_template_faults, list_names, read_with
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 """What a binding can name in addition to steps, where the plan has inputs or the step is a loop."""
@@ -26,6 +26,11 @@ _REFERENCE_KEYS = ("$from", "pointer", "parse", "call")
 _KEYS = (*_REFERENCE_KEYS, "default")
 _CONTAINERS = (dict, list)
 """Only they can have bindings, and most arguments have none of them."""
+MAX_TEMPLATE_CHARS = 20_000
+MAX_QUOTED_NAME = 40
+_TEMPLATE_KEYS = ("$text", "with")
+_TEMPLATE_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_BRACES = {"{{": "{", "}}": "}"}
 
 Path = tuple[str | int, ...]
 """Keys and indexes that lead from arguments to a value in them."""
@@ -53,7 +58,7 @@ class EarlierResult(StoredStruct):
 
     step_id: str
     execution_id: str
-    value: StoredJson = None
+    value: JsonValue = None
     pointer: str = ""
     parse: str = ""
 
@@ -92,7 +97,7 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
         return
     if isinstance(value, dict) and "$text" in value:
         values = read_with(value)
-        for name in list_names(value):
+        for name in list_template_names(value):
             yield from find_bindings(values.get(name))
         return
     for child in _list_parts(value):
@@ -182,3 +187,71 @@ def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> 
     if isinstance(value, list):
         return [leave_out_bindings(child, bound, (*path, index)) for index, child in enumerate(value)]
     return value
+
+
+def read_with(node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the values of a template's names; nothing where `with` is not an object."""
+    values = node.get("with")
+    return values if isinstance(values, dict) else {}
+
+
+def list_template_names(node: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Yield the names in the template's text, as often as they stand there."""
+    return (match.group(1) for match in _list_template_parts(node) if match.group(1) is not None)
+
+
+def _list_template_parts(node: Mapping[str, JsonValue]) -> Iterator[re.Match[str]]:
+    text = node["$text"]
+    return _TEMPLATE_PART.finditer(text if isinstance(text, str) else "")
+
+
+def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Yield what is wrong with a template, one sentence each; faults of the bindings in it are not among them."""
+    text, values = node["$text"], node.get("with", {})
+    if unknown := sorted(node.keys() - {*_TEMPLATE_KEYS}):
+        stray = ", ".join(repr(key[:MAX_QUOTED_NAME]) for key in unknown[:10])
+        yield f"a '$text' object has unknown key(s) {stray}; it takes '$text' and 'with'"
+    if not isinstance(text, str):
+        yield "'$text' must be text, with names in braces"
+        return
+    if len(text) > MAX_TEMPLATE_CHARS:
+        yield f"'$text' has {len(text)} characters, the limit is {MAX_TEMPLATE_CHARS}"
+        return
+    if not isinstance(values, dict):
+        yield "'with' of a '$text' object must be an object of names and bindings"
+        return
+    yield from _find_name_faults(node, values)
+
+
+def _find_name_faults(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> Iterator[str]:
+    if any(match.group() in "{}" for match in _list_template_parts(node)):
+        yield "'$text' has a brace without its partner; write '{{' or '}}' for a brace"
+    names = set(list_template_names(node))
+    if not names:
+        hint = f"write '{{{next(iter(values))[:MAX_QUOTED_NAME]}}}' in one pair of braces" if values else None
+        yield f"'$text' takes no value; {hint or 'write the text itself instead of the object'}"
+    for name in sorted(names - values.keys())[:10]:
+        yield f"'$text' takes {name[:MAX_QUOTED_NAME]!r}, which 'with' does not have; write '{{{{' for a brace"
+    for name in sorted(values.keys() - names)[:10]:
+        yield f"'with' has {name[:MAX_QUOTED_NAME]!r}, which '$text' does not take"
+    for name, value in values.items():
+        if not isinstance(value, dict) or "$from" not in value:
+            example = '{"$from": "find", "pointer": "/name"}'
+            yield f"{name[:MAX_QUOTED_NAME]!r} in 'with' must be a binding, such as {example}"
+            return
+
+
+def fill_template(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> str:
+    """Return the text of a template that has no faults, with the `values` of its names."""
+
+    def replace(match: re.Match[str]) -> str:
+        name = cast("str | None", match.group(1))
+        if name is None:
+            return _BRACES[match.group()]
+        value = values[name]
+        if isinstance(value, float) and value.is_integer():
+            # A person reads the text: 1200, not 1200.0.
+            value = int(value)
+        return value if isinstance(value, str) else canonical_json(value)
+
+    return _TEMPLATE_PART.sub(replace, cast("str", node["$text"]))

@@ -12,7 +12,7 @@ from typing import cast
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
-from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema
+from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema, read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
 
@@ -99,7 +99,6 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
 
 
 def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the schemas in a schema, with their keywords."""
     for keyword in ("contains", "items", "not"):
         if keyword in node:
             yield f"'{keyword}'", node[keyword]
@@ -161,17 +160,23 @@ class Matcher:
             case "contains":
                 return self._judge_contains(part, value, path)
             case "items":
-                return self._judge_items(part, value, path)
+                return _combine(self._judge_entries(part, value, path))
             case "required":
-                return self._judge_required(part, value, path)
+                names = cast("list[str]", part)
+                missing = next((name for name in names if name not in cast("dict[str, JsonValue]", value)), None)
+                return _MATCHES if missing is None else (False, _tell_missing(missing, value, path))
             case "properties":
                 return self._judge_properties(part, value, path)
             case "anyOf":
                 return self._judge_any(part, value, path)
             case "allOf":
-                return self._judge_all(part, value, path)
+                return _combine([self._judge(branch, value, path) for branch in cast("list[JsonSchema]", part)])
             case _:
                 return self._judge_not(part, value, path)
+
+    def _judge_entries(self, node: JsonValue, value: JsonValue, path: str) -> list[Verdict]:
+        entries = enumerate(cast("list[JsonValue]", value))
+        return [self._judge(cast("JsonSchema", node), entry, f"{path}/{index}") for index, entry in entries]
 
     def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
         """Judge what the keywords say that look at the value only."""
@@ -190,24 +195,13 @@ class Matcher:
         entries = cast("list[JsonValue]", value)
         if not entries:
             return False, f"{_point(path)} is an empty list, and contains asks for an entry"
-        verdicts = [self._judge(cast("JsonSchema", node), entry, f"{path}/{i}") for i, entry in enumerate(entries)]
+        verdicts = self._judge_entries(node, value, path)
         if any(matches for matches, _ in verdicts):
             return _MATCHES
         matches, why = next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
         # Why the first of many entries does not fit would be taken for why none does.
         reason = why if len(entries) == 1 or matches is None else f"contains asks for {_quote(node)}"
         return matches, f"no entry of {_point(path)} fits, of {len(entries)}: {reason}"
-
-    def _judge_items(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
-        entries = cast("list[JsonValue]", value)
-        return _combine(
-            [self._judge(cast("JsonSchema", node), entry, f"{path}/{i}") for i, entry in enumerate(entries)]
-        )
-
-    def _judge_required(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
-        names = cast("list[str]", node)
-        missing = next((name for name in names if name not in cast("dict[str, JsonValue]", value)), None)
-        return _MATCHES if missing is None else (False, _tell_missing(missing, value, path))
 
     def _judge_properties(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
         entry = cast("dict[str, JsonValue]", value)
@@ -225,9 +219,6 @@ class Matcher:
         if any(matches for matches, _ in verdicts):
             return _MATCHES
         return next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
-
-    def _judge_all(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
-        return _combine([self._judge(branch, value, path) for branch in cast("list[JsonSchema]", node)])
 
     def _judge_not(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
         matches, why = self._judge(cast("JsonSchema", node), value, path)
@@ -289,12 +280,6 @@ def list_types(schema: JsonSchema) -> tuple[str, ...]:
     schema_type = schema.get("type")
     names = schema_type if isinstance(schema_type, list) else [schema_type]
     return tuple(name for name in names if isinstance(name, str) and name in _NAMES)
-
-
-def read_properties(schema: JsonSchema) -> JsonSchema:
-    """Return the properties that a schema names."""
-    properties = schema.get("properties")
-    return properties if isinstance(properties, dict) else {}
 
 
 def is_closed(schema: JsonSchema) -> bool:

@@ -158,18 +158,15 @@ def _find_in(path: str, text: str) -> str | None:
     for pattern in (*INSIDE, *INSIDE_SENTENCES):
         rest = pattern.regex.sub("", rest)
     is_code = may_be_code or _CODE.search(rest) is not None
-    is_sentence = not is_code and _NO_SENTENCE.search(rest) is None and _begins_as_sentence(text)
+    begins_well = text[:1].isupper() or text[:6].lower().startswith(("dear ", "hi ", "hello "))
+    is_sentence = (
+        not is_code and _NO_SENTENCE.search(rest) is None and _SENTENCE.match(text) is not None and begins_well
+    )
     for pattern in (*INSIDE, *(INSIDE_SENTENCES if is_sentence else ())):
         match = None if is_code and pattern.is_code else pattern.regex.search(text)
         if match is not None:
             return pattern.says.format(repr(match.group()[:MAX_QUOTED]))
     return None
-
-
-def _begins_as_sentence(text: str) -> bool:
-    return _SENTENCE.match(text) is not None and (
-        text[0].isupper() or text.lower().startswith(("dear ", "hi ", "hello "))
-    )
 
 
 def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:

@@ -1,9 +1,9 @@
 """What `decide` wants done, as values.
 
-`RecordEvent` records a fact that follows from the log, such as the start or the end of a step. `BeginStep` judges the
-conditions of a step and looks up the items of its loop. `DispatchCall` passes one call to the dispatcher. `AskModel`
-sends a prompt to the model, and `WaitForModel` waits before it is sent again. `RevisePlan` checks the model's patch of
-the plan.
+An event is a fact that follows from the log, such as the start or the end of a step, and is recorded. `BeginStep`
+judges the conditions of a step and looks up the items of its loop. `DispatchCall` passes one call to the dispatcher.
+`AskModel` sends a prompt to the model, and `WaitForModel` waits before it is sent again. `RevisePlan` checks the
+model's patch of the plan.
 """
 
 import msgspec
@@ -11,10 +11,6 @@ import msgspec
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
-
-
-class RecordEvent(msgspec.Struct, frozen=True, gc=False):
-    event: ev.Event
 
 
 class BeginStep(msgspec.Struct, frozen=True, gc=False):
@@ -52,7 +48,8 @@ class RevisePlan(msgspec.Struct, frozen=True, gc=False):
     patch: JsonValue
 
 
-Action = RecordEvent | BeginStep | DispatchCall | AskModel | WaitForModel | AskReview | RevisePlan
+Order = BeginStep | DispatchCall | AskModel | WaitForModel | AskReview | RevisePlan
+Action = Order | ev.Event
 
 
 def decide_call(execution: ExecutionState, call: Call) -> Action | None:
@@ -70,9 +67,9 @@ def decide_call(execution: ExecutionState, call: Call) -> Action | None:
     return DispatchCall(call)
 
 
-def fail_step(step_id: str, *, code: str, message: str) -> RecordEvent:
-    return RecordEvent(ev.StepFailed(step_id=step_id, code=code, message=message))
+def fail_step(step_id: str, *, code: str, message: str) -> ev.Event:
+    return ev.StepFailed(step_id=step_id, code=code, message=message)
 
 
-def reject_step(step_id: str, suspension_id: str, decision: ev.RecordedDecision) -> RecordEvent:
-    return RecordEvent(ev.StepRejected(step_id=step_id, suspension_id=suspension_id, reason=decision.reason))
+def reject_step(step_id: str, suspension_id: str, decision: ev.RecordedDecision) -> ev.Event:
+    return ev.StepRejected(step_id=step_id, suspension_id=suspension_id, reason=decision.reason)

@@ -10,7 +10,7 @@ from planwarden.agent.core.control.actions import (
     AskModel,
     AskReview,
     BeginStep,
-    RecordEvent,
+    Order,
     RevisePlan,
     WaitForModel,
     decide_call,
@@ -39,11 +39,11 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
         return ()
     if execution.cancel_requested:
         ended = ev.ExecutionCancelled(reason=execution.cancel_reason)
-        return () if _has_running_call(execution) else (RecordEvent(ended),)
+        return () if _has_running_call(execution) else (ended,)
     if execution.plan is None:
         return _decide_planning(execution)
     if execution.plan_only:
-        return (RecordEvent(ev.ExecutionPlanned()),)
+        return (ev.ExecutionPlanned(),)
     if execution.revisions:
         return (RevisePlan(*execution.revisions[0]),)
     if execution.options.review is not None and not execution.is_reviewed:
@@ -54,7 +54,7 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
         return _stop_at_budget(execution, actions, budget)
     if actions:
         return actions
-    if not execution.frontier:
+    if execution.steps_over == len(execution.steps):
         return _end(execution, may_ask=budget != "modelTokens")
     return _suspend(execution)
 
@@ -87,25 +87,25 @@ def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
 
 def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
     """Record what follows from the log, start nothing, and end the execution when no call runs or awaits an answer."""
-    free = tuple(a for a in actions if isinstance(a, RecordEvent) and not isinstance(a.event, ev.StepStarted))
+    free = tuple(action for action in actions if not isinstance(action, Order | ev.StepStarted))
     if free or _has_running_call(execution):
         return free
     if execution.open_suspensions:
         # The questions stay open for answers; the budget ends the execution after them.
-        return (RecordEvent(ev.ExecutionSuspended()),)
-    return (RecordEvent(ev.ExecutionExhausted(budget=budget)),)
+        return (ev.ExecutionSuspended(),)
+    return (ev.ExecutionExhausted(budget=budget),)
 
 
 def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
     if execution.model_error is not None:
         code, message = execution.model_error
-        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
+        return (ev.ExecutionFailed(code=code, message=message),)
     if (questions := execution.find_suspensions("plan")) and questions[-1].is_open:
         return _suspend(execution)
     if questions and (last := questions[-1].decision) is not None and not last.approved:
-        return (RecordEvent(ev.ExecutionRejected()),)
+        return (ev.ExecutionRejected(),)
     if len(execution.refusals) > 1:
-        return (RecordEvent(ev.ExecutionFailed(code="invalid_plan", message=execution.refusals[-1])),)
+        return (ev.ExecutionFailed(code="invalid_plan", message=execution.refusals[-1]),)
     return _prompt_or_suspend(execution, "plan")
 
 
@@ -114,7 +114,7 @@ def _decide_review(execution: ExecutionState) -> tuple[Action, ...]:
     if (reviews := execution.find_suspensions("review")) and reviews[-1].is_open:
         return _suspend(execution)
     if reviews and (last := reviews[-1].decision) is not None and not last.approved:
-        return () if _has_running_call(execution) else (RecordEvent(ev.ExecutionRejected()),)
+        return () if _has_running_call(execution) else (ev.ExecutionRejected(),)
     return (AskReview(),)
 
 
@@ -141,18 +141,18 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     """Start the step, skip it because a step that it depends on was not completed, or wait."""
     step_id = state.step.step_id
     if execution.stopped_by is not None:
-        return RecordEvent(ev.StepSkipped(step_id=step_id, because=execution.stopped_by))
+        return ev.StepSkipped(step_id=step_id, because=execution.stopped_by)
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
     # What a rehearsal does not know leaves open whether the step's own conditions hold, which is judged first.
     is_open = bool(state.step.when)
     for dependency in lacking:
         if dependency.status in STEP_TERMINAL and not (is_open and is_unknown_in_rehearsal(execution, dependency)):
-            return RecordEvent(ev.StepSkipped(step_id=step_id, because=dependency.step.step_id))
+            return ev.StepSkipped(step_id=step_id, because=dependency.step.step_id)
     if any(dependency.status not in STEP_TERMINAL for dependency in lacking):
         return None
     control = state.step.control
     is_judged = control is not None and bool(control.when or control.loop)
-    return BeginStep(step_id) if is_judged else RecordEvent(ev.StepStarted(step_id=step_id))
+    return BeginStep(step_id) if is_judged else ev.StepStarted(step_id=step_id)
 
 
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
@@ -211,7 +211,7 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
         return decide_call(execution, current)
     if is_rehearsed:
         # What follows in the step would need the result of a call that was not made.
-        return RecordEvent(ev.StepRehearsed(step_id=state.step.step_id))
+        return ev.StepRehearsed(step_id=state.step.step_id)
     return _reject_after_prompt(execution, state) or _decide_without_call(execution, state)
 
 
@@ -219,8 +219,8 @@ def _end_after_failed_call(state: StepState, call: Call) -> Action:
     """End the step after a failed call of the plan, because no model can try another way."""
     if state.step.tool_validation_mode == "advisory":
         if any(other.status == "rehearsed" for other in state.calls):
-            return RecordEvent(ev.StepRehearsed(step_id=state.step.step_id))
-        return RecordEvent(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
+            return ev.StepRehearsed(step_id=state.step.step_id)
+        return ev.StepCompleted(step_id=state.step.step_id, validation="failed")
     message = f"{call.tool_name} failed: {call.error_message}"
     return fail_step(state.step.step_id, code=call.error_code or "tool_error", message=message)
 
@@ -239,14 +239,12 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action 
     step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
     if not missing and (step.required_tools or (last is not None and not last.call_ids)):
-        return RecordEvent(
-            ev.StepCompleted(step_id=step.step_id, validation="passed" if step.required_tools else "skipped")
-        )
+        return ev.StepCompleted(step_id=step.step_id, validation="passed" if step.required_tools else "skipped")
     if last is not None and not last.call_ids and not state.enforcing:
         return _enforce_calls(execution, state, missing)
     if not state.enforcing and state.iterations >= execution.options.max_iterations:
         if step.tool_validation_mode == "advisory":
-            return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
+            return ev.StepCompleted(step_id=step.step_id, validation="failed")
         tail = f"; never called successfully: {', '.join(missing)}" if missing else ""
         message = f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}"
         return fail_step(step.step_id, code="iterations_exhausted", message=message)
@@ -275,12 +273,10 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
     step = state.step
     if step.tool_validation_mode == "advisory":
         if not state.warned:
-            return RecordEvent(
-                ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="advisory", enforced=False)
-            )
-        return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
+            return ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="advisory", enforced=False)
+        return ev.StepCompleted(step_id=step.step_id, validation="failed")
     if state.retries < execution.options.taef_max_retries:
-        return RecordEvent(ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True))
+        return ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True)
     message = (
         f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
         f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)"
@@ -290,10 +286,9 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
 
 def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
     """Yield the calls that were dispatched and have no recorded result; their steps are in progress."""
-    for step_id in execution.frontier:
-        for call in execution.steps[step_id].list_open_calls():
-            if call.status == "running":
-                yield call
+    for state in execution.steps.values():
+        if state.status in ("in_progress", "suspended"):
+            yield from (call for call in state.list_open_calls() if call.status == "running")
 
 
 def _has_running_call(execution: ExecutionState) -> bool:
@@ -303,20 +298,20 @@ def _has_running_call(execution: ExecutionState) -> bool:
 def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
     if execution.options.rehearse:
         # No model writes about what did not happen.
-        return (RecordEvent(ev.ExecutionRehearsed()),)
+        return (ev.ExecutionRehearsed(),)
     synthesis = _synthesize(execution) if may_ask else None
     if synthesis is not None:
         return synthesis
     failed = next((state for state in execution.steps.values() if state.status == "failed"), None)
     if failed is not None:
         code, message = failed.error_code or "tool_error", failed.error_message or "a step failed"
-        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
+        return (ev.ExecutionFailed(code=code, message=message),)
     if execution.model_error is not None:
         code, message = execution.model_error
-        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
+        return (ev.ExecutionFailed(code=code, message=message),)
     if any(s.status == "rejected" and s.step.on_reject != "continue" for s in execution.steps.values()):
-        return (RecordEvent(ev.ExecutionRejected()),)
-    return (RecordEvent(ev.ExecutionCompleted()),)
+        return (ev.ExecutionRejected(),)
+    return (ev.ExecutionCompleted(),)
 
 
 def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
@@ -336,5 +331,5 @@ def _suspend(execution: ExecutionState) -> tuple[Action, ...]:
     if _has_running_call(execution):
         return ()
     if execution.open_suspensions:
-        return (RecordEvent(ev.ExecutionSuspended()),)
-    return (RecordEvent(ev.ExecutionExhausted(budget="modelPatience")),) if has_given_up(execution) else ()
+        return (ev.ExecutionSuspended(),)
+    return (ev.ExecutionExhausted(budget="modelPatience"),) if has_given_up(execution) else ()

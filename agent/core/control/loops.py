@@ -7,7 +7,7 @@ asked about many of them, and the step ends only when none of its calls is on it
 
 from collections.abc import Sequence
 
-from planwarden.agent.core.control.actions import Action, RecordEvent, decide_call, fail_step, reject_step
+from planwarden.agent.core.control.actions import Action, Order, decide_call, fail_step, reject_step
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 
@@ -19,7 +19,7 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
     waiting = [call for call in current if call.status in ("running", "suspended") or _is_asked_about(execution, call)]
     free = [call for call in current if call not in waiting and not (is_asked and call.status == "proposed")]
     actions = [action for call in free if (action := decide_call(execution, call)) is not None]
-    ends = [action for action in actions if isinstance(action, RecordEvent)]
+    ends = [action for action in actions if not isinstance(action, Order)]
     if rejection := _find_rejection(execution, state):
         ends.append(reject_step(state.step.step_id, *rejection))
     if not ends and current:
@@ -73,11 +73,11 @@ def _end(execution: ExecutionState, state: StepState) -> Action:
     """Complete the step if the log proves every item, or fail it."""
     step, items = state.step, state.items or ()
     if not items:
-        return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="skipped"))
+        return ev.StepCompleted(step_id=step.step_id, validation="skipped")
     if any(call.status == "rehearsed" for call in state.calls):
-        return RecordEvent(ev.StepRehearsed(step_id=step.step_id))
+        return ev.StepRehearsed(step_id=step.step_id)
     if state.failed_items and step.tool_validation_mode == "advisory":
-        return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
+        return ev.StepCompleted(step_id=step.step_id, validation="failed")
     if state.failed_items:
         failed = next(call for call in state.calls if call.status == "failed")
         _, index = state.find_item(failed) or (None, 0)
@@ -89,7 +89,7 @@ def _end(execution: ExecutionState, state: StepState) -> Action:
     if all(_is_rejected(state.list_item_calls(index)) for index in range(len(items))):
         suspension_id = next(call.suspension_id for call in state.calls if call.status == "rejected") or ""
         return reject_step(step.step_id, suspension_id, ev.RecordedDecision(approved=False))
-    return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="passed"))
+    return ev.StepCompleted(step_id=step.step_id, validation="passed")
 
 
 def _is_rejected(calls: Sequence[Call]) -> bool:

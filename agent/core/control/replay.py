@@ -22,7 +22,6 @@ from planwarden.agent.core.control.actions import (
     AskReview,
     BeginStep,
     DispatchCall,
-    RecordEvent,
     RevisePlan,
     WaitForModel,
 )
@@ -35,6 +34,8 @@ from planwarden.agent.core.execution.state import FINISHED, TRANSITIONS, Executi
 
 Key = tuple[Hashable, ...]
 """What an action does, or what an event records of one."""
+_WORDS = ("message", "reason")
+"""Fields of events."""
 
 
 class ReplayFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +115,7 @@ def _use_prompt(prompts: set[Key], key: Key) -> str | None:
 
 
 def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
-    """Yield what the action does."""
     match action:
-        case RecordEvent(event=event):
-            yield _describe_decision(event)
         case BeginStep(step_id=step_id):
             try:
                 yield from map(_describe_decision, begin_step(execution, step_id, {}))
@@ -134,6 +132,8 @@ def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
             yield "review", None
         case RevisePlan(step_id=step_id):
             yield "revise", step_id
+        case _:
+            yield _describe_decision(action)
 
 
 def _list_reasons(execution: ExecutionState, event: ev.Event) -> tuple[Key, ...] | None:
@@ -191,32 +191,11 @@ _DECIDED = (
     ev.ExecutionExhausted,
     ev.ExecutionCancelled,
 )
-"""Other events that nothing but a `RecordEvent` of `decide` makes."""
+"""Other events that nothing but `decide` makes."""
 
 
 def _describe_decision(event: ev.Event) -> Key:
-    return (type(event).__name__, *_list_facts(event))
-
-
-def _list_facts(event: ev.Event) -> Iterator[Hashable]:
-    match event:
-        case ev.StepCompleted():
-            yield from (event.step_id, event.validation)
-        case ev.StepFailed():
-            yield from (event.step_id, event.code)
-        case ev.StepRejected():
-            yield from (event.step_id, event.suspension_id)
-        case ev.StepSkipped():
-            yield from (event.step_id, event.because)
-        case ev.ValidationFailed():
-            yield from (event.step_id, event.missing, event.mode, event.enforced)
-        case ev.StepStarted() | ev.StepRehearsed():
-            yield event.step_id
-        case ev.LoopBegan():
-            yield from (event.step_id, digest(list(event.items)))
-        case ev.ExecutionFailed():
-            yield event.code
-        case ev.ExecutionExhausted():
-            yield event.budget
-        case _:
-            pass
+    """Return what the event says, without the words that a later version may choose better."""
+    fields = msgspec.structs.asdict(event)
+    facts = (digest(list(value)) if name == "items" else value for name, value in fields.items() if name not in _WORDS)
+    return (type(event).__name__, *facts)

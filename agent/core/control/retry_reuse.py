@@ -8,13 +8,12 @@ depends on it runs anew.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import INPUTS, Binding, Reference, find_bindings
+from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.execution.verify import find_missing_tools
@@ -41,7 +40,7 @@ def take_over(
         NotRetryable: something would run again that was done, and that nobody asked to run again.
         LimitExceeded: the results are larger than `MAX_BYTES` together.
     """
-    again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, plan, inputs)
+    again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, inputs)
     for step in plan.steps:
         _refuse_unasked_repeat(source, step, changed, is_again=step.step_id in again)
     kept_ids = {
@@ -123,9 +122,7 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
     return frozenset(reached)
 
 
-def _refuse_unasked_repeat(
-    source: ExecutionState, step: PlanStep, changed: "_ChangedInputs", *, is_again: bool
-) -> None:
+def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Collection[str], *, is_again: bool) -> None:
     """Raise `NotRetryable` for a step that would do again what was done, or may have been, although nobody chose it."""
     earlier = source.steps.get(step.step_id)
     if earlier is None:
@@ -133,7 +130,7 @@ def _refuse_unasked_repeat(
     unknown = [call.call_id for call in earlier.calls if call.status == "outcome_unknown"]
     if earlier.reuse is not None:
         unknown += [call.call_id for call in earlier.reuse.calls if call.unknown is not None]
-    takes_changed, is_other = changed.are_taken_by(step.list_bindings()), not _does_same(earlier.step, step)
+    takes_changed, is_other = _take_changed(step.list_bindings(), changed), not _does_same(earlier.step, step)
     if unknown and (is_again or takes_changed or is_other):
         raise NotRetryable(
             f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
@@ -159,28 +156,18 @@ def _is_rejected(source: ExecutionState, step_id: str) -> bool:
     return step_id in source.steps and source.steps[step_id].status == "rejected"
 
 
-def _find_changed_inputs(source: ExecutionState, plan: Plan, inputs: Mapping[str, JsonValue]) -> "_ChangedInputs":
-    names = {
-        name
-        for name in source.inputs.keys() | inputs.keys()
-        if name not in inputs or name not in source.inputs or not is_same_json(source.inputs[name], inputs[name])
-    }
-    return _ChangedInputs(names)
+def _find_changed_inputs(source: ExecutionState, inputs: Mapping[str, JsonValue]) -> frozenset[str]:
+    """Return the names of the inputs that the new execution is given otherwise than the old one."""
+    before = source.inputs
+    both = {name for name in before.keys() & inputs.keys() if is_same_json(before[name], inputs[name])}
+    return frozenset((before.keys() | inputs.keys()) - both)
 
 
-class _ChangedInputs(msgspec.Struct, frozen=True):
-    """What the new execution is given otherwise than the old one."""
-
-    names: Collection[str]
-    """Of the run's inputs."""
-
-    def are_taken_by(self, bindings: Iterable[Binding]) -> bool:
-        """Return whether bindings of the new plan take something that is different now."""
-        return any(self._is_changed(binding.reference) for binding in bindings if binding.reference.step_id == INPUTS)
-
-    def _is_changed(self, reference: Reference) -> bool:
-        name = reference.pointer.split("/")[1] if reference.pointer else None
-        return bool(self.names) and (name is None or name.replace("~1", "/").replace("~0", "~") in self.names)
+def _take_changed(bindings: Iterable[Binding], changed: Collection[str]) -> bool:
+    """Return whether bindings of the new plan take an input that is different now."""
+    pointers = (binding.reference.pointer for binding in bindings if binding.reference.step_id == INPUTS)
+    names = (pointer.split("/")[1].replace("~1", "/").replace("~0", "~") if pointer else None for pointer in pointers)
+    return bool(changed) and any(name is None or name in changed for name in names)
 
 
 def _is_proven(earlier: StepState) -> bool:
@@ -216,13 +203,13 @@ def _only_asked(source: ExecutionState, call: Call) -> bool:
 
 
 def _take_step(
-    source: ExecutionState, earlier: StepState, step: PlanStep, changed: "_ChangedInputs", *, is_kept: bool
+    source: ExecutionState, earlier: StepState, step: PlanStep, changed: Collection[str], *, is_kept: bool
 ) -> ev.TakenStep:
     confirming = _find_confirming_tools(source, earlier)
     proof = earlier.taken_from or source.execution_id
     if not is_kept:
         calls = _take_calls(source, earlier, step, changed, confirming)
-        items = _find_items(earlier)
+        items = earlier.items if earlier.reuse is None else earlier.reuse.items
         return ev.TakenStep(step_id=step.step_id, execution_id=proof, calls=tuple(calls), items=items)
     succeeded = [call for call in earlier.calls if call.status == "succeeded"]
     return ev.TakenStep(
@@ -245,12 +232,8 @@ def _take_step(
     )
 
 
-def _find_items(earlier: StepState) -> tuple[JsonValue, ...] | None:
-    return earlier.items if earlier.reuse is None else earlier.reuse.items
-
-
 def _take_calls(
-    source: ExecutionState, earlier: StepState, step: PlanStep, changed: "_ChangedInputs", confirming: Collection[str]
+    source: ExecutionState, earlier: StepState, step: PlanStep, changed: Collection[str], confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
     """Yield calls of a step that did not complete: those of the plan in their places, then those of the model."""
     number = len(step.tool_calls)
@@ -275,11 +258,11 @@ def _take_calls(
             yield _take_call(source, call, call.call_id, False)
 
 
-def _find_holding_calls(step: PlanStep, changed: "_ChangedInputs") -> list[bool]:
+def _find_holding_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
     """Return for each call of an item whether nothing that it takes from the inputs or such calls is different now."""
     holds: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
-        takes_changed = changed.are_taken_by(find_bindings(planned.arguments))
+        takes_changed = _take_changed(find_bindings(planned.arguments), changed)
         holds.append(not takes_changed and all(holds[other] for other in sources))
     return holds
 
@@ -289,12 +272,12 @@ def _find_place(call_id: str, size: int) -> int:
     return (int(call_id.rpartition(":")[2]) - 1) % size
 
 
-def _is_same(planned: PlannedCall | None, call: Call, changed: "_ChangedInputs") -> bool:
+def _is_same(planned: PlannedCall | None, call: Call, changed: Collection[str]) -> bool:
     return (
         planned is not None
         and planned.tool_name == call.tool_name
         and is_same_json(planned.arguments, call.proposed)
-        and not changed.are_taken_by(find_bindings(planned.arguments))
+        and not _take_changed(find_bindings(planned.arguments), changed)
     )
 
 

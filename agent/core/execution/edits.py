@@ -18,10 +18,9 @@ MODEL: tuple[ev.Assurance, ...] = ("claimed", "caller")
 
 def describe_edits(execution: ExecutionState) -> str:
     """Return a sentence about arguments that others than the calling model changed; empty if there are none."""
-    closed = [suspension for suspension in execution.suspensions.values() if suspension.decision is not None]
     edits = [
         edit
-        for suspension in closed
+        for suspension in execution.suspensions.values()
         if suspension.decision and suspension.decision.approved
         for edit in _list_edits(suspension)
     ]

@@ -11,14 +11,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds import (
-    calls,
-    executions,
-    model_turns,
-    plans,
-    steps,
-    suspensions,
-)
+from planwarden.agent.core.execution.folds import calls, executions, plans, steps, suspensions
 from planwarden.agent.core.execution.folds.transitions import FieldChanges
 from planwarden.agent.core.execution.state import TRANSITIONS, ExecutionState
 
@@ -30,8 +23,8 @@ _FOLDS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], FieldChanges
     ev.PlanRefused: plans.apply_refused,
     ev.PlanRevised: plans.apply_revised,
     ev.RevisionRefused: plans.apply_revision_refused,
-    ev.ModelReplied: model_turns.apply_replied,
-    ev.ModelFailed: model_turns.apply_failed,
+    ev.ModelReplied: executions.apply_replied,
+    ev.ModelFailed: executions.apply_model_failed,
     ev.ToolCallIntended: calls.apply_intended,
     ev.ToolReturned: calls.apply_returned,
     ev.ToolFailed: calls.apply_failed,

@@ -27,8 +27,10 @@ from planwarden.agent.core.binding.bindings import (
     Earlier,
     EarlierResult,
     Reference,
+    fill_template,
     find_bindings,
     read_reference,
+    read_with,
 )
 from planwarden.agent.core.binding.pointers import (
     MAX_ARGUMENT_BYTES,
@@ -38,7 +40,6 @@ from planwarden.agent.core.binding.pointers import (
     PartAddress,
     follow,
 )
-from planwarden.agent.core.binding.templates import fill_template, read_with
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 
 MAX_REFERENCES = 1_000
@@ -116,9 +117,7 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
     return {key: _replace_bindings(value, values) for key, value in arguments.items()}
 
 
-def find_values(
-    bindings: Iterable[Binding], sources: BindingSources, texts: ParsedTexts | None = None
-) -> dict[Reference, JsonValue]:
+def find_values(bindings: Iterable[Binding], sources: BindingSources) -> dict[Reference, JsonValue]:
     """Return what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
     by_reference = {
         binding.reference: binding for binding in sorted(bindings, key=lambda binding: not binding.has_default)
@@ -131,7 +130,7 @@ def find_values(
     )
     if missing := frozenset(part for part in addresses if part is not None and part not in sources.parts):
         raise PartsNeeded(missing)
-    texts = texts or ParsedTexts()
+    texts = ParsedTexts()
     values: dict[Reference, JsonValue] = {}
     for reference, binding in by_reference.items():
         try:
@@ -161,7 +160,8 @@ def find_result(
     pointer = reference.pointer
     source = f"step {state.step.step_id!r}" if reference.call is None else f"call {reference.call} of the same item"
     if address is None and (too_large := _find_stand_ins(state, pointer)):
-        sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
+        stand_ins = ((call.tool_name, call.value if isinstance(call.value, dict) else {}) for call in too_large)
+        sizes = ", ".join(f"{name} returned {value.get('sizeBytes')} bytes" for name, value in stand_ins)
         raise InvalidArguments(
             f"the whole result of {source} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
             f"bytes ({sizes}); add a 'pointer' to the part that is needed"
@@ -260,7 +260,3 @@ def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:
 
 def _list_returned(state: StepState) -> list[Call]:
     return [call for call in state.calls if call.status == "succeeded"]
-
-
-def _read_size(call: Call) -> JsonValue:
-    return call.value.get("sizeBytes") if isinstance(call.value, dict) else None

@@ -15,8 +15,8 @@ Rules:
                                                     proposed -> rehearsed
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, get_args
 
 import msgspec
 
@@ -35,44 +35,23 @@ CallStatus = Literal[
     "proposed", "running", "suspended", "decided", "succeeded", "failed", "rejected", "outcome_unknown", "rehearsed"
 ]
 
-_WORK: tuple[type[ev.Event], ...] = (
-    ev.PlanAccepted,
-    ev.StepsTakenOver,
-    ev.PlanRefused,
-    ev.PlanRevised,
-    ev.RevisionRefused,
-    ev.StepStarted,
-    ev.LoopBegan,
-    ev.ModelReplied,
-    ev.ModelFailed,
+_ASKED_ON: tuple[type[ev.Event], ...] = (ev.SuspensionRevised, ev.SuspensionEndorsed, ev.SuspensionReminded)
+"""The question stays open."""
+_ANSWERED: tuple[type[ev.Event], ...] = (ev.SuspensionDecided, ev.SuspensionTimedOut, ev.SuspensionWithdrawn)
+_ABOUT_CALLS: tuple[type[ev.Event], ...] = (
     ev.ToolCallIntended,
     ev.ToolReturned,
     ev.ToolFailed,
     ev.CallAttemptFailed,
     ev.CallRejected,
     ev.ToolOutcomeUnknown,
-    ev.CallReportedLate,
-    ev.CallRehearsed,
-    ev.Suspended,
-    ev.SuspensionRevised,
-    ev.SuspensionDecided,
-    ev.SuspensionEndorsed,
-    ev.SuspensionReminded,
-    ev.SuspensionTimedOut,
-    ev.SuspensionWithdrawn,
-    ev.ValidationFailed,
-    ev.StepCompleted,
-    ev.StepFailed,
-    ev.StepRejected,
-    ev.StepSkipped,
-    ev.StepRehearsed,
-    ev.CancelRequested,
 )
+_STARTS = (ev.ExecutionCreated, ev.ExecutionStarted)
 
 TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     "new": {ev.ExecutionCreated: "running"},
     "running": {
-        **{work: "running" for work in _WORK},
+        **{event: "running" for event in get_args(ev.Event) if event not in _STARTS},
         ev.ExecutionPlanned: "planned",
         ev.ExecutionSuspended: "suspended",
         ev.ExecutionCompleted: "completed",
@@ -84,15 +63,8 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     },
     "planned": {ev.ExecutionStarted: "running", ev.CancelRequested: "running"},
     "suspended": {
-        ev.PlanRevised: "suspended",
-        ev.SuspensionDecided: "running",
-        ev.SuspensionTimedOut: "running",
-        ev.SuspensionWithdrawn: "running",
-        ev.SuspensionRevised: "suspended",
-        ev.SuspensionEndorsed: "suspended",
-        ev.SuspensionReminded: "suspended",
-        ev.CallReportedLate: "suspended",
-        ev.CancelRequested: "running",
+        **{event: "running" for event in (*_ANSWERED, ev.CancelRequested)},
+        **{event: "suspended" for event in (*_ASKED_ON, ev.PlanRevised, ev.CallReportedLate)},
     },
     "completed": {},
     "rejected": {},
@@ -105,45 +77,20 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
 STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     "pending": {ev.StepStarted: "in_progress", ev.StepSkipped: "skipped"},
     "in_progress": {
-        ev.LoopBegan: "in_progress",
-        ev.ModelReplied: "in_progress",
-        ev.ModelFailed: "in_progress",
-        ev.ToolCallIntended: "in_progress",
-        ev.ToolReturned: "in_progress",
-        ev.ToolFailed: "in_progress",
-        ev.CallAttemptFailed: "in_progress",
-        ev.CallRejected: "in_progress",
-        ev.ToolOutcomeUnknown: "in_progress",
-        ev.CallRehearsed: "in_progress",
-        ev.ValidationFailed: "in_progress",
-        ev.Suspended: "suspended",
+        **{event: "in_progress" for event in (*_ABOUT_CALLS, ev.CallRehearsed)},
+        **{event: "in_progress" for event in (ev.LoopBegan, ev.ModelReplied, ev.ModelFailed, ev.ValidationFailed)},
         # The answer to one of several questions about calls of a loop leaves the others open.
-        ev.SuspensionDecided: "in_progress",
-        ev.SuspensionTimedOut: "in_progress",
-        ev.SuspensionWithdrawn: "in_progress",
-        ev.SuspensionRevised: "in_progress",
-        ev.SuspensionEndorsed: "in_progress",
-        ev.SuspensionReminded: "in_progress",
+        **{event: "in_progress" for event in (*_ANSWERED, *_ASKED_ON)},
+        ev.Suspended: "suspended",
         ev.StepCompleted: "completed",
         ev.StepFailed: "failed",
         ev.StepRejected: "rejected",
         ev.StepRehearsed: "rehearsed",
     },
     "suspended": {
-        ev.SuspensionDecided: "in_progress",
-        ev.SuspensionTimedOut: "in_progress",
-        ev.SuspensionWithdrawn: "in_progress",
-        ev.SuspensionRevised: "suspended",
-        ev.SuspensionEndorsed: "suspended",
-        ev.SuspensionReminded: "suspended",
+        **{event: "in_progress" for event in _ANSWERED},
         # Calls of a loop run beside those that are asked about, or that wait for their next attempt.
-        ev.Suspended: "suspended",
-        ev.ToolCallIntended: "suspended",
-        ev.ToolReturned: "suspended",
-        ev.ToolFailed: "suspended",
-        ev.CallAttemptFailed: "suspended",
-        ev.CallRejected: "suspended",
-        ev.ToolOutcomeUnknown: "suspended",
+        **{event: "suspended" for event in (*_ASKED_ON, *_ABOUT_CALLS, ev.Suspended)},
     },
     "completed": {},
     "rejected": {},
@@ -171,14 +118,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
     },
-    "suspended": {
-        ev.SuspensionRevised: "suspended",
-        ev.SuspensionEndorsed: "suspended",
-        ev.SuspensionReminded: "suspended",
-        ev.SuspensionDecided: "decided",
-        ev.SuspensionTimedOut: "decided",
-        ev.SuspensionWithdrawn: "decided",
-    },
+    "suspended": {**{event: "suspended" for event in _ASKED_ON}, **{event: "decided" for event in _ANSWERED}},
     "decided": {
         ev.ToolCallIntended: "running",
         ev.ToolReturned: "succeeded",
@@ -187,10 +127,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.StepRejected: "rejected",
     },
     "outcome_unknown": {
-        ev.Suspended: "outcome_unknown",
-        ev.SuspensionRevised: "outcome_unknown",
-        ev.SuspensionEndorsed: "outcome_unknown",
-        ev.SuspensionReminded: "outcome_unknown",
+        **{event: "outcome_unknown" for event in (*_ASKED_ON, ev.Suspended)},
         ev.SuspensionDecided: "outcome_unknown",
         ev.SuspensionTimedOut: "outcome_unknown",
         ev.ToolCallIntended: "running",
@@ -374,17 +311,14 @@ class StepState(FrozenStruct):
         index = call.place // len(self.step.tool_calls)
         return self.items[index], index
 
-    def list_open_calls(self) -> Iterable[Call]:
-        """Return every call that may be on its way or asked about, and perhaps others; in a long loop not those of all
+    def list_open_calls(self) -> Iterator[Call]:
+        """Yield every call that may be on its way or asked about, and perhaps others; in a long loop not those of all
         items.
 
         Items begin in their order, so nothing is on its way beyond the first one that has not begun.
         """
         if self.items is None:
-            return self.calls
-        return self._list_begun_calls()
-
-    def _list_begun_calls(self) -> Iterator[Call]:
+            yield from self.calls
         for index in range(self.items_over, len(self.items or ())):
             calls = self.list_item_calls(index)
             yield from calls
@@ -491,17 +425,6 @@ class TokenUsage(FrozenStruct):
     """Calls that were dispatched."""
 
 
-class PlanOrder(FrozenStruct):
-    """What a plan says about the order of its steps."""
-
-    places: Mapping[str, int] = {}
-    followers: Mapping[str, tuple[str, ...]] = {}
-    """For each step on which others depend, those, in plan order."""
-
-
-NO_ORDER = PlanOrder()
-
-
 class ExecutionState(FrozenStruct):
     """The fold of a log; immutable."""
 
@@ -528,13 +451,6 @@ class ExecutionState(FrozenStruct):
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = {}
     """In plan order."""
-    steps_over: int = 0
-    """How many have ended, in whatever way."""
-    steps_done: int = 0
-    """How many are `is_done`."""
-    order: PlanOrder = NO_ORDER
-    frontier: tuple[str, ...] = ()
-    """Steps for which something can follow next, in plan order; see `folds.transitions`."""
     stopped_by: str | None = None
     """The step whose rejection ends the plan: nothing that has not begun will."""
     suspensions: Mapping[str, SuspensionState] = {}
@@ -599,6 +515,28 @@ class ExecutionState(FrozenStruct):
             and self.retry_of is None
             and not self.is_revised
             and not any(suspension.question.edits for suspension in self.suspensions.values())
+        )
+
+    @property
+    def steps_over(self) -> int:
+        """How many steps have ended, in whatever way."""
+        return sum(state.status in STEP_TERMINAL for state in self.steps.values())
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps are `is_done`."""
+        return sum(state.is_done for state in self.steps.values())
+
+    @property
+    def frontier(self) -> tuple[str, ...]:
+        """The steps for which something can follow next, in plan order: pending ones without dependencies or with one
+        that is over, and every step in progress."""
+        over = {name for name, state in self.steps.items() if state.status in STEP_TERMINAL}
+        return tuple(
+            name
+            for name, state in self.steps.items()
+            if name not in over
+            and (state.status != "pending" or not (needs := state.needs) or not over.isdisjoint(needs))
         )
 
     def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:

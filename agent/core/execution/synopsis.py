@@ -58,12 +58,7 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
     goal = execution.goal or ""
     saved_plan = clean_text(execution.saved_plan.name if execution.saved_plan else "", NAME_CHARS)
     steps = "" if goal else _join(state.step.description or state.step.step_id for state in execution.steps.values())
-    searched = (
-        execution.execution_id,
-        execution.thread_id,
-        saved_plan,
-        goal[:SEARCH_CHARS] or steps,
-    )
+    searched = (execution.execution_id, execution.thread_id, saved_plan, goal[:SEARCH_CHARS] or steps)
     return Synopsis(
         title=clean_text(goal or saved_plan or steps, TITLE_CHARS),
         is_goal=bool(goal.strip()),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.schema import Schema, read_defaults, read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 
@@ -53,27 +53,16 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
     check_depth(values)
     if is_larger(values, MAX_ARGUMENT_BYTES):
         raise InvalidArguments(f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes")
-    _fill_defaults(schema, values)
+    values |= {name: default for name, default in read_defaults(schema).items() if name not in values}
     faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema), checks_dates=True).find_faults(values)]
     if faults:
-        properties = _read_properties(schema)
+        properties = read_properties(schema)
         known_names = f"; it takes {', '.join(list(properties)[:20])}" if properties else ""
         raise InvalidArguments(
             f"{'; '.join(faults[:10])}{known_names}",
             details={"problems": list[JsonValue](faults), "inputs": dict(schema)},
         )
     return values
-
-
-def _fill_defaults(schema: Mapping[str, JsonValue], values: dict[str, JsonValue]) -> None:
-    for name, entry in _read_properties(schema).items():
-        if name not in values and isinstance(entry, dict) and "default" in entry:
-            values[name] = entry["default"]
-
-
-def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    declared = schema.get("properties")
-    return declared if isinstance(declared, dict) else {}
 
 
 def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, repeat
 
+from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.plan.plan import Plan, ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
@@ -72,7 +73,7 @@ def _list_changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str
 def _list_schema_changes(word: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> Iterator[str]:
     if before == after:
         return
-    old, new = _read_properties(before), _read_properties(after)
+    old, new = read_properties(before), read_properties(after)
     changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
     new_required = sorted(_read_required(after) - _read_required(before))
     free = sorted(_read_required(before) - _read_required(after))
@@ -87,11 +88,6 @@ def _list_schema_changes(word: str, before: Mapping[str, JsonValue], after: Mapp
             yield f"{word}s {text}: {_join_names(names)}"
     if old == new and _read_required(before) == _read_required(after):
         yield f"schema of the {word}s changed"
-
-
-def _read_properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    properties = schema.get("properties")
-    return properties if isinstance(properties, dict) else {}
 
 
 def _read_required(schema: Mapping[str, JsonValue]) -> set[str]:

@@ -10,7 +10,6 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue, StoredStruct
-from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.core.binding.bindings import (
     INPUTS,
     ITEM,
@@ -50,7 +49,7 @@ class ToolFacts(msgspec.Struct, frozen=True):
 
 class PlannedCall(StoredStruct):
     tool_name: str
-    arguments: dict[str, StoredJson]
+    arguments: dict[str, JsonValue]
     """May contain bindings; see `planwarden.agent.core.binding.bindings`."""
 
 
@@ -98,7 +97,7 @@ class PlanStep(StoredStruct):
 
 class Plan(StoredStruct):
     steps: tuple[PlanStep, ...]
-    inputs: dict[str, StoredJson] | None = None
+    inputs: dict[str, JsonValue] | None = None
     """JSON Schema of what a run is given; None for a plan that is given nothing."""
 
     def step(self, step_id: str) -> PlanStep:

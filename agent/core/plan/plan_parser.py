@@ -4,14 +4,13 @@
 every dependency explicit, or raises `InvalidPlan` with each fault and what is available instead. It does no I/O and
 receives the facts about tools.
 
-`PlanParsing` parses a small plan at once. For a large one it raises `ParsingNeeded`: the caller parses the plan in a
-thread and judges again with the same `PlanParsing`, which then has the plan or its faults.
+`PlanIntake` parses a small plan at once. For a large one it raises `ParsingNeeded`: the caller parses the plan in a
+thread and judges again with the same list of what was parsed, which then has the plan or its faults.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -23,12 +22,11 @@ from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_fault
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.plan.checks.arguments import WrittenCall, list_placeholders
 from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_TOLD, find_id_faults, join_faults, list_look_alikes
 from planwarden.agent.core.plan.checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan.checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
-from planwarden.agent.core.plan.checks.tools import check_tools
+from planwarden.agent.core.plan.checks.tools import WrittenCall, check_tools, list_placeholders
 from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import (
@@ -61,7 +59,7 @@ def parse_plan(
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
-) -> tuple[Plan, tuple[str, ...]]:
+) -> Parsed:
     """Return the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
 
     What a run is given is checked by `core.plan.inputs`. `earlier` has what bindings to other executions of
@@ -217,39 +215,28 @@ class ParsingNeeded(Exception):
         self.parse = parse
 
 
-class _Request(NamedTuple):
-    """All that the outcome of parsing depends on."""
+def is_large_plan(document: JsonValue) -> bool:
+    """Return whether parsing takes so long that nothing else may wait for it."""
+    return exceeds(document, MAX_VALUES, MAX_CHARS)
 
-    document_digest: str
-    author: Author
-    tools: Mapping[str, str]
-    """Digests of their definitions."""
+
+class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads the plans that an answer or a reply has: what they are checked against."""
+
+    tools: Mapping[str, ToolFacts]
     max_steps: int
-    earlier: Mapping[Reference, EarlierResult | str] | None
-    earlier_plan: Plan | None
+    earlier: Earlier | None = None
+    """Results of earlier executions, as far as they were looked up."""
+    parsed: list[tuple[object, Parsed | Exception]] = []
+    """The last large plan of the judgement: all that the outcome depends on, and the outcome."""
 
-
-class PlanParsing:
-    """Parses the plans of one judgement; remembers the last large one."""
-
-    def __init__(self) -> None:
-        self._last: tuple[_Request, Parsed | InvalidPlan | LimitExceeded | EarlierNeeded] | None = None
-
-    def parse(
-        self,
-        document: JsonValue,
-        *,
-        author: Author,
-        tools: Mapping[str, ToolFacts],
-        max_steps: int,
-        earlier: Earlier | None = None,
-        earlier_plan: Plan | None = None,
-    ) -> Parsed:
+    def read(self, document: JsonValue, *, author: Author, earlier_plan: Plan | None = None) -> Parsed:
         """Return and raise what `parse_plan` does.
 
         Raises:
             ParsingNeeded: the plan is large and was not parsed yet.
         """
+        tools, max_steps, earlier = self.tools, self.max_steps, self.earlier
         parse = partial(
             parse_plan,
             document,
@@ -259,7 +246,7 @@ class PlanParsing:
             earlier=earlier,
             earlier_plan=earlier_plan,
         )
-        if not exceeds(document, MAX_VALUES, MAX_CHARS):
+        if not is_large_plan(document):
             return parse()
         try:
             document_digest = digest(document, context="plan")
@@ -269,40 +256,20 @@ class PlanParsing:
         digests = {name: facts.digest for name, facts in tools.items()}
         # The caller may add to what it found earlier.
         results = None if earlier is None else dict(earlier)
-        request = _Request(document_digest, author, digests, max_steps, results, earlier_plan)
-        if self._last is None or self._last[0] != request:
+        request = (document_digest, author, digests, max_steps, results, earlier_plan)
+        if not self.parsed or self.parsed[-1][0] != request:
             raise ParsingNeeded(partial(self._remember, request, parse))
-        outcome = self._last[1]
+        outcome = self.parsed[-1][1]
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def _remember(self, request: _Request, parse: Callable[[], Parsed]) -> None:
+    def _remember(self, request: object, parse: Callable[[], Parsed]) -> None:
         try:
-            self._last = (request, parse())
+            outcome = parse()
         except (InvalidPlan, LimitExceeded, EarlierNeeded) as error:
-            self._last = (request, error)
-
-
-class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads the plans that an answer or a reply has: what they are checked against, and who parses them."""
-
-    tools: Mapping[str, ToolFacts]
-    max_steps: int
-    parsing: PlanParsing = msgspec.field(default_factory=PlanParsing)
-    earlier: Earlier | None = None
-    """Results of earlier executions, as far as they were looked up."""
-
-    def read(self, document: JsonValue, *, author: Author, earlier_plan: Plan | None = None) -> Parsed:
-        """Return and raise what `PlanParsing.parse` does."""
-        return self.parsing.parse(
-            document,
-            author=author,
-            tools=self.tools,
-            max_steps=self.max_steps,
-            earlier=self.earlier,
-            earlier_plan=earlier_plan,
-        )
+            outcome = error
+        self.parsed[:] = [(request, outcome)]
 
     def list_results(self, plan: Plan, available: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
         """Return what a plan that was read takes from earlier executions and is not known yet."""

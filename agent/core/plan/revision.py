@@ -6,9 +6,7 @@ person was asked about once a confirmation has begun: the steps that it covers a
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
-import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
@@ -36,31 +34,10 @@ OPERATION_SCHEMA: dict[str, JsonValue] = {
 """One operation, as models with tool calling see it."""
 
 
-class Revision(NamedTuple):
-    """What a patch makes of a plan."""
-
-    plan: Plan
-    difference: "Difference"
-
-
-class Difference(msgspec.Struct, kw_only=True):
-    """Ids of steps, in the order of the operations."""
-
-    added: list[str] = msgspec.field(default_factory=list[str])
-    changed: list[str] = msgspec.field(default_factory=list[str])
-    removed: list[str] = msgspec.field(default_factory=list[str])
-    moved: list[str] = msgspec.field(default_factory=list[str])
-
-
 def revise(
-    plan: Plan,
-    patch: JsonValue,
-    *,
-    pending: Collection[str],
-    plans: PlanIntake,
-    reused_ids: Collection[str] = (),
-) -> Revision:
-    """Return the plan after the patch, and the difference.
+    plan: Plan, patch: JsonValue, *, pending: Collection[str], plans: PlanIntake, reused_ids: Collection[str] = ()
+) -> tuple[Plan, dict[str, tuple[str, ...]]]:
+    """Return the plan after the patch, and the ids of steps that were `added`, `changed`, `removed` and `moved`.
 
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
@@ -77,14 +54,14 @@ def revise(
     draft = _Draft(plan, frozenset(pending), confirmations, _find_confirmed_steps(plan, pending))
     for operation in patch:
         draft.apply(operation)
-    if hidden := sorted({*reused_ids}.intersection(draft.difference.added)):
+    if hidden := sorted({*reused_ids}.intersection(draft.difference["added"])):
         raise InvalidPlan(
             f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
             "execution"
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
     _check_dependencies_on(confirmations, plan, revised)
-    return Revision(revised, draft.difference)
+    return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
 
 class _Draft:
@@ -96,7 +73,8 @@ class _Draft:
         listed = plan_to_json(plan)["todoList"]
         assert isinstance(listed, list)
         self.steps: list[dict[str, JsonValue]] = [step for step in listed if isinstance(step, dict)]
-        self.difference = Difference()
+        self.difference: dict[str, list[str]] = {kind: [] for kind in ("added", "changed", "removed", "moved")}
+        """Ids of steps, in the order of the operations."""
         self._pending = pending
         self._confirmations = confirmations
         self._confirmed = confirmed
@@ -119,16 +97,16 @@ class _Draft:
             return
         self.steps.remove(step)
         if name == "remove":
-            self.difference.removed.append(step_id)
+            self.difference["removed"].append(step_id)
         else:
             self.steps.insert(self._find_place(operation.get("after")), step)
-            self.difference.moved.append(step_id)
+            self.difference["moved"].append(step_id)
 
     def _add(self, step: JsonValue, after: JsonValue) -> None:
         if not isinstance(step, dict):
             raise InvalidPlan("operation 'add' has no object 'step'")
         self.steps.insert(self._find_place(after), step)
-        self.difference.added.append(str(step.get("id"))[:64])
+        self.difference["added"].append(str(step.get("id"))[:64])
 
     def _change(self, step: dict[str, JsonValue], fields: JsonValue) -> None:
         if not isinstance(fields, dict) or "id" in fields:
@@ -137,7 +115,7 @@ class _Draft:
             # Calls that were written for other tools would contradict what the step promises now.
             step.pop("toolCalls", None)
         step.update(fields)
-        self.difference.changed.append(str(step["id"]))
+        self.difference["changed"].append(str(step["id"]))
 
     def _find_step(self, step_id: JsonValue, name: str) -> dict[str, JsonValue]:
         step = next((step for step in self.steps if step["id"] == step_id), None)

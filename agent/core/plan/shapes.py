@@ -7,9 +7,10 @@ entries. What a model writes, and what a tool without an output schema returns, 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference
-from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types, read_properties
+from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types
 from planwarden.agent.core.plan.inputs import close_schema
 from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts
 

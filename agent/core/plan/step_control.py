@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from planwarden.agent.common.struct import JsonValue, StoredStruct
-from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.core.binding.bindings import find_binding_faults
 from planwarden.agent.core.binding.conditions import find_matches_faults
 from planwarden.agent.core.plan.plan_words import OnItemFailure
@@ -21,16 +20,16 @@ _BINDING = '{"$from": "find", "pointer": "/ids"}'
 class Condition(StoredStruct):
     """Holds when the value is there and fits the schema."""
 
-    value: dict[str, StoredJson]
+    value: dict[str, JsonValue]
     """A binding."""
-    matches: dict[str, StoredJson]
+    matches: dict[str, JsonValue]
     """A JSON Schema."""
 
 
 class Loop(StoredStruct):
     """Makes the calls of its step once for each item."""
 
-    items: StoredJson
+    items: JsonValue
     """A binding to a list, or a list."""
     max_items: int = DEFAULT_ITEMS
     max_concurrent: int = 1

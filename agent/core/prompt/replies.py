@@ -9,7 +9,7 @@ import json
 import msgspec
 
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
@@ -38,12 +38,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def build_reply_events(
-    reply: Reply,
-    *,
-    purpose: ev.Purpose,
-    step_id: str | None,
-    plans: PlanIntake,
-    suspension_id: str | None = None,
+    reply: Reply, *, purpose: ev.Purpose, step_id: str | None, plans: PlanIntake, suspension_id: str | None = None
 ) -> tuple[ev.Event, ...]:
     """Return the event of the reply; for a plan, also the event that accepts it or says why it is refused.
 
@@ -84,10 +79,7 @@ def build_reply_events(
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
     pins, results = build_pins(accepted, plans.tools), plans.list_results(accepted)
-    return (
-        replied,
-        ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=results, inputs=inputs),
-    )
+    return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=results, inputs=inputs))
 
 
 def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
@@ -104,9 +96,10 @@ def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
         end = position + 1
         try:
             document, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
+            check_depth(document)
+        except (ValueError, RecursionError, LimitExceeded):
             document = None
-        if document is not None and _is_shallow(document):
+        if document is not None:
             if not keys or any(key in document for key in keys):
                 return document
             first = document if first is None else first
@@ -131,11 +124,3 @@ def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
         if isinstance(name, str) and isinstance(arguments, dict):
             calls.append(ev.ProposedCall(tool_name=name[:MAX_NAME_CHARS], arguments=arguments))
     return tuple(calls)
-
-
-def _is_shallow(value: JsonValue) -> bool:
-    try:
-        check_depth(value)
-    except PlanwardenError:
-        return False
-    return True

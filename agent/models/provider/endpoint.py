@@ -115,7 +115,11 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     prefix, _, model = name.partition(":")
     provider = PROVIDERS.get(prefix)
     if provider is None:
-        raise InvalidArguments(f"unknown model {name[:80]!r}; use {_list_known_models()} (PLANWARDEN_MODEL or --model)")
+        examples = ", ".join(f"'{provider_name}:MODEL'" for provider_name in PROVIDERS)
+        raise InvalidArguments(
+            f"unknown model {name[:80]!r}; use 'caller', 'scripted:FILE', or one of {examples} (PLANWARDEN_MODEL or "
+            "--model)"
+        )
     if not model or len(model) > 200 or not model.isprintable() or " " in model:
         raise InvalidArguments(f"{name[:80]!r} names no model; write {prefix}:MODEL (PLANWARDEN_MODEL or --model)")
     url, is_own = _read_url(provider, environment)
@@ -135,11 +139,6 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
         mode=_read_mode(environment),
         timeout_s=_read_timeout_s(environment),
     )
-
-
-def _list_known_models() -> str:
-    examples = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
-    return f"'caller', 'scripted:FILE', or one of {examples}"
 
 
 def _read_url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool]:

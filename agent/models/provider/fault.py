@@ -95,16 +95,12 @@ def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
 
 
 def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptFailed:
-    """Return the failure of an HTTP error, transient or permanent."""
     is_busy = isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError)
     if is_busy or error.status_code in _TRANSIENT_STATUS or error.status_code >= 500:
         what = "is rate limited" if isinstance(error, ModelRateLimitError) else "is not available now"
         may_repeat = error.provider_retry_hint is not False
         return AttemptFailed(
-            f"{endpoint.name} {what}{status}",
-            is_transient=may_repeat,
-            is_outage=True,
-            retry_after_s=error.retry_after,
+            f"{endpoint.name} {what}{status}", is_transient=may_repeat, is_outage=True, retry_after_s=error.retry_after
         )
     message = _find_message(error)
     quote = f": {_quote(message, endpoint)}" if message else ""

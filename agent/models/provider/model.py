@@ -49,17 +49,11 @@ class ProviderModel:
     def __repr__(self) -> str:
         return f"ProviderModel({self._endpoint.name!r})"
 
-    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
-        """Return the reply. Raises `ModelError` with one sentence if there is none."""
-        return await self._reply(prompt, tools, None)
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: OnText = None) -> Reply:
+        """Return the reply; calls `on_text` with the text so far while the model writes.
 
-    async def reply_streaming(
-        self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
-    ) -> Reply:
-        """The same; calls `on_text` with the text so far while the model writes."""
-        return await self._reply(prompt, tools, on_text)
-
-    async def _reply(self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: OnText) -> Reply:
+        Raises `ModelError` with one sentence if there is none.
+        """
         request = build_request(prompt, tools, self._endpoint)
         answer = await self._ask(request, on_text)
         if answer.fault is not None and not answer.is_refusal:
@@ -71,6 +65,8 @@ class ProviderModel:
             text = f"{self._endpoint.name} gave no usable answer: {answer.fault}"
             raise ModelError(text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
         return reply
+
+    reply_streaming = reply
 
     async def _ask_again(self, request: ProviderRequest, on_text: OnText, earlier: ModelAnswer) -> ModelAnswer:
         """Return the answer to the repeated request. If there is none, the error also counts the earlier tokens."""

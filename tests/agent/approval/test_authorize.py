@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planwarden.agent.approval.authorize import Allow, Ask, Deny, authorize
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.permits import Permit, Source
 from planwarden.agent.approval.questions import POLICY_DIGITS
@@ -126,7 +126,7 @@ def judge(case: Case) -> str:
         steps={"a": StepState(step=PlanStep(step_id="a", description="pay", step_type="tool"), calls=(call,))},
         pins={"pay": ("x" if case.has_changed else "d") * 32},
     )
-    verdict = authorize(context, execution, call, definition, {}, permits)
+    verdict = authorize(CallRequest(context, execution, call, definition), {}, permits)
     match verdict:
         case Deny():
             return "deny"

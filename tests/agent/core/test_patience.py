@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.core.control.decide import AskModel, RecordEvent, WaitForModel, decide
+from planwarden.agent.core.control.decide import AskModel, Order, WaitForModel, decide
 from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S, bound_asked_s, list_outages
 from planwarden.agent.core.control.replay import find_replay_fault
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
@@ -66,12 +66,10 @@ class Life:
             for action in actions:
                 if isinstance(action, WaitForModel):
                     self.record(ev.Suspended(question=self._wait(action)))
-                elif not isinstance(action, RecordEvent) or (
-                    prompts and isinstance(action.event, ev.ExecutionSuspended)
-                ):
+                elif isinstance(action, Order) or (prompts and isinstance(action, ev.ExecutionSuspended)):
                     continue
                 else:
-                    self.record(action.event)
+                    self.record(action)
                 moved = True
             if not moved:
                 return prompts

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.binding.bindings import Path
-from planwarden.agent.core.plan.checks.arguments import CHECK_LIMIT, MAX_FAULTS, WrittenCall, find_argument_faults
+from planwarden.agent.core.plan.checks.faults import MAX_LISTED
+from planwarden.agent.core.plan.checks.tools import CHECK_LIMIT, WrittenCall, find_argument_faults
 from planwarden.agent.core.plan.plan import ToolFacts
 from tests.kit import parse_plan, plan, requirement, tool_step
 
@@ -131,7 +132,7 @@ def test_arguments_that_may_fit_are_never_refused_whatever_of_them_is_bound(argu
     [
         ({"to": BOUND, "lines": [{"text": "x" * 200, "bold": True} for _ in range(20)]}, 2_500, 0),
         ({"to": "abc", "lines": [{"text": str(number), "bold": BOUND} for number in range(5_000)]}, 50, 0),
-        ({"to": "me", "lines": [{"bold": 1} for _ in range(20)]}, 2_500, MAX_FAULTS),
+        ({"to": "me", "lines": [{"bold": 1} for _ in range(20)]}, 2_500, MAX_LISTED),
     ],
     ids=["many", "heavy", "wrong"],
 )

@@ -65,7 +65,7 @@ class Waits:
             self.is_over.set()
 
     def scheduler(self, wake: Callable[[SuspensionRow], Awaitable[None]]) -> Scheduler:
-        def start(execution: ExecutionState, lease: Lease, *, is_current: bool) -> None:
+        def start(execution: ExecutionState, lease: Lease, is_current: bool) -> None:
             raise AssertionError("these tests have no abandoned executions")
 
         async def nothing(_: object = None) -> None:

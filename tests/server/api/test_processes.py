@@ -81,7 +81,7 @@ async def would_run(member: Member, execution: ExecutionState, living: tuple[Pro
     return adoption.may_run(execution)
 
 
-def _start_nothing(execution: ExecutionState, lease: object, *, is_current: bool) -> None:
+def _start_nothing(execution: ExecutionState, lease: object, is_current: bool) -> None:
     raise AssertionError("nothing runs here")
 
 

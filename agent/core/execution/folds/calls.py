@@ -11,10 +11,10 @@ from planwarden.agent.core.execution.folds.transitions import (
     FieldChanges,
     check_is_rehearsal,
     check_is_reviewed,
-    next_call_status,
-    put_call,
-    replace_step,
+    move_call,
+    put_step,
 )
+from planwarden.agent.core.execution.long_tuple import replace_at
 from planwarden.agent.core.execution.state import Call, ExecutionState
 
 
@@ -23,15 +23,16 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
     check_is_reviewed(execution, event)
     if execution.options.rehearse and event.effect != "read":
         raise IllegalTransition(f"call {event.call_id!r} does more than read, and a rehearsal only reads")
+    suspension = execution.suspensions.get(event.suspension_id or "")
     arguments = event.arguments
     if arguments is None:
-        suspension = execution.suspensions.get(event.suspension_id or "")
         if suspension is None or suspension.question.call_id != event.call_id:
             raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
         arguments = suspension.question.arguments
-    intended = replace(
+    changes = move_call(
+        execution,
+        event,
         call,
-        status=next_call_status(call, event),
         arguments=arguments,
         effect=event.effect,
         suspension_id=event.suspension_id or call.suspension_id,
@@ -45,35 +46,24 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         late_report=None,
         last_failure=None,
     )
-    steps = put_call(execution, intended, event)
-    question_state = execution.suspensions.get(event.suspension_id or "")
-    is_same = question_state is not None and (question_state.question.asker or question_state.question.kind == "wait")
-    if is_same and call.status == "decided":
-        # The same call continues: its server or agent has the answer, or it looks again at what it waits for.
-        return {"steps": steps}
-    return {"steps": steps, "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
+    is_same = suspension is not None and (suspension.question.asker or suspension.question.kind == "wait")
+    if not (is_same and call.status == "decided"):
+        # Otherwise the same call continues: its server or agent has the answer, or it looks again at what it waits for.
+        changes["usage"] = replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)
+    return changes
 
 
 def apply_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
-    status = next_call_status(call, event)
-    returned = replace(call, status=status, value=event.value, artifact=event.artifact, beside=event.beside)
-    return {"steps": put_call(execution, returned, event)}
+    return move_call(execution, event, call, value=event.value, artifact=event.artifact, beside=event.beside)
 
 
 def apply_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
     if call.status == "outcome_unknown" and not _did_not_happen(execution, call):
         raise IllegalTransition(f"nobody said that call {event.call_id!r} did not happen")
-    failed = replace(
-        call,
-        status=next_call_status(call, event),
-        error_code=event.code,
-        error_message=event.message,
-        rule=event.rule or call.rule,
-        beside=event.beside,
-    )
-    return {"steps": put_call(execution, failed, event)}
+    fault = {"error_code": event.code, "error_message": event.message}
+    return move_call(execution, event, call, **fault, rule=event.rule or call.rule, beside=event.beside)
 
 
 def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
@@ -85,17 +75,13 @@ def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
 
 
 def apply_attempt_failed(execution: ExecutionState, event: ev.CallAttemptFailed, at: float) -> FieldChanges:
-    call = execution.call(event.call_id)
-    proposed = replace(call, status=next_call_status(call, event), last_failure=event.message)
-    return {"steps": put_call(execution, proposed, event)}
+    return move_call(execution, event, execution.call(event.call_id), last_failure=event.message)
 
 
 def apply_rejected(execution: ExecutionState, event: ev.CallRejected, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
     arguments = call.arguments if call.arguments is not None else _find_row_arguments(execution, event)
-    status = next_call_status(call, event)
-    rejected = replace(call, status=status, suspension_id=event.suspension_id, arguments=arguments)
-    return {"steps": put_call(execution, rejected, event)}
+    return move_call(execution, event, call, suspension_id=event.suspension_id, arguments=arguments)
 
 
 def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
@@ -114,20 +100,16 @@ def _find_number(call_id: str) -> int:
 
 def apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
-    status = next_call_status(call, event)
-    unknown = replace(call, status=status, error_code="outcome_unknown", error_message=event.message)
-    return {"steps": put_call(execution, unknown, event)}
+    return move_call(execution, event, call, error_code="outcome_unknown", error_message=event.message)
 
 
 def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
     state = execution.steps[call.step_id]
-    calls = tuple(replace(call, late_report=event.message) if other is call else other for other in state.calls)
-    return {"steps": replace_step(execution, replace(state, calls=calls))}
+    calls = replace_at(state.calls, call.place, replace(call, late_report=event.message))
+    return put_step(execution, replace(state, calls=calls))
 
 
 def apply_rehearsed(execution: ExecutionState, event: ev.CallRehearsed, at: float) -> FieldChanges:
     check_is_rehearsal(execution, event, is_rehearsal=True)
-    call = execution.call(event.call_id)
-    rehearsed = replace(call, status=next_call_status(call, event), arguments=event.arguments, rehearsed=event)
-    return {"steps": put_call(execution, rehearsed, event)}
+    return move_call(execution, event, execution.call(event.call_id), arguments=event.arguments, rehearsed=event)

@@ -1,11 +1,12 @@
-"""What events about the execution itself change: its start, its end, and what stops it."""
+"""What events about the execution itself change: its start, its end, what stops it, and what models reply in it."""
 
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds.transitions import FieldChanges, check_is_rehearsal
-from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.folds.plans import make_call
+from planwarden.agent.core.execution.folds.transitions import FieldChanges, check_is_rehearsal, find_step, move_step
+from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, ModelTurn, TokenUsage
 
 
 def apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -> FieldChanges:
@@ -87,3 +88,55 @@ def _withdraw_open(execution: ExecutionState, at: float) -> FieldChanges:
             for suspension_id, suspension in execution.suspensions.items()
         }
     }
+
+
+def apply_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) -> FieldChanges:
+    usage = _add_tokens(execution.usage, event)
+    changes: FieldChanges = {"usage": replace(usage, model_calls=usage.model_calls + 1)}
+    if event.source is not None:
+        changes["sources"] = execution.sources | {event.source}
+    if event.revise is not None and event.step_id is not None:
+        changes["revisions"] = (*execution.revisions, (event.step_id, event.revise))
+    if event.purpose != "step":
+        changes["outage"] = None
+    if event.purpose == "synthesize":
+        changes["synthesis"] = event.content or ""
+    elif event.purpose == "step":
+        state = find_step(execution, event.step_id)
+        if event.calls and state.step.loop is not None and state.items is None:
+            raise IllegalTransition(f"step {event.step_id!r} gets its calls from its loop, which has not begun")
+        step, first = state.step, len(state.calls) + 1
+        calls = [
+            make_call(step, n, call.tool_name, call.arguments, by_model=True)
+            for n, call in enumerate(event.calls, first)
+        ]
+        turn = ModelTurn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
+        turns = {"calls": (*state.calls, *calls), "turns": (*state.turns, turn)}
+        changes |= move_step(execution, event, state, **turns, enforcing=False, outage=None)
+    return changes
+
+
+def apply_model_failed(execution: ExecutionState, event: ev.ModelFailed, at: float) -> FieldChanges:
+    changes: FieldChanges = {"usage": _add_tokens(execution.usage, event)}
+    if event.purpose != "step":
+        if event.retryable:
+            return {**changes, "outage": _prolong_outage(execution.outage, event, at)}
+        return {**changes, "outage": None, "model_error": (event.code, event.message)}
+    state = find_step(execution, event.step_id)
+    if event.retryable:
+        return changes | move_step(execution, event, state, outage=_prolong_outage(state.outage, event, at))
+    fault = {"error_code": event.code, "error_message": event.message}
+    return changes | move_step(execution, event, state, outage=None, **fault)
+
+
+def _add_tokens(usage: TokenUsage, event: ev.ModelReplied | ev.ModelFailed) -> TokenUsage:
+    return replace(
+        usage,
+        input_tokens=usage.input_tokens + event.input_tokens,
+        output_tokens=usage.output_tokens + event.output_tokens,
+    )
+
+
+def _prolong_outage(outage: ModelOutage | None, event: ev.ModelFailed, at: float) -> ModelOutage:
+    attempts, since = (0, at) if outage is None else (outage.attempts, outage.since)
+    return ModelOutage(attempts=attempts + 1, since=since, failed_at=at, message=event.message, asked_s=event.asked_s)

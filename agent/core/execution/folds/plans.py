@@ -1,4 +1,4 @@
-"""What events about the plan change: it was accepted, refused or revised."""
+"""What events about the plan change: it was accepted, refused or revised, or goes on from an earlier execution."""
 
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
@@ -7,34 +7,34 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds.planned_calls import begin_loop, make_planned_calls, take_over_call
-from planwarden.agent.core.execution.folds.transitions import (
-    FieldChanges,
-    build_order,
-    find_frontier,
-    find_step,
-    replace_step,
-)
-from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, ModelTurn, StepState
+from planwarden.agent.core.execution.folds.transitions import FieldChanges, find_step, pass_over_items, put_step
+from planwarden.agent.core.execution.state import Call, ExecutionState, ModelTurn, StepState
 from planwarden.agent.core.execution.verify import find_missing_tools
+from planwarden.agent.core.plan.item_calls import find_item_order
 from planwarden.agent.core.plan.pins import map_pins
+from planwarden.agent.core.plan.plan import PlannedCall, PlanStep
 
 
 def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> FieldChanges:
     if execution.plan is not None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
-    steps = {step.step_id: StepState(step=step, calls=make_planned_calls(step)) for step in event.plan.steps}
-    warnings = execution.warnings + event.warnings
+    steps = {step.step_id: _begin_state(step) for step in event.plan.steps}
     return {
         "plan": event.plan,
-        "warnings": warnings,
+        "warnings": execution.warnings + event.warnings,
         "pins": map_pins(event.plan, event.pins),
         "earlier": {result.reference: result for result in event.earlier},
         "inputs": event.inputs,
         "is_reviewed": False,
-        **put_all_steps(steps),
+        "steps": _find_waits(steps),
     }
+
+
+def _begin_state(step: PlanStep) -> StepState:
+    """Return a step that has not begun, with the calls of the plan; those of a loop come with its items."""
+    return StepState(step=step, calls=() if step.loop is not None else tuple(make_planned_calls(step)))
 
 
 def apply_refused(execution: ExecutionState, event: ev.PlanRefused, at: float) -> FieldChanges:
@@ -55,7 +55,7 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
         if earlier_state is not None and is_same_json(earlier_state.step, step):
             steps[step.step_id] = earlier_state
         elif earlier_state is None or not earlier_state.has_begun:
-            steps[step.step_id] = StepState(step=step, calls=make_planned_calls(step))
+            steps[step.step_id] = _begin_state(step)
         else:
             raise IllegalTransition(f"step {step.step_id!r} has begun and cannot be revised")
     lost = [name for name, state in execution.steps.items() if name not in steps and state.has_begun]
@@ -64,39 +64,27 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     # A pin of the accepted plan stays: a revision must not renew what a person relied on.
     pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
     earlier = {**{result.reference: result for result in event.earlier}, **execution.earlier}
-    changes: FieldChanges = {
+    return {
         "plan": event.plan,
         "pins": pins,
         "earlier": earlier,
         "is_reviewed": False,
         "is_revised": True,
+        "revisions": execution.revisions if is_edit else execution.revisions[1:],
+        "steps": _find_waits(steps),
     }
-    if not is_edit:
-        changes["revisions"] = execution.revisions[1:]
-    return {**changes, **put_all_steps(steps)}
 
 
 def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> FieldChanges:
     state = find_step(execution, event.step_id)
     noted = replace(state, notes=(*state.notes, event.message))
-    return {"steps": replace_step(execution, noted), "revisions": execution.revisions[1:]}
-
-
-def put_all_steps(steps: Mapping[str, StepState]) -> FieldChanges:
-    """Return the changes when `steps` are all steps of the plan from now on."""
-    if any(state.taken_from for state in steps.values()):
-        steps = _find_waits(steps)
-    return {
-        "steps": steps,
-        "steps_over": sum(state.status in STEP_TERMINAL for state in steps.values()),
-        "steps_done": sum(state.is_done for state in steps.values()),
-        "order": build_order(steps),
-        "frontier": find_frontier(steps),
-    }
+    return {**put_step(execution, noted), "revisions": execution.revisions[1:]}
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
     """Return the steps; those that have not begun also wait for the open steps before steps that were taken over."""
+    if not any(state.taken_from for state in steps.values()):
+        return steps
     open_before: dict[str, dict[str, None]] = {}
     waits: dict[str, StepState] = {}
     needs = {name: [*filter(steps.__contains__, state.step.dependencies)] for name, state in steps.items()}
@@ -123,7 +111,7 @@ def apply_taken_over(execution: ExecutionState, event: ev.StepsTakenOver, at: fl
         if state is None or state.has_begun:
             raise IllegalTransition(f"step {reused.step_id!r} is not in the plan, or was taken over before")
         steps[reused.step_id] = _take_over_step(state, reused)
-    return {"again": event.again, "rejected_before": frozenset(event.rejected), **put_all_steps(steps)}
+    return {"again": event.again, "rejected_before": frozenset(event.rejected), "steps": _find_waits(steps)}
 
 
 def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
@@ -160,4 +148,68 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
         status="completed",
         validation=reused.validation,
         taken_from=reused.execution_id,
+    )
+
+
+def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
+    """Return the step with the calls of all items; those that were made for the same items before are not made
+    again."""
+    step, size = state.step, len(state.step.tool_calls)
+    calls_by_id = {call.call_id: call for call in state.reuse.calls} if state.reuse is not None else {}
+    earlier_items = state.reuse.items or () if state.reuse is not None else ()
+    calls: list[Call] = []
+    for index, item in enumerate(items):
+        is_known = index < len(earlier_items) and is_same_json(earlier_items[index], item)
+        for number, planned in enumerate(step.tool_calls, index * size + 1):
+            reused = calls_by_id.get(f"{step.step_id}:{number}") if is_known else None
+            if reused is not None and _is_call_of(reused, planned):
+                calls.append(take_over_call(step.step_id, reused))
+            else:
+                calls.append(make_call(step, number, planned.tool_name, planned.arguments))
+    order = find_item_order(step.tool_calls)
+    return pass_over_items(replace(state, items=items, calls=tuple(calls), reuse=None, item_order=order))
+
+
+def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:
+    return reused.tool_name == planned.tool_name and is_same_json(reused.proposed, planned.arguments)
+
+
+def make_planned_calls(step: PlanStep) -> list[Call]:
+    """Return the calls that the plan makes in the step, those of a loop for its first item."""
+    return [make_call(step, number, call.tool_name, call.arguments) for number, call in enumerate(step.tool_calls, 1)]
+
+
+def make_call(
+    step: PlanStep, number: int, tool_name: str, arguments: dict[str, JsonValue], *, by_model: bool = False
+) -> Call:
+    """Return a call of the step that nobody has looked at yet."""
+    call_id = f"{step.step_id}:{number}"
+    return Call(call_id=call_id, step_id=step.step_id, tool_name=tool_name, proposed=arguments, by_model=by_model)
+
+
+def take_over_call(step_id: str, reused: ev.TakenCall) -> Call:
+    """Return the call as its execution left it.
+
+    Raises:
+        IllegalTransition: it belongs to another step.
+    """
+    if reused.call_id.rpartition(":")[0] != step_id:
+        raise IllegalTransition(f"call {reused.call_id!r} does not belong to step {step_id!r}")
+    is_unknown = reused.unknown is not None
+    return Call(
+        call_id=reused.call_id,
+        step_id=step_id,
+        tool_name=reused.tool_name,
+        proposed=reused.proposed,
+        by_model=reused.by_model,
+        status="outcome_unknown" if is_unknown else "succeeded",
+        arguments=reused.arguments,
+        value=reused.value,
+        error_code="outcome_unknown" if is_unknown else None,
+        error_message=reused.unknown,
+        effect=reused.effect,
+        artifact=reused.artifact,
+        beside=reused.beside,
+        origin=reused.origin,
+        is_confirmation=reused.is_confirmation,
     )

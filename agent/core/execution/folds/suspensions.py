@@ -10,10 +10,8 @@ from planwarden.agent.core.execution.folds.transitions import (
     FieldChanges,
     check_is_rehearsal,
     find_step,
+    move_call,
     move_step,
-    next_call_status,
-    put_call,
-    replace_step,
 )
 from planwarden.agent.core.execution.state import EndorsementState, ExecutionState, ModelOutage, SuspensionState
 
@@ -77,16 +75,14 @@ def apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: 
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
     # Somebody who answers differently now takes the earlier answer back.
     others = (earlier for earlier in current.endorsements if earlier.principal != event.principal)
-    endorsed = replace(current, endorsements=(*others, endorsement))
-    return _record(execution, event, endorsed)
+    return _record(execution, event, replace(current, endorsements=(*others, endorsement)))
 
 
 def apply_reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float) -> FieldChanges:
     current = _find_open(execution, event.suspension_id)
     if not current.alarmed < event.number <= len(current.question.alarms):
         raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
-    reminded = replace(current, alarmed=event.number)
-    return _record(execution, event, reminded)
+    return _record(execution, event, replace(current, alarmed=event.number))
 
 
 def apply_timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: float) -> FieldChanges:
@@ -120,10 +116,9 @@ def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:
-        call = execution.call(question.call_id)
-        changes["steps"] = put_call(execution, replace(call, status=next_call_status(call, event), **fields), event)
+        changes |= move_call(execution, event, execution.call(question.call_id), **fields)
     elif question.step_id is not None:
-        changes["steps"] = replace_step(execution, replace(move_step(execution, question.step_id, event), **fields))
+        changes |= move_step(execution, event, find_step(execution, question.step_id), **fields)
     return changes
 
 

@@ -1,14 +1,28 @@
 """Whether the steps of a plan fit together: names, references, bindings, and no circle."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
-from planwarden.agent.core.binding.bindings import WHEN, Earlier, Reference, find_binding_faults, is_plain
-from planwarden.agent.core.plan.checks.arguments import find_foreign_faults
+from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.core.binding.bindings import (
+    WHEN,
+    Earlier,
+    EarlierNeeded,
+    EarlierResult,
+    Reference,
+    find_binding_faults,
+    is_plain,
+)
+from planwarden.agent.core.plan.checks.bindings import suggest_binding
 from planwarden.agent.core.plan.checks.faults import quote_some
 from planwarden.agent.core.plan.item_calls import find_item_call_faults
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_own_names
+
+MAX_BOUND = 1_000
+"""Bindings of one plan to earlier executions."""
+MAX_EARLIER_BYTES = 1024 * 1024
+"""Of the values of these bindings together."""
 
 
 def find_reserved_names(plan: Plan) -> list[str]:
@@ -52,7 +66,7 @@ def find_graph_faults(
         problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_item_call_faults(step))
     if not problems or earlier is None:
         readable = {reference: step_id for reference, step_id in foreign.items() if step_id not in malformed}
-        problems.extend(find_foreign_faults(readable, earlier, names))
+        problems.extend(_find_foreign_faults(readable, earlier, names))
     return [*problems, *_find_circle(steps)]
 
 
@@ -77,3 +91,36 @@ def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
             why = "itself" if before == after else f"{before!r}, which runs only after it"
             return f"; step {after!r} takes a value from {why}"
     return ""
+
+
+def _find_foreign_faults(
+    foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
+) -> Iterator[str]:
+    """Yield why bindings to earlier executions of the thread cannot be had; `names` are what this plan has.
+
+    Raises:
+        EarlierNeeded: some were not looked up yet.
+    """
+    if earlier is None:
+        for reference, step_id in foreign.items():
+            fault = f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}"
+            right = suggest_binding(reference.step_id, names, reference.pointer)
+            hint = "to take the result of an earlier execution, run the plan on its thread"
+            yield f"{fault}; {hint if right is None else f'write {right}'}"
+        return
+    if len(foreign) > MAX_BOUND:
+        yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
+        return
+    if missing := foreign.keys() - earlier.keys():
+        raise EarlierNeeded(frozenset(missing))
+    results = {reference: earlier[reference] for reference in foreign}
+    for reference, why in results.items():
+        right = suggest_binding(reference.step_id, names, reference.pointer) if isinstance(why, str) else None
+        if isinstance(why, str):
+            yield f"step {foreign[reference]!r}: {why}" + (f"; write {right}" if right is not None else "")
+    values = [result.value for result in results.values() if isinstance(result, EarlierResult)]
+    if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:
+        yield (
+            f"the values that the plan takes from earlier executions have more than {MAX_EARLIER_BYTES} bytes "
+            "together; point to the parts that are needed"
+        )

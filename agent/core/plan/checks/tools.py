@@ -1,15 +1,63 @@
-"""Whether a plan fits the tools: their names, who asks a person, and literal arguments."""
+"""Whether a plan fits the tools: their names, who asks a person, and literal arguments.
 
-from collections.abc import Mapping
+Literal values are checked by their tools' schemas, within a limit of work, because planwarden does nothing else during
+the check. What a binding will bring is not known yet: everything around it is checked.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.plan.checks.arguments import WrittenCall, find_argument_faults
+from planwarden.agent.core.binding.bindings import Path, is_plain, leave_out_bindings
+from planwarden.agent.core.binding.placeholders import list_texts, search
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, join_faults
-from planwarden.agent.core.plan.plan import PlanStep, ToolFacts, list_step_tools
+from planwarden.agent.core.plan.plan import ArgumentCheck, PlanStep, ToolFacts, list_step_tools
 from planwarden.agent.core.plan.plan_words import MAX_NAME_CHARS
+
+CHECK_LIMIT = 2_500_000
+"""Units of `schema_cost` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
+
+
+class WrittenCall(NamedTuple):
+    """A call of a plan."""
+
+    step_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r}, {self.tool_name}"
+
+
+def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck | None]) -> list[str]:
+    """Return what the tools' schemas find in the arguments, at most `MAX_LISTED` sentences."""
+    faults: list[str] = []
+    work_left = CHECK_LIMIT
+    for call in calls:
+        check = checks.get(call.tool_name)
+        if check is None:
+            continue
+        if work_left <= 0 or len(faults) >= MAX_LISTED:
+            break
+        bound: list[Path] = []
+        filled = call.arguments
+        if not is_plain(filled):
+            filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in filled.items()}
+        call_faults, work = check(filled, bound, work_left)
+        work_left -= work
+        if call_faults:
+            faults.extend(f"{call}: {fault}" for fault in call_faults)
+    return faults[:MAX_LISTED]
+
+
+def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
+    """Return a sentence for each value that the writer did not know and filled in for show, at most `MAX_LISTED`."""
+    texts = ((call, path, text) for call in calls for path, text in list_texts(call.arguments))
+    return list(islice((f"{call}: {fault}" for call, fault in search(texts)), MAX_LISTED))
 
 
 def check_tools(
