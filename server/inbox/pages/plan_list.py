@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
-from planwarden.server.inbox.saved.schedule_view import list_schedules
+from planwarden.server.inbox.saved.schedule_page import list_schedules
 from planwarden.server.views.card import format_host
 from planwarden.server.views.card_calls import CardCall, ToolNotes, build_call
 from planwarden.server.views.decisions import describe_decision, find_decided

@@ -24,9 +24,9 @@ from planwarden.server.inbox.saved.input_form import (
     keep_texts,
     read_given_inputs,
 )
-from planwarden.server.inbox.saved.plan_view import BrokenPlan, build_plan_card, find_shown_plan
-from planwarden.server.inbox.saved.schedule_view import MISSED, OVERLAPS, open_book
-from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.inbox.saved.list_page import build_plan_card, find_shown_plan
+from planwarden.server.inbox.saved.schedule_page import MISSED, OVERLAPS, open_book
+from planwarden.server.plans.plan_file import PlanFault, SavedPlan
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.schedule_commands import ScheduleRequest
 from planwarden.server.views.escaping import escape_text
@@ -91,7 +91,7 @@ async def add_schedule(request: InboxRequest) -> Response:
 
 async def _find_plan(request: InboxRequest) -> SavedPlan:
     plan = await find_shown_plan(request.service, request.path("name"))
-    if isinstance(plan, BrokenPlan):
+    if isinstance(plan, PlanFault):
         raise NotFound("the file of this saved plan cannot be used; its page says why")
     return plan
 
