@@ -1,7 +1,6 @@
 """One execution as its page shows it: what it is, how far it is, what each step did, and what a person can do now."""
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 import msgspec
@@ -9,12 +8,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import list_step_tools
+from planwarden.server.inbox.request import Values
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, find_decided
 from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_once
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state
-from planwarden.server.views.status_words import SIGNS, WORDS, Mark, Tone
+from planwarden.server.views.status_words import SIGNS, WORDS
 from planwarden.server.views.value_view import ValueView
 
 VALUE_CHARS = 8_000
@@ -25,84 +25,6 @@ MAX_POINTS = 5
 MAX_CALLS = 50
 """Calls of one step on the page; those that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
-
-
-class CallLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a step."""
-
-    tool: str
-    state: str
-    tone: Tone
-    call_id: str
-    """As in the log."""
-    arguments: ValueView | None
-    """None before they are known, and where `is_cut`."""
-    result: ValueView | None
-    """None without one, and where `is_cut`; the stand-in where the result is an artifact."""
-    is_cut: bool
-    """A value is too large for the page."""
-    error: str
-    artifact: str | None
-    """Id of the artifact that holds the whole result."""
-    question: str | None
-    """Id of the latest question to a person about it."""
-    decided: str
-    """Who decided about it, and whether somebody edited its arguments; empty where nobody was asked."""
-    at: datetime | None
-    """When it was last made."""
-    attempts: int
-    rule: str
-    """Which rule of the operator let it through, and on which values; empty if none did."""
-    once: str
-    """Its business key in words, empty if it has none."""
-
-
-class StepLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One step, folded: its summary, which opens to show what it did."""
-
-    step_id: str
-    description: str
-    mark: Mark
-    sign: str
-    state: str
-    tools: str
-    note: str
-    error: str
-    proof: str
-    """What the log proves of the promised calls, in words; empty before that is known."""
-    calls: tuple[CallLine, ...]
-    left_out: int
-    """Calls that are not listed."""
-    text: ValueView | None
-    """What a model wrote for it; None if nothing."""
-    is_open: bool
-    """It failed or waits, so it is shown unfolded."""
-
-
-class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says of an execution."""
-
-    title: str
-    state: str
-    """Its state, as a sentence without a subject."""
-    tone: Tone
-    progress: str
-    facts: tuple[tuple[str, str], ...]
-    """Labels and values: what it used."""
-    steps: tuple[StepLine, ...]
-    points: tuple[tuple[int, str, str], ...]
-    """The first steps to look at, because they failed or wait: numbers among `steps`, ids and states."""
-    can_cancel: bool
-    can_retry: bool
-    asks_again: bool
-    """To retry means to ask again about the call of a host."""
-    can_fork: bool
-    can_change: bool
-    """It can go on with other inputs."""
-    can_repeat: bool
-    """Its plan can be rehearsed and kept."""
-    fork_steps: tuple[str, ...]
-    """Steps from which a fork can begin."""
 
 
 class _Room:
@@ -122,81 +44,80 @@ class _Room:
         return ValueView(value)
 
 
-def build_plan_view(
-    execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]
-) -> PlanView:
-    """Return the view. What goes on from it needs the newest execution of its thread. `people` holds the ids of
-    questions to people."""
-    is_finished, has_plan = execution.is_finished, execution.plan is not None
+def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]) -> Values:
+    """Return what the page says of an execution. What goes on from it needs the newest execution of its thread.
+
+    `people` holds the ids of questions to people.
+    """
+    plan, is_finished = execution.plan, execution.is_finished
     begun = [state.step.step_id for state in execution.steps.values() if state.has_begun]
-    is_own = has_plan and not execution.earlier
-    can_retry = is_newest and is_finished and has_plan and execution.status in GOES_ON_FROM
-    can_fork = is_newest and has_plan and execution.status in (*GOES_ON_FROM, "completed") and bool(begun)
-    steps = _build_steps(execution, graph, people)
-    points = ((number, step.step_id, step.state) for number, step in enumerate(steps, 1) if step.is_open)
-    return PlanView(
-        title=build_title(execution),
-        state=describe_state(execution),
-        tone=WORDS["execution"][execution.status].tone,
-        progress=describe_progress(execution),
-        facts=tuple(_list_facts(execution)),
-        steps=steps,
-        points=tuple(islice(points, MAX_POINTS)),
-        can_cancel=execution.status in _CAN_STOP and not execution.cancel_requested,
-        can_retry=can_retry,
-        asks_again=execution.options.is_literal,
-        can_fork=can_fork,
-        can_change=(can_retry or can_fork) and execution.plan is not None and execution.plan.inputs is not None,
-        can_repeat=is_finished and is_own,
-        fork_steps=tuple(begun[:MAX_ROWS]),
-    )
-
-
-def _list_facts(execution: ExecutionState) -> Sequence[tuple[str, str]]:
-    usage = execution.usage
-    facts = [("Calls of tools", f"{usage.tool_calls}")]
-    if usage.model_calls:
-        facts.append(("Replies of a model", f"{usage.model_calls}"))
-    if usage.input_tokens or usage.output_tokens:
-        facts.append(("Tokens in and out", f"{usage.input_tokens:,} and {usage.output_tokens:,}"))
-    facts.append(("Time that it ran", f"{execution.active_s:.1f} s"))
-    if execution.saved_plan is not None:
-        facts.append(
-            ("Saved plan", f"{escape_text(execution.saved_plan.name)}, version {execution.saved_plan.digest[:12]}")
-        )
-    return facts
-
-
-def _build_steps(execution: ExecutionState, graph: PlanGraph, people: Collection[str]) -> tuple[StepLine, ...]:
+    goes_on = is_newest and plan is not None and execution.status in (*GOES_ON_FROM, "completed")
+    can_retry = goes_on and is_finished and execution.status != "completed"
+    can_fork = goes_on and bool(begun)
     room = _Room()
-    return tuple(_build_step(execution, execution.steps[row.key], row, people, room) for row in graph.rows)
+    steps = [_build_step(execution, execution.steps[row.key], row, people, room) for row in graph.rows]
+    points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
+    return {
+        "title": build_title(execution),
+        "state": describe_state(execution),
+        "tone": WORDS["execution"][execution.status].tone,
+        "progress": describe_progress(execution),
+        "facts": list(_list_facts(execution)),
+        "steps": steps,
+        # The first steps to look at, because they failed or wait: numbers among `steps`, ids and states.
+        "points": list(islice(points, MAX_POINTS)),
+        "can_cancel": execution.status in _CAN_STOP and not execution.cancel_requested,
+        "can_retry": can_retry,
+        # To retry means to ask again about the call of a host.
+        "asks_again": execution.options.is_literal,
+        "can_fork": can_fork,
+        "can_change": (can_retry or can_fork) and plan is not None and plan.inputs is not None,
+        # Its plan can be rehearsed and kept.
+        "can_repeat": is_finished and plan is not None and not execution.earlier,
+        "fork_steps": begun[:MAX_ROWS],
+    }
+
+
+def _list_facts(execution: ExecutionState) -> Iterator[tuple[str, str]]:
+    """Yield labels and values: what it used."""
+    usage, saved = execution.usage, execution.saved_plan
+    yield "Calls of tools", f"{usage.tool_calls}"
+    if usage.model_calls:
+        yield "Replies of a model", f"{usage.model_calls}"
+    if usage.input_tokens or usage.output_tokens:
+        yield "Tokens in and out", f"{usage.input_tokens:,} and {usage.output_tokens:,}"
+    yield "Time that it ran", f"{execution.active_s:.1f} s"
+    if saved is not None:
+        yield "Saved plan", f"{escape_text(saved.name)}, version {saved.digest[:12]}"
 
 
 def _build_step(
     execution: ExecutionState, state: StepState, row: GraphRow, people: Collection[str], room: _Room
-) -> StepLine:
+) -> Values:
+    """Return one step, folded: its summary, which opens to show what it did."""
     calls = [call for call in state.calls if call.status != "proposed" or call.arguments is not None]
     calls.sort(key=lambda call: call.status == "succeeded")
-    listed = tuple(_build_call(execution, call, people, room) for call in calls[:MAX_CALLS])
+    listed = [_build_call(execution, call, people, room) for call in calls[:MAX_CALLS]]
     answer = state.turns[-1].content if state.turns else None
     # Why a step was skipped is a note, which the row has.
     fault = "" if state.status == "skipped" else state.error_message or ""
     notes = () if fault else (row.after, row.note)
-    return StepLine(
-        step_id=row.step_id,
-        description=row.description,
-        mark=row.mark,
-        sign=SIGNS[row.mark].text,
-        state=row.state,
-        tools=row.tools,
-        note=" · ".join(text for text in notes if text),
-        error=escape_text(fault[:GOAL_CHARS]),
-        proof=_describe_proof(state),
-        calls=listed,
-        left_out=len(calls) - len(listed),
-        text=room.show(answer) if answer else None,
-        is_open=state.status in ("failed", "rejected", "suspended"),
-    )
+    return {
+        "step_id": row.step_id,
+        "description": row.description,
+        "mark": row.mark,
+        "sign": SIGNS[row.mark].text,
+        "state": row.state,
+        "tools": row.tools,
+        "note": " · ".join(text for text in notes if text),
+        "error": escape_text(fault[:GOAL_CHARS]),
+        "proof": _describe_proof(state),
+        "calls": listed,
+        "left_out": len(calls) - len(listed),
+        # What a model wrote for it.
+        "text": room.show(answer) if answer else None,
+        "is_open": state.status in ("failed", "rejected", "suspended"),
+    }
 
 
 def _describe_proof(state: StepState) -> str:
@@ -208,28 +129,29 @@ def _describe_proof(state: StepState) -> str:
     return ""
 
 
-def _build_call(execution: ExecutionState, call: Call, people: Collection[str], room: _Room) -> CallLine:
-    ruling = find_decided(execution, call)
+def _build_call(execution: ExecutionState, call: Call, people: Collection[str], room: _Room) -> Values:
+    """Return one call of a step; its values are None where they are unknown or, as `is_cut` says, too large here."""
+    ruling, words = find_decided(execution, call), WORDS["call"][call.status]
     arguments = None if call.arguments is None else room.show(dict(call.arguments))
+    # The stand-in, where the result is an artifact.
     result = room.show(call.value) if call.status == "succeeded" else None
-    is_cut = (arguments is None and call.arguments is not None) or (result is None and call.status == "succeeded")
-    return CallLine(
-        tool=escape_text(call.tool_name),
-        state=WORDS["call"][call.status].word,
-        tone=WORDS["call"][call.status].tone,
-        call_id=call.call_id,
-        arguments=arguments,
-        result=result,
-        is_cut=is_cut,
-        error=escape_text((call.error_message or call.last_failure or "")[:GOAL_CHARS]),
-        artifact=call.artifact,
-        question=ruling.question.suspension_id if ruling and ruling.question.suspension_id in people else None,
-        decided=_describe_decided(call, ruling),
-        at=None if call.intended_at is None else to_utc(call.intended_at),
-        attempts=call.attempts,
-        rule=_describe_rule(call),
-        once="" if call.once is None else format_once(call.once.values),
-    )
+    return {
+        "tool": escape_text(call.tool_name),
+        "state": words.word,
+        "tone": words.tone,
+        "call_id": call.call_id,
+        "arguments": arguments,
+        "result": result,
+        "is_cut": (arguments is None and call.arguments is not None) or (result is None and call.status == "succeeded"),
+        "error": escape_text((call.error_message or call.last_failure or "")[:GOAL_CHARS]),
+        "artifact": call.artifact,
+        "question": ruling.question.suspension_id if ruling and ruling.question.suspension_id in people else None,
+        "decided": _describe_decided(call, ruling),
+        "at": None if call.intended_at is None else to_utc(call.intended_at),
+        "attempts": call.attempts,
+        "rule": _describe_rule(call),
+        "once": "" if call.once is None else format_once(call.once.values),
+    }
 
 
 def _describe_decided(call: Call, suspension: SuspensionState | None) -> str:

@@ -15,8 +15,10 @@ from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.server.views.escaping import escape_rest
+from planwarden.server.views.escaping import escape_rest, escape_text
 from planwarden.server.views.graph.svg import read_rules
+from planwarden.server.views.instants import to_utc
+from planwarden.server.views.value_view import ValueView
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "icon.svg")
@@ -91,7 +93,7 @@ def load_templates() -> Environment:
         lstrip_blocks=True,
         finalize=_escape_rest,
     )
-    environment.filters["sent"] = escape
+    environment.filters.update(sent=escape, line=escape_text, utc=to_utc, view=ValueView)
     return environment
 
 

@@ -1,8 +1,5 @@
 """The page of a person's signing keys: it lists, adds and removes them."""
 
-from datetime import datetime
-
-import msgspec
 from starlette.responses import JSONResponse, Response
 
 from planwarden.agent.common.errors import UsageError
@@ -11,21 +8,10 @@ from planwarden.server.inbox.keys.signing import find_obstacle, find_relying_par
 from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.instants import to_utc
-from planwarden.storage.keys import SigningKey
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
 MAX_REMOVED = 50
 """Removed keys on the page, the newest."""
-
-
-class ListedKey(msgspec.Struct, frozen=True, kw_only=True):
-    key_id: str
-    label: str
-    rp_id: str
-    created_at: datetime
-    used_at: datetime | None
-    revoked_at: datetime | None
 
 
 ROUTES = PageRoutes()
@@ -78,8 +64,8 @@ async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
         "keys.html",
         status=422 if fault else 200,
         fault=escape_text(fault),
-        usable=[_build_listed_key(key) for key in keys if key.revoked_at is None],
-        over=[_build_listed_key(key) for key in removed[: -MAX_REMOVED - 1 : -1]],
+        usable=[key for key in keys if key.revoked_at is None],
+        over=removed[: -MAX_REMOVED - 1 : -1],
         more_over=max(0, len(removed) - MAX_REMOVED),
         obstacle=find_obstacle(request, KEYS_PATH),
         max_label=MAX_LABEL_CHARS,
@@ -88,14 +74,3 @@ async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
 
 def _open_keyring(request: InboxRequest) -> Keyring:
     return Keyring(request.service.store)
-
-
-def _build_listed_key(key: SigningKey) -> ListedKey:
-    return ListedKey(
-        key_id=key.key_id,
-        label=escape_text(key.label),
-        rp_id=key.rp_id,
-        created_at=to_utc(key.created_at),
-        used_at=None if key.used_at is None else to_utc(key.used_at),
-        revoked_at=None if key.revoked_at is None else to_utc(key.revoked_at),
-    )

@@ -68,11 +68,11 @@ async def _render(
 ) -> Response:
     later = await find_later(request, execution)
     view = build_plan_view(execution, PlanGraph(rows=(), links=()), is_newest=later is None, people=())
-    if not view.can_change and (later is None or filled is None):
+    if not view["can_change"] and (later is None or filled is None):
         why = "a later run goes on" if later else "it is not over" if not execution.is_finished else _NO_INPUTS
         raise InvalidArguments(f"this run cannot be run again with other inputs: {why}")
-    choices = [(step, f"again from step {step} on") for step in view.fork_steps] if view.can_fork else []
-    if view.can_retry:
+    choices = [(step, f"again from step {step} on") for step in view["fork_steps"]] if view["can_fork"] else []
+    if view["can_retry"]:
         choices.insert(0, (WHAT_IS_LEFT, "what is left"))
     return request.render_page(
         "changed_inputs.html",

@@ -20,24 +20,11 @@ from planwarden.server.views.graph.svg import draw_for_page
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.status_words import WORDS, Tone, Words
+from planwarden.server.views.status_words import WORDS, Words
 
 MAX_ENTRIES = 500
 MAX_RELATIVES = 20
 DETAIL_CHARS = 200
-
-
-class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One observation."""
-
-    sequence: int
-    at: datetime
-    kind: str
-    step: str
-    details: tuple[tuple[str, str], ...]
-    tone: Tone
-    question: str | None
-    """The id of the question that the entry is about."""
 
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
@@ -139,8 +126,8 @@ def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> lis
     return relatives[-MAX_RELATIVES:]
 
 
-def _build_timeline_entry(observation: Observation, people: Collection[str]) -> TimelineEntry:
-    """`people` holds the ids of questions to people; only these questions have a page."""
+def _build_timeline_entry(observation: Observation, people: Collection[str]) -> Values:
+    """Return one line of the log. `people` holds the ids of questions to people; only these questions have a page."""
     data = dict(observation.data)
     who, assurance, channel = (data.pop(name, None) for name in ("principal", "assurance", "channel"))
     details = [
@@ -157,15 +144,14 @@ def _build_timeline_entry(observation: Observation, people: Collection[str]) -> 
     tone = words.tone
     if observation.data.get("approved") is not None:
         tone = WORDS["question"]["approved" if observation.data["approved"] is True else "rejected"].tone
-    return TimelineEntry(
-        sequence=observation.sequence,
-        at=observation.at,
-        kind=words.word,
-        step=escape_text(observation.step_id or ""),
-        details=tuple((escape_text(name), _format_detail(value)) for name, value in details),
-        tone=tone,
-        question=question if isinstance(question, str) and question in people else None,
-    )
+    return {
+        "at": observation.at,
+        "kind": words.word,
+        "step": escape_text(observation.step_id or ""),
+        "details": [(escape_text(name), _format_detail(value)) for name, value in details],
+        "tone": tone,
+        "question": question if isinstance(question, str) and question in people else None,
+    }
 
 
 def _format_detail(value: object) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import msgspec
 from pydantic import JsonValue
 from starlette.responses import Response
 
@@ -22,20 +21,11 @@ from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import derive_key
 from planwarden.server.views.row_ranges import read_number
-from planwarden.server.views.value_view import ValueView
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES = 10
 MAX_OVER = 50
 """Of those that have ended, the newest."""
-
-
-class ListedGrant(msgspec.Struct, frozen=True, kw_only=True):
-    grant: GrantView
-    tool: str
-    words: str
-    """What exactly is allowed, and who allowed it."""
-    arguments: tuple[tuple[str, ValueView], ...]
 
 
 ROUTES = PageRoutes()
@@ -46,9 +36,9 @@ async def show_grants(request: InboxRequest) -> Response:
     titles, listing = await read_titles(request.service), request.service.grants.list
     # However many have ended, those that allow something are listed.
     grants_by_id = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
-    grants = [_build_listed_grant(grant, titles) for grant in grants_by_id.values()]
-    usable = [listed for listed in grants if listed.grant.is_open and not listed.grant.is_stale]
-    over = [listed for listed in grants if not listed.grant.is_open or listed.grant.is_stale]
+    usable, over = list[tuple[GrantView, str]](), list[tuple[GrantView, str]]()
+    for grant in grants_by_id.values():
+        (usable if grant.is_open and not grant.is_stale else over).append((grant, describe_grant(grant, titles)))
     return request.render_page(
         "grants.html", usable=usable, over=over[:MAX_OVER], is_full=len(usable) >= MAX_LISTED, max_listed=MAX_LISTED
     )
@@ -118,13 +108,4 @@ def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str
         uses=request.form_value("uses") or str(DEFAULT_USES),
         max_uses=MAX_USES,
         fault=fault,
-    )
-
-
-def _build_listed_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> ListedGrant:
-    return ListedGrant(
-        grant=grant,
-        tool=escape_text(grant.tool_name),
-        words=describe_grant(grant, titles),
-        arguments=tuple((escape_text(name), ValueView(value)) for name, value in grant.arguments.items()),
     )

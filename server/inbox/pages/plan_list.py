@@ -5,11 +5,10 @@ calls, those on the page are read.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import StoreError
@@ -18,12 +17,12 @@ from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_page import list_schedules
 from planwarden.server.views.card import format_host
-from planwarden.server.views.card_calls import CardCall, ToolNotes, build_call
+from planwarden.server.views.card_calls import ToolNotes, build_call
 from planwarden.server.views.decisions import describe_decision, find_decided
 from planwarden.server.views.escaping import escape_text, format_value, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
-from planwarden.server.views.status_words import FORMER, STATUSES, WORDS, Tone
+from planwarden.server.views.status_words import FORMER, STATUSES, WORDS
 from planwarden.tools.downstream.config_file import build_slug
 
 PAGE_SIZE = 25
@@ -35,42 +34,6 @@ MAX_OPTIONS = 500
 MAX_NEXT_RUNS = 3
 NOT_SERVERS = frozenset({"builtin", "python"})
 """Sources of tools that have no server."""
-
-
-class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution, with every text escaped and cut."""
-
-    execution_id: str
-    state: str
-    """One of the states of the filter."""
-    words: str
-    """The state in words."""
-    tone: Tone
-    title: str
-    is_quoted: bool
-    progress: str
-    saved_plan: str
-    plan_query: str
-    """Leads to the runs of the same saved plan."""
-    host: str
-    question: str | None
-    fault: str
-    changed_at: datetime
-    age: str
-    call: CardCall | None = None
-    """For a call through a gate, with the arguments that ran or will run."""
-    decided: str = ""
-    """Who decided about the call."""
-    result: str = ""
-    """What the call returned, cut."""
-
-
-class NextRun(msgspec.Struct, frozen=True, kw_only=True):
-    """When a schedule starts its plan next."""
-
-    plan: str
-    plan_query: str
-    at: datetime
 
 
 class PlanFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,15 +54,6 @@ class PlanFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Return the part of the address that asks for the same again; empty or ending with `&`."""
         parameters = {name: value for name, value in asdict(self).items() if value}
         return f"{urlencode(parameters)}&" if parameters else ""
-
-
-class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """What the filter offers: each value with how it is shown."""
-
-    states: tuple[tuple[str, str], ...]
-    tools: tuple[tuple[str, str], ...]
-    hosts: tuple[tuple[str, str], ...]
-    servers: tuple[tuple[str, str], ...]
 
 
 ROUTES = PageRoutes()
@@ -132,7 +86,7 @@ async def _show(request: InboxRequest, filters: PlanFilter, *, is_gated: bool) -
         cursor=after,
     )
     has_next_runs = filters.is_empty and after is None and not is_gated
-    next_runs = await _list_next_runs(request) if has_next_runs else ()
+    next_runs = await _list_next_runs(request) if has_next_runs else []
 
     async def build() -> Values:
         now = store.clock.now()
@@ -153,17 +107,18 @@ async def _show(request: InboxRequest, filters: PlanFilter, *, is_gated: bool) -
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 
-async def _build_choices(request: InboxRequest, filters: PlanFilter) -> Choices:
+async def _build_choices(request: InboxRequest, filters: PlanFilter) -> Values:
+    """Return what the filter offers: each value with how it is shown."""
     store, tools = request.service.store, request.service.tools
     hosts = (*await store.list_hosts(), filters.host)
     names = (*(definition.name for definition in tools.definitions()), filters.tool)
     sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
-    return Choices(
-        states=tuple((state, state) for state in STATUSES),
-        tools=_build_options(names),
-        hosts=_build_options(hosts),
-        servers=_build_options((*sources, filters.server)),
-    )
+    return {
+        "states": [(state, state) for state in STATUSES],
+        "tools": _build_options(names),
+        "hosts": _build_options(hosts),
+        "servers": _build_options((*sources, filters.server)),
+    }
 
 
 def _read_filter(request: InboxRequest) -> PlanFilter:
@@ -187,29 +142,32 @@ def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
 
 
-def _build_row(line: ExecutionLine, now: float) -> PlanRow:
-    return PlanRow(
-        execution_id=line.execution_id,
-        state=line.state,
-        words=line.words.word,
-        tone=line.words.tone,
-        title=shorten_text(line.title, TITLE_CHARS),
-        is_quoted=line.is_quoted,
-        progress=line.describe_progress(),
-        saved_plan=shorten_text(line.saved_plan or "", TITLE_CHARS),
-        plan_query=urlencode({"plan": line.saved_plan or ""}),
-        host=format_host(line.host or ""),
-        question=line.suspension_id,
-        fault=escape_text(line.fault or ""),
-        changed_at=line.changed_at,
-        age=format_age(now - line.changed_at.timestamp()),
-    )
+def _build_row(line: ExecutionLine, now: float) -> Values:
+    """Return one execution, with every text escaped and cut."""
+    return {
+        "execution_id": line.execution_id,
+        "state": line.state,
+        "words": line.words.word,
+        "tone": line.words.tone,
+        "title": shorten_text(line.title, TITLE_CHARS),
+        "is_quoted": line.is_quoted,
+        "progress": line.describe_progress(),
+        "saved_plan": shorten_text(line.saved_plan or "", TITLE_CHARS),
+        "plan_query": urlencode({"plan": line.saved_plan or ""}),
+        "host": format_host(line.host or ""),
+        "question": line.suspension_id,
+        "fault": escape_text(line.fault or ""),
+        "changed_at": line.changed_at,
+        "age": format_age(now - line.changed_at.timestamp()),
+        "call": None,
+        "result": "",
+    }
 
 
-async def _add_call(request: InboxRequest, row: PlanRow) -> PlanRow:
+async def _add_call(request: InboxRequest, row: Values) -> Values:
     """Return the row with its call, if its execution makes one call and can be read."""
     try:
-        execution = await request.service.find(row.execution_id)
+        execution = await request.service.find(row["execution_id"])
     except StoreError:
         return row
     calls = [call for state in execution.steps.values() for call in state.list_known_calls()]
@@ -217,23 +175,26 @@ async def _add_call(request: InboxRequest, row: PlanRow) -> PlanRow:
         return row
     [call] = calls
     words = WORDS["call"][call.status]
-    is_unknown = call.status == "outcome_unknown"
-    return replace(
-        row,
-        call=build_call(ToolNotes(request.service.tools).get(call.tool_name), call.arguments or call.proposed),
-        words=words.word if is_unknown else row.words,
-        tone=words.tone if is_unknown else row.tone,
-        decided=describe_decision(find_decided(execution, call), has_reason=False) or "",
-        result="" if call.status != "succeeded" else LARGE if call.artifact else format_value(call.value, RESULT_CHARS),
-    )
+    return {
+        **row,
+        **({"words": words.word, "tone": words.tone} if call.status == "outcome_unknown" else {}),
+        # With the arguments that ran or will run.
+        "call": build_call(ToolNotes(request.service.tools).get(call.tool_name), call.arguments or call.proposed),
+        "decided": describe_decision(find_decided(execution, call), has_reason=False) or "",
+        "result": ""
+        if call.status != "succeeded"
+        else LARGE
+        if call.artifact
+        else format_value(call.value, RESULT_CHARS),
+    }
 
 
-async def _list_next_runs(request: InboxRequest) -> tuple[NextRun, ...]:
-    """Return the next ones, earliest first. Damaged schedules must not hide the plans: their own page says what is
+async def _list_next_runs(request: InboxRequest) -> list[Values]:
+    """Return the next runs of schedules, earliest first. Damaged schedules must not hide the plans: their own page says what is
     wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((schedule.next_at, schedule.plan) for schedule in schedules if schedule.paused_at is None)
-    return tuple(
-        NextRun(plan=shorten_text(plan, TITLE_CHARS), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
+    return [
+        {"plan": shorten_text(plan, TITLE_CHARS), "plan_query": urlencode({"plan": plan}), "at": to_utc(next_at)}
         for next_at, plan in waiting[:MAX_NEXT_RUNS]
-    )
+    ]

@@ -1,6 +1,5 @@
 """The pages of several questions: the open ones, the chosen ones to decide together, and the closed ones."""
 
-import msgspec
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
@@ -12,15 +11,6 @@ from planwarden.server.notifications.messages import describe_question
 from planwarden.server.views.card import Card
 
 MAX_TOGETHER = 50
-
-
-class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one decision of a batch."""
-
-    suspension_id: str
-    tool: str
-    text: str
-    tone: str
 
 
 ROUTES = PageRoutes()
@@ -60,9 +50,7 @@ async def show_review(request: InboxRequest) -> Response:
         )
     if len(question_ids) > MAX_TOGETHER:
         raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(question_ids)}")
-    ready: list[Card] = []
-    single: list[Card] = []
-    closed_count = 0
+    ready, single, closed_count = list[Card](), list[Card](), 0
     for suspension_id in question_ids:
         try:
             card = (await find_question(request.service, suspension_id)).card
@@ -85,11 +73,12 @@ async def decide_together(request: InboxRequest) -> Response:
     reason = request.form_value("reason").strip() or None
     decision = Decision(approved=verdict == "approve", reason=reason)
     outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(question_ids)]
-    failed = sum(outcome.tone == "bad" for outcome in outcomes)
+    failed = sum(outcome["tone"] == "bad" for outcome in outcomes)
     return request.render_page("reviewed.html", outcomes=outcomes, failed=failed, verdict=verdict)
 
 
-async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> BatchResult:
+async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> Values:
+    """Return what became of the decision about one question."""
     suspension_id, _, digest = item.partition(":")
     tool = "unknown"
     try:
@@ -99,14 +88,14 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
             raise BadForm("answer this question on its own page")
         execution = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
-        return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
+        return {"suspension_id": suspension_id[:64], "tool": tool, "text": error.message, "tone": "bad"}
     after = execution.suspensions[record.row.suspension_id]
     text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
     if after.is_open:
         text, tone = "your approval does not suffice; the question stays open", "bad"
         if any(vote.principal == request.session.principal for vote in after.endorsements):
             text, tone = "approved by you; other people must approve it too", "plain"
-    return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone=tone)
+    return {"suspension_id": suspension_id, "tool": tool, "text": text, "tone": tone}
 
 
 def _read_cursor(request: InboxRequest) -> str | None:

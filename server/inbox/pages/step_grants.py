@@ -6,7 +6,6 @@ the plan as this run began with it.
 
 from datetime import date, datetime, timedelta
 
-import msgspec
 from starlette.responses import Response
 
 from planwarden.agent.approval.grants import MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES
@@ -34,15 +33,6 @@ DEFAULT_USES = 5
 MAX_CALLS = 20
 """Calls of the step that are shown one by one."""
 FAULT = f"Enter a number of calls from 1 to {MAX_USES}, and a day that is at most {MAX_STEP_DAYS} days away."
-
-
-class WrittenArgument(msgspec.Struct, frozen=True, kw_only=True):
-    """One argument as the plan writes it."""
-
-    label: str
-    value: ValueView
-    source: str
-    """Whose values it takes; empty where the plan writes the value itself."""
 
 
 ROUTES = PageRoutes()
@@ -135,12 +125,9 @@ async def _render(request: InboxRequest, record: QuestionRecord, plan_step: Foun
     )
 
 
-def _list_arguments(call: StepCall) -> list[WrittenArgument]:
+def _list_arguments(call: StepCall) -> list[tuple[str, ValueView, str]]:
+    """Return each argument as the plan writes it, and whose values it takes; empty where the plan writes the value."""
     return [
-        WrittenArgument(
-            label=escape_text(name),
-            value=ValueView(value),
-            source=", ".join(map(describe_value_source, call.takes.get(name, ()))),
-        )
+        (escape_text(name), ValueView(value), ", ".join(map(describe_value_source, call.takes.get(name, ()))))
         for name, value in call.arguments.items()
     ]
