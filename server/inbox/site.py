@@ -93,7 +93,8 @@ def load_templates() -> Environment:
         lstrip_blocks=True,
         finalize=_escape_rest,
     )
-    environment.filters.update(sent=escape, line=escape_text, utc=to_utc, view=ValueView)
+    environment.filters["sent"] = escape
+    environment.filters["line"] = escape_text
     return environment
 
 
@@ -105,4 +106,8 @@ def _escape_rest(value: object) -> object:
 def render(template: str, **values: object) -> str:
     """Return the page as text. Jinja escapes every value for HTML; what is hidden in it is escaped, by callers where it
     must fit on one line or into one sentence, at the latest here."""
-    return load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)
+    return (
+        load_templates()
+        .get_template(template)
+        .render(base=INBOX_PATH, asset=build_asset_url, utc=to_utc, whole=ValueView, **values)
+    )

@@ -174,24 +174,20 @@ async def _add_call(request: InboxRequest, row: Values) -> Values:
     if len(calls) != 1:
         return row
     [call] = calls
-    words = WORDS["call"][call.status]
+    words, result = WORDS["call"][call.status], LARGE if call.artifact else format_value(call.value, RESULT_CHARS)
     return {
         **row,
         **({"words": words.word, "tone": words.tone} if call.status == "outcome_unknown" else {}),
         # With the arguments that ran or will run.
         "call": build_call(ToolNotes(request.service.tools).get(call.tool_name), call.arguments or call.proposed),
         "decided": describe_decision(find_decided(execution, call), has_reason=False) or "",
-        "result": ""
-        if call.status != "succeeded"
-        else LARGE
-        if call.artifact
-        else format_value(call.value, RESULT_CHARS),
+        "result": result if call.status == "succeeded" else "",
     }
 
 
 async def _list_next_runs(request: InboxRequest) -> list[Values]:
-    """Return the next runs of schedules, earliest first. Damaged schedules must not hide the plans: their own page says what is
-    wrong."""
+    """Return the next runs of schedules, earliest first. Damaged schedules must not hide the plans; their own page
+    says what is wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((schedule.next_at, schedule.plan) for schedule in schedules if schedule.paused_at is None)
     return [
