@@ -142,7 +142,7 @@ def _build_tool(plan: SavedPlan) -> McpTool:
         name=plan.name,
         title=cut_line(plan.title or plan.name, MAX_TITLE_CHARS),
         description=f"{describe_plan(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
-        handler=run_plan,
+        handler=run_plan.handler,
         properties={},
         inputs={"additionalProperties": False, **(plan.inputs or {}), "type": "object"},
     )

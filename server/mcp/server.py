@@ -347,7 +347,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             arguments=checked,
             context=context,
             nonces=self.nonces,
-            shows_app=tool.shows_app and client_supports_apps(context),
+            shows_app="shows_app" in tool.traits and client_supports_apps(context),
         )
         try:
             if (tool.name in TASK_TOOLS or tool.inputs is not None) and wants_tasks(context):
@@ -364,7 +364,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         service = await _find_lazy_service(context).service()
         if self._guard is None or self._guard[0] is not service:
             self._guard = service, build_guard(self._guard_settings, service)
-        return await run_guard(self._guard[1], arguments, self.identify().principal, context.request_context.meta)
+        return await run_guard(
+            self._guard[1], arguments, self.identify().principal, dict(context.request_context.meta or {})
+        )
 
     async def _find_plan_tool(self, name: str) -> McpTool | None:
         """Return the tool that is a saved plan of this name, if plans are tools."""

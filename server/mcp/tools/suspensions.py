@@ -30,12 +30,19 @@ from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.mcp.tools.request import ToolRequest, remember_before, show_execution, wait_and_show_execution
-from planwarden.server.mcp.tools.tool import McpTool
+from planwarden.server.mcp.tools.tool import mcp_tool
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
 
 
+@mcp_tool(
+    "List open questions",
+    "Open questions: to people (human) and to you (caller).",
+    {**schemas.THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **schemas.PAGE},
+    "reads",
+    output=schemas.SUSPENSIONS_OUT,
+)
 async def list_suspensions(request: ToolRequest) -> CallToolResult:
     arguments = request.arguments
     page = await request.service.list_suspensions(
@@ -50,17 +57,14 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
     return build_view_result(page, format_suspensions)
 
 
-LIST_SUSPENSIONS = McpTool(
-    name="list_suspensions",
-    title="List open questions",
-    description="Open questions: to people (human) and to you (caller).",
-    handler=list_suspensions,
-    properties={**schemas.THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **schemas.PAGE},
-    output=schemas.SUSPENSIONS_OUT,
-    reads=True,
+@mcp_tool(
+    "Answer your own question",
+    "Answer a question addressed to the caller. content is what its instructions ask for: a plan, "
+    '{"toolCalls": [...]} or {"content": "..."}.',
+    {**schemas.QUESTION, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+    "repeats",
+    required=("threadId", "suspensionId", "content"),
 )
-
-
 async def submit_answer(request: ToolRequest) -> CallToolResult:
     request = await remember_before(request)
     decision = Decision(content=request.arguments["content"])
@@ -68,18 +72,22 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
     return await _show_outcome(request, await _record_decision(request, decision, authority, caller_only=True))
 
 
-SUBMIT_ANSWER = McpTool(
-    name="submit_answer",
-    title="Answer your own question",
-    description="Answer a question addressed to the caller. content is what its instructions ask for: a plan, "
-    '{"toolCalls": [...]} or {"content": "..."}.',
-    handler=submit_answer,
-    properties={**schemas.QUESTION, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
-    required=("threadId", "suspensionId", "content"),
-    repeats=True,
+@mcp_tool(
+    "Put a decision",
+    "Put a person's question to that person, or pass on their rejection. approved: true from you is "
+    "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
+    "them.",
+    {
+        **schemas.QUESTION,
+        "decision": schemas.DECISION,
+        "digest": schemas.STRING,
+        "waitSeconds": schemas.WAIT,
+    },
+    "destroys",
+    "repeats",
+    "shows_app",
+    required=("threadId", "suspensionId"),
 )
-
-
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """The model's rejection counts. Its approval of a person's question is a proposal, and the person is asked."""
     request = await remember_before(request)
@@ -96,26 +104,20 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     return await _ask_person(request, suspension, elicitation)
 
 
-RESUME_EXECUTION = McpTool(
-    name="resume_execution",
-    title="Put a decision",
-    description="Put a person's question to that person, or pass on their rejection. approved: true from you is "
-    "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
-    "them.",
-    handler=resume_execution,
-    properties={
-        **schemas.QUESTION,
-        "decision": schemas.DECISION,
-        "digest": schemas.STRING,
+@mcp_tool(
+    "Ask a person",
+    "Ask a person without a plan: to confirm, or to fill in form (JSON Schema of an object).",
+    {
+        "message": schemas.STRING,
+        "details": schemas.OBJECT,
+        "form": schemas.OBJECT,
+        "addressee": schemas.STRING,
+        "key": schemas.STRING,
         "waitSeconds": schemas.WAIT,
     },
-    required=("threadId", "suspensionId"),
-    destroys=True,
-    repeats=True,
-    shows_app=True,
+    "shows_app",
+    required=("message",),
 )
-
-
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """Ask the client's person as `resume_execution` does, or else waits for a decision through another channel."""
     suspension_id = read_asked(request.context)
@@ -149,30 +151,21 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
     return await _show_outcome(request, await _read_execution(request))
 
 
-ASK_PERSON = McpTool(
-    name="ask_person",
-    title="Ask a person",
-    description="Ask a person without a plan: to confirm, or to fill in form (JSON Schema of an object).",
-    handler=ask_person,
-    properties={
-        "message": schemas.STRING,
-        "details": schemas.OBJECT,
-        "form": schemas.OBJECT,
-        "addressee": schemas.STRING,
-        "key": schemas.STRING,
-        "waitSeconds": schemas.WAIT,
-    },
-    required=("message",),
-    shows_app=True,
-)
-
-
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
     """Return the request with the question as `resume_execution` would name it."""
     arguments = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
     return replace(request, arguments=arguments)
 
 
+@mcp_tool(
+    "Decide in the view",
+    "For planwarden's own view only.",
+    {**schemas.QUESTION, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+    "destroys",
+    "shows_app",
+    "for_app",
+    required=("threadId", "suspensionId", "nonce", "content"),
+)
 async def app_decide(request: ToolRequest) -> CallToolResult:
     """Return the execution after the decision that a person made in the view of the MCP App.
 
@@ -191,19 +184,6 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
     return await _decide_as_client(request, decision, "app", digest, hash_question(question.card))
-
-
-APP_DECIDE = McpTool(
-    name="app_decide",
-    title="Decide in the view",
-    description="For planwarden's own view only.",
-    handler=app_decide,
-    properties={**schemas.QUESTION, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
-    required=("threadId", "suspensionId", "nonce", "content"),
-    destroys=True,
-    shows_app=True,
-    for_app=True,
-)
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
