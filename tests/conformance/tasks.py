@@ -170,7 +170,8 @@ async def _execute(
 
 
 def _form(suspension: Suspension) -> ElicitationForm | None:
-    return ElicitationForm(suspension.message, CONFIRM_FORM) if suspension.needs == "client" else None
+    form = ElicitationForm(message=suspension.message, requested_schema=CONFIRM_FORM)
+    return form if suspension.needs == "client" else None
 
 
 def _decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:

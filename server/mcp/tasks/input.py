@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, ClientCapabilities, ElicitResult
+from mcp.types import INVALID_PARAMS, ClientCapabilities, ElicitRequest, ElicitResult
 from pydantic import ValidationError
 
 from planwarden.agent.approval.answers import Authority, Decision
@@ -28,7 +28,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import build_elicit_request, declares_forms, declares_links
+from planwarden.server.mcp.elicitation.exchange import find_modes
 from planwarden.server.mcp.elicitation.forms import (
     Elicitation,
     ElicitationForm,
@@ -73,12 +73,7 @@ class TaskInput:
         for suspension in view.suspensions:
             if suspension.addressee != "human":
                 continue
-            elicitation = build_elicitation(
-                suspension,
-                shows_forms=declares_forms(capabilities),
-                opens_links=declares_links(capabilities),
-                form=self._form,
-            )
+            elicitation = build_elicitation(suspension, find_modes(capabilities), self._form)
             if elicitation is not None:
                 questions[_build_key(suspension, elicitation)] = suspension, elicitation
         if not questions:
@@ -136,7 +131,7 @@ class TaskInput:
 
 def build_input_request(elicitation: Elicitation) -> Content:
     """Return the `elicitation/create` request, as JSON."""
-    return build_elicit_request(elicitation).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return ElicitRequest(params=elicitation).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _build_key(suspension: Suspension, elicitation: Elicitation) -> str:

@@ -27,7 +27,7 @@ from mcp.types import ClientCapabilities
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import declares_forms, declares_links
+from planwarden.server.mcp.elicitation.exchange import find_modes
 from planwarden.server.mcp.progress import format_progress
 from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskQuestion
 from planwarden.server.mcp.tasks.notes import TaskNotes
@@ -103,8 +103,8 @@ async def record_end(
 
 def _name_client_kind(capabilities: ClientCapabilities | None) -> str:
     """Return how the client can be asked: `form`, `link`, `form+link` or `nothing`."""
-    modes = (("form", declares_forms(capabilities)), ("link", declares_links(capabilities)))
-    return "+".join(name for name, declared in modes if declared) or "nothing"
+    names, modes = {"form": "form", "url": "link"}, find_modes(capabilities)
+    return "+".join(name for mode, name in names.items() if mode in modes) or "nothing"
 
 
 def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> float:

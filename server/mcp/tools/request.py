@@ -17,7 +17,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.app.plan import PLAN_KEY, build_plan
 from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
-from planwarden.server.mcp.elicitation.exchange import can_open_links, can_show_forms
+from planwarden.server.mcp.elicitation.exchange import find_usable_modes
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
@@ -152,7 +152,7 @@ async def show_execution(request: ToolRequest, view: Execution) -> CallToolResul
 
 def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
     """Return the view with the ways in which a person decides, where this client has no way to ask its person."""
-    if view.awaiting != "human" or can_show_forms(request.context) or can_open_links(request.context):
+    if view.awaiting != "human" or find_usable_modes(request.context):
         return view
     waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
     request.service.call_person(waiting.suspension_id)

@@ -11,21 +11,14 @@ from planwarden.agent.common.errors import InvalidArguments, StaleRevision, Unkn
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.elicitation.exchange import (
-    ElicitationAnswer,
-    can_open_links,
-    can_show_forms,
+    Answer,
     elicit,
+    find_usable_modes,
     notify_decided,
     read_answer,
     read_asked,
 )
-from planwarden.server.mcp.elicitation.forms import (
-    Elicitation,
-    ElicitationForm,
-    build_elicitation,
-    compute_form_digest,
-    read_decision,
-)
+from planwarden.server.mcp.elicitation.forms import Elicitation, build_elicitation, compute_form_digest, read_decision
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
@@ -92,7 +85,7 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     """The model's rejection counts. Its approval of a person's question is a proposal, and the person is asked."""
     request = await remember_before(request)
     answer = read_answer(request.context)
-    if answer is not None and answer.suspension_id == request.suspension_id:
+    if answer is not None and answer[0].suspension_id == request.suspension_id:
         return await _apply_person_answer(request, answer)
     view = await _apply_proposal(request, _build_decision(request.arguments.get("decision", {})))
     suspension = _find_open_suspension(request, view)
@@ -120,8 +113,9 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
 )
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """Ask the client's person as `resume_execution` does, or else waits for a decision through another channel."""
-    suspension_id = read_asked(request.context)
-    if suspension_id is not None:
+    asked = read_asked(request.context)
+    if asked is not None:
+        suspension_id = asked.suspension_id
         row = await request.service.store.find_suspension(suspension_id)
         if row is None or row.principal != request.principal:
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}")
@@ -265,8 +259,7 @@ async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution
 
 
 def _build_elicitation(request: ToolRequest, suspension: Suspension) -> Elicitation | None:
-    shows_forms, opens_links = can_show_forms(request.context), can_open_links(request.context)
-    return build_elicitation(suspension, shows_forms=shows_forms, opens_links=opens_links)
+    return build_elicitation(suspension, find_usable_modes(request.context))
 
 
 async def _ask_person(
@@ -277,28 +270,25 @@ async def _ask_person(
         return answer
     if answer is not None:
         return await _apply_person_answer(request, answer)
-    show = _show_undecided if isinstance(elicitation, ElicitationForm) else _show_page_outcome
+    show = _show_undecided if elicitation.mode == "form" else _show_page_outcome
     return await show(request, "could not be asked")
 
 
-async def _apply_person_answer(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
-    if answer.mode == "url":
-        return await _wait_for_page(request, answer)
-    question, _ = await request.read_question()
-    decision = read_decision(question, answer.content) if answer.action == "accept" else None
-    if decision is None:
-        return await _show_undecided(request, "did not decide in the form")
-    return await _decide_as_client(request, decision, "elicitation", answer.digest, compute_form_digest(question))
-
-
-async def _wait_for_page(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
-    """Wait for the decision of a person who agreed to open the page, as long as the caller waits."""
-    if answer.action != "accept":
+async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallToolResult:
+    """Record what a person decided in a form; for an address, wait for the page as long as the caller waits."""
+    asked, result = answer
+    is_accepted = result.action == "accept"
+    if asked.mode == "url" and not is_accepted:
         return await _show_page_outcome(request, "did not open the page")
     question, is_open = await request.read_question()
-    if is_open:
-        await wait_for_decision(request.service, question, request.wait_s, request.context)
-    return await _show_page_outcome(request, "has not decided on the page yet")
+    if asked.mode == "url":
+        if is_open:
+            await wait_for_decision(request.service, question, request.wait_s, request.context)
+        return await _show_page_outcome(request, "has not decided on the page yet")
+    decision = read_decision(question, result.content) if is_accepted else None
+    if decision is None:
+        return await _show_undecided(request, "did not decide in the form")
+    return await _decide_as_client(request, decision, "elicitation", asked.digest, compute_form_digest(question))
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
