@@ -179,11 +179,11 @@ class _Stream:
         if task is None:
             self._watcher.remove(topic)
             return
-        snapshot = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
-        self._set_timer(topic.name, snapshot.changes_in_s)
-        if snapshot.document["status"] in TERMINAL:
+        document, changes_in_s = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
+        self._set_timer(topic.name, changes_in_s)
+        if document["status"] in TERMINAL:
             self._watcher.remove(topic)
-        await self._send(TaskNotification(params={**snapshot.document, "_meta": self._meta}))
+        await self._send(TaskNotification(params={**document, "_meta": self._meta}))
 
     def _set_timer(self, task_id: str, seconds: float | None) -> None:
         earlier = self._timers.pop(task_id, None)

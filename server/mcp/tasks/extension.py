@@ -76,14 +76,6 @@ class Task(msgspec.Struct, frozen=True):
     execution: ExecutionState
 
 
-class TaskSnapshot(msgspec.Struct, frozen=True):
-    """A task as one client sees it."""
-
-    document: Document
-    changes_in_s: float | None
-    """Seconds until the task changes by itself; None if it does not."""
-
-
 class Tasks(Extension):
     """The extension that the server registers. A suite of fixtures may override `build_outcome`."""
 
@@ -146,8 +138,13 @@ class Tasks(Extension):
             return offer_task(result, execution.execution_id)
         return await wait_and_show_execution(request, execution)
 
-    async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
-        """Return the task with its open questions, result or error, depending on its status. Raises `StoreError`."""
+    async def build_snapshot(
+        self, task: Task, capabilities: ClientCapabilities | None
+    ) -> tuple[Document, float | None]:
+        """Return the task as this client sees it, and in how many seconds it changes by itself. Raises `StoreError`.
+
+        Depending on its status it has its open questions, its result or its error.
+        """
         state = await self._read_state(task, capabilities)
         document = build_task_document(task.service, task.execution, state.status, state.progress)
         if state.status == "input_required":
@@ -158,7 +155,7 @@ class Tasks(Extension):
             content = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
             failed = {"status": "failed", "error": content}
             document |= failed if isinstance(outcome, ErrorData) else {"result": content}
-        return TaskSnapshot(document, state.changes_in_s)
+        return document, state.changes_in_s
 
     async def _read_state(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
         """Return the state of the task; recorded if it tells the client that the task is over."""
@@ -173,9 +170,9 @@ class Tasks(Extension):
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
         with translate_errors():
-            return (
-                await self.build_snapshot(await _require_task(ctx, params), ctx.session.client_capabilities)
-            ).document
+            task = await _require_task(ctx, params)
+            document, _ = await self.build_snapshot(task, ctx.session.client_capabilities)
+            return document
 
     async def _update(self, ctx: ServiceContext, params: UpdateParams) -> Document:
         with translate_errors():
