@@ -18,8 +18,14 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.granted_steps import FoundStep
 from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.decision import CHANNEL, WAIT_S, list_unavailable_tools, record_decision
-from planwarden.server.inbox.questions import QuestionRecord, find_question_of
+from planwarden.server.inbox.questions import (
+    CHANNEL,
+    WAIT_S,
+    QuestionRecord,
+    find_question_of,
+    list_unavailable_tools,
+    record_decision,
+)
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.card_calls import find_call

@@ -10,23 +10,24 @@ from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expi
 from planwarden.agent.core.execution import events as ev
 from planwarden.server.api.rule_offers import RuleOffer, find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
-from planwarden.server.inbox.decision import WAIT_S, list_unavailable_tools, record_decision
 from planwarden.server.inbox.forms import FilledForm, build_argument_fields, build_form_fields
-from planwarden.server.inbox.keys.signing import (
+from planwarden.server.inbox.questions import (
+    WAIT_S,
+    QuestionRecord,
+    build_question_token,
+    find_next_waiting,
+    find_question_of,
+    list_unavailable_tools,
+    record_decision,
+)
+from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
+from planwarden.server.inbox.row_choice import RowChoice, build_rows_view, read_page_number, split_rows
+from planwarden.server.inbox.signing_keys import (
     can_sign,
     find_counting_assurance,
     find_signing_obstacle,
     take_signature,
 )
-from planwarden.server.inbox.questions import (
-    QuestionRecord,
-    build_question_token,
-    find_next_waiting,
-    find_question_of,
-)
-from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
-from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
-from planwarden.server.inbox.row_view import RowsView, build_rows_view
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, format_editable_json
@@ -79,7 +80,7 @@ async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffe
     return await find_offer(service.store, record.execution, record.suspension, definition)
 
 
-def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> RowsView:
+def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> Values:
     """Without a choice, the page that the address names, with every row ticked."""
     pages = split_rows(record.question.covers)
     if choice is None:

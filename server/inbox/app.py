@@ -10,10 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from planwarden.server.inbox import signing_keys
 from planwarden.server.inbox.browser import INBOX_PATH
-from planwarden.server.inbox.keys import page as keys
 from planwarden.server.inbox.pages import (
-    changed_inputs,
     execution,
     grants,
     keep,
@@ -23,7 +22,6 @@ from planwarden.server.inbox.pages import (
     question,
     question_list,
     receipts,
-    step_grants,
 )
 from planwarden.server.inbox.request import NotFound, render_error_page
 from planwarden.server.inbox.saved import list_page, schedule_form, schedule_page, start_page
@@ -36,16 +34,14 @@ _PAGES = (
     plan_list,
     execution,
     plan_actions,
-    changed_inputs,
     keep,
     list_page,
     start_page,
     schedule_form,
     schedule_page,
     grants,
-    step_grants,
     receipts,
-    keys,
+    signing_keys,
 )
 
 

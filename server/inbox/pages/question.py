@@ -27,10 +27,10 @@ from planwarden.server.inbox.answering import (
     render_status,
 )
 from planwarden.server.inbox.forms import FilledForm, fill_form, is_changed, read_answer, refill_form
-from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.pages.rows import decide_rows
 from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
+from planwarden.server.inbox.signing_keys import can_sign
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.value_view import ArgumentChange, find_changes
 

@@ -4,8 +4,7 @@ from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
-from planwarden.server.inbox.decision import record_decision
-from planwarden.server.inbox.questions import build_cards, find_question, list_decided, list_waiting
+from planwarden.server.inbox.questions import build_cards, find_question, list_decided, list_waiting, record_decision
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values
 from planwarden.server.notifications.messages import describe_question
 from planwarden.server.views.card import Card

@@ -18,11 +18,10 @@ from planwarden.server.inbox.answering import (
     record_answer,
     render_question,
 )
-from planwarden.server.inbox.keys.signing import can_sign
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, Remark, describe_refusal
-from planwarden.server.inbox.row_choice import RowChoice, read_choice, read_page_number, split_rows
-from planwarden.server.inbox.row_view import list_row_changes
+from planwarden.server.inbox.row_choice import RowChoice, list_row_changes, read_choice, read_page_number, split_rows
+from planwarden.server.inbox.signing_keys import can_sign
 from planwarden.server.views.row_ranges import format_ranges
 
 NOTHING_TICKED = "Tick the rows to approve, or reject all of them."

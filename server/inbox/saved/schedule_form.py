@@ -8,7 +8,13 @@ from starlette.responses import Response
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.requester import LOCAL
-from planwarden.server.inbox.forms import FilledForm
+from planwarden.server.inbox.forms import (
+    FilledForm,
+    build_fault_remark,
+    build_input_fields,
+    keep_texts,
+    read_given_inputs,
+)
 from planwarden.server.inbox.request import (
     BadForm,
     InboxRequest,
@@ -17,12 +23,6 @@ from planwarden.server.inbox.request import (
     Remark,
     describe_refusal,
     http_status,
-)
-from planwarden.server.inbox.saved.input_form import (
-    build_fault_remark,
-    build_input_fields,
-    keep_texts,
-    read_given_inputs,
 )
 from planwarden.server.inbox.saved.list_page import build_plan_card, find_shown_plan
 from planwarden.server.inbox.saved.schedule_page import MISSED, OVERLAPS, open_book

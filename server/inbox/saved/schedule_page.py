@@ -11,7 +11,7 @@ from starlette.responses import Response
 from planwarden.agent.common.errors import PlanwardenError, StaleRevision, StoreError
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.decision import CHANNEL
+from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, build_token
 from planwarden.server.schedules.schedule_commands import ScheduleBook
 from planwarden.server.views.escaping import escape_text

@@ -22,15 +22,15 @@ from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.decision import CHANNEL
-from planwarden.server.inbox.forms import FilledForm
-from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, capitalize, http_status
-from planwarden.server.inbox.saved.input_form import (
+from planwarden.server.inbox.forms import (
+    FilledForm,
     build_fault_remark,
     build_input_fields,
     keep_texts,
     read_given_inputs,
 )
+from planwarden.server.inbox.questions import CHANNEL
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, capitalize, http_status
 from planwarden.server.inbox.saved.list_page import (
     LISTED_CHARS,
     REASON_CHARS,
