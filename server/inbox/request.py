@@ -198,13 +198,13 @@ class PageRoutes:
     """The addresses below the inbox that one module answers: pages, which change nothing, and forms, which do."""
 
     def __init__(self) -> None:
-        self._makers: list[Callable[[InboxSite], Route]] = []
+        self._handlers: list[tuple[str, Handler, bool]] = []
 
     def page(self, *paths: str) -> Callable[[Handler], Handler]:
         """Let the function answer these addresses."""
 
         def add(handler: Handler) -> Handler:
-            self._makers += [partial(_build_page_route, path=path, handler=handler) for path in paths]
+            self._handlers += [(path, handler, False) for path in paths]
             return handler
 
         return add
@@ -213,42 +213,36 @@ class PageRoutes:
         """Let the function take the form that is sent to this address; it refuses GET."""
 
         def add(handler: Handler) -> Handler:
-            self._makers.append(partial(_build_form_route, path=path, handler=handler))
+            self._handlers.append((path, handler, True))
             return handler
 
         return add
 
     def build(self, site: InboxSite) -> list[Route]:
-        return [make(site) for make in self._makers]
+        return [_build_route(site, *entry) for entry in self._handlers]
 
 
-def _build_page_route(site: InboxSite, path: str, handler: Handler) -> Route:
+def _build_route(site: InboxSite, path: str, handler: Handler, is_form: bool) -> Route:
+    async def run(http: Request) -> Response:
+        request = await (_load_form(site, http) if is_form else _load_session(site, http))
+        return _redirect_to_pairing(http) if request is None else await handler(request)
+
     async def endpoint(http: Request) -> Response:
-        async def run() -> Response:
-            request = await _load_session(site, http)
-            return await handler(request) if request is not None else _redirect_to_pairing(http)
+        return await run_with_error_page(http, partial(run, http))
 
-        return await run_with_error_page(http, run)
-
-    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET"])
+    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET", "POST"] if is_form else ["GET"])
 
 
-def _build_form_route(site: InboxSite, path: str, handler: Handler) -> Route:
-    async def endpoint(http: Request) -> Response:
-        async def run() -> Response:
-            if http.method != "POST":
-                raise Forbidden("opening a page changes nothing; decide with the buttons on the page of the question")
-            form = await read_form(http)
-            request = await _load_session(site, http, form)
-            if request is None:
-                raise Forbidden("this browser has no session, or its session has ended; nothing was changed")
-            if not compare_digest(request.form_value("csrf").encode(), derive_csrf_token(request.token).encode()):
-                raise Forbidden
-            return await handler(request)
-
-        return await run_with_error_page(http, run)
-
-    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET", "POST"])
+async def _load_form(site: InboxSite, http: Request) -> InboxRequest:
+    """Return the request with its form. Raises `Forbidden` unless it changes something and belongs to its session."""
+    if http.method != "POST":
+        raise Forbidden("opening a page changes nothing; decide with the buttons on the page of the question")
+    request = await _load_session(site, http, await read_form(http))
+    if request is None:
+        raise Forbidden("this browser has no session, or its session has ended; nothing was changed")
+    if not compare_digest(request.form_value("csrf").encode(), derive_csrf_token(request.token).encode()):
+        raise Forbidden
+    return request
 
 
 async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Response]]) -> Response:
