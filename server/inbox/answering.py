@@ -46,7 +46,7 @@ async def render_question(
     filled: FilledForm | None = None,
     plan: str | None = None,
     choice: RowChoice | None = None,
-    status: int = 200,
+    status: int | None = None,
 ) -> Response:
     """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows."""
     is_open, may_sign = record.card.is_open, can_sign(request, record)
@@ -124,7 +124,7 @@ async def record_answer(
             challenge = await take_signature(request, record, decision)
         except SignatureRefused as error:
             remark, now = describe_refusal(error), await find_question_of(request)
-            return await render_question(request, now, remark, choice=choice, status=http_status(error))
+            return await render_question(request, now, remark, choice=choice)
         if challenge is not None:
             return challenge
         assurance = "signed"
@@ -132,16 +132,16 @@ async def record_answer(
     try:
         execution = await record_decision(request, record, decision, digest, wait_s=WAIT_S, assurance=assurance)
     except _TOO_LATE as error:
-        remark = Remark(text=capitalize(error.message))
-        return await render_question(request, await find_question_of(request), remark, status=http_status(error))
+        remark = Remark(capitalize(error.message), http_status(error))
+        return await render_question(request, await find_question_of(request), remark)
     after = execution.suspensions[record.row.suspension_id]
     if after.is_open and all(vote.principal != request.session.principal for vote in after.endorsements):
         current = await find_question_of(request)
         if decision.modified_args is not None and can_sign(request, current):
             text = f"This is revision {current.question.revision}, with your changes. It waits for your signature."
-            return await render_question(request, current, Remark(text=text, tone="plain"), choice=choice)
+            return await render_question(request, current, Remark(text, tone="plain"), choice=choice)
         text = "Your approval does not suffice for this call; the question stays open."
-        return await render_question(request, current, Remark(text=text), status=409)
+        return await render_question(request, current, Remark(text, 409))
     return request.redirect(f"/suspensions/{record.row.suspension_id}")
 
 

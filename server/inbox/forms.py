@@ -185,7 +185,7 @@ def _find_faults_of_more(fields: Sequence[Field], value: JsonValue) -> dict[str,
 def build_fault_remark(inputs: GivenInputs) -> Remark:
     """Return what is above a form that holds what the plan does not take."""
     details = f" {'; '.join(inputs.faults[:5])}" if inputs.faults else ""
-    return Remark(text=f"Some inputs need another look; nothing was started.{details}", tone="bad")
+    return Remark(f"Some inputs need another look; nothing was started.{details}", 422, "bad")
 
 
 def keep_texts(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:

@@ -76,10 +76,11 @@ Values = dict[str, Any]
 """What a template shows, by name."""
 
 
-class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence above what a page shows."""
+class Remark(msgspec.Struct, frozen=True):
+    """A sentence above what a page shows, and the HTTP status of a page with it."""
 
     text: str
+    status: int = 200
     tone: str = "warn"
 
 
@@ -147,10 +148,13 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return every field with exactly one value."""
         return {name: values[0] for name, values in self.form.items() if len(values) == 1}
 
-    def render_page(self, template: str, /, *, status: int = 200, **values: object) -> Response:
-        csrf = derive_csrf_token(self.token)
-        text = render(template, csrf=csrf, principal=self.session.principal, **values)
-        return HTMLResponse(text, status_code=status)
+    def render_page(
+        self, template: str, /, *, remark: Remark | None = None, status: int | None = None, **values: object
+    ) -> Response:
+        """Return the page; its status is that of its remark, if none is named."""
+        csrf, principal = derive_csrf_token(self.token), self.session.principal
+        text = render(template, csrf=csrf, principal=principal, remark=remark, **values)
+        return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
 
     async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:
         """Return the page, or to the page that refreshes itself its changing part: 204 if it shows that already.
@@ -273,7 +277,7 @@ def capitalize(text: str) -> str:
 def describe_refusal(error: PlanwardenError, outcome: str = "") -> Remark:
     """Return why a form was refused, and what became of it."""
     text = capitalize(escape_text(error.message))
-    return Remark(text=f"{text}. {outcome}" if outcome else text, tone="bad")
+    return Remark(f"{text}. {outcome}" if outcome else text, http_status(error), "bad")
 
 
 def hash_draft(draft: JsonValue) -> str:

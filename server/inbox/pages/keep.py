@@ -23,7 +23,6 @@ from planwarden.server.inbox.request import (
     capitalize,
     describe_refusal,
     hash_draft,
-    http_status,
 )
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.keeping import (
@@ -85,17 +84,17 @@ async def keep_plan(request: InboxRequest) -> Response:
     title = " ".join(request.form_value("title").split())
     draft = _build_draft(request, execution, request.form_value("name").strip(), title, "yes")
     if len(draft.title) > MAX_TITLE_CHARS:
-        remark = Remark(text=f"The title is longer than {MAX_TITLE_CHARS} characters; nothing was written.", tone="bad")
-        return _render(request, execution, draft, remark, status=422)
+        text = f"The title is longer than {MAX_TITLE_CHARS} characters; nothing was written."
+        return _render(request, execution, draft, Remark(text, 422, "bad"))
     catalogue = await request.service.look_at_plans()
     if verdict == "keep" and draft.is_kept(catalogue):
         return request.redirect(f"/saved/{draft.name}")
     try:
         check_new_name(catalogue, draft.name)
     except UsageError as error:
-        return _render(request, execution, draft, name_fault=capitalize(escape_text(error.message)), status=422)
-    other = (Remark(text=OTHER_FILE), 409) if verdict == "keep" else (None, 200)
-    page = request.confirm(draft.text, lambda _: _render(request, execution, draft, other[0], status=other[1]))
+        return _render(request, execution, draft, name_fault=capitalize(escape_text(error.message)))
+    other_file = Remark(OTHER_FILE, 409) if verdict == "keep" else None
+    page = request.confirm(draft.text, lambda _: _render(request, execution, draft, other_file))
     if page is not None:
         return page
     folder = request.site.settings.home / PLAN_FOLDER
@@ -105,8 +104,7 @@ async def keep_plan(request: InboxRequest) -> Response:
         # A form that came twice at once has already written the same file.
         if draft.is_kept(await request.service.look_at_plans()):
             return request.redirect(f"/saved/{draft.name}")
-        refusal = describe_refusal(error, "Nothing was written.")
-        return _render(request, execution, draft, refusal, status=http_status(error))
+        return _render(request, execution, draft, describe_refusal(error, "Nothing was written."))
     return request.redirect(f"/saved/{draft.name}")
 
 
@@ -147,13 +145,11 @@ def _render(
     execution: ExecutionState,
     draft: _Draft,
     remark: Remark | None = None,
-    *,
     name_fault: str = "",
-    status: int = 200,
 ) -> Response:
     return request.render_page(
         "keep.html",
-        status=status,
+        status=422 if name_fault else None,
         remark=remark,
         execution=execution,
         name=draft.name,

@@ -23,7 +23,7 @@ from planwarden.server.inbox.forms import FilledForm, build_fault_remark, build_
 from planwarden.server.inbox.pages.execution import find_execution, find_later
 from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.questions import CHANNEL
-from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal, http_status
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.views.graph.plan_graph import PlanGraph
 
 HOST = "planwarden inbox"
@@ -109,11 +109,10 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     fields = build_input_fields(schema, execution.inputs)
     form_inputs = read_given_inputs(schema, fields, request.form_values())
     if not form_inputs.is_usable:
-        return await _render_inputs(
-            request, execution, build_fault_remark(form_inputs), filled=form_inputs.filled, status=422
-        )
+        remark = build_fault_remark(form_inputs)
+        return await _render_inputs(request, execution, remark, filled=form_inputs.filled)
     if verdict == "check":
-        remark = Remark(text="These inputs fit the plan; nothing was started.", tone="plain")
+        remark = Remark("These inputs fit the plan; nothing was started.", tone="plain")
         return await _render_inputs(request, execution, remark, filled=form_inputs.filled)
     changed = {
         name: value
@@ -124,7 +123,7 @@ async def run_with_inputs(request: InboxRequest) -> Response:
         return await go_on(request, request.form_value("from") or None, changed)
     except UsageError as error:
         refusal = describe_refusal(error, "Nothing was started.")
-        return await _render_inputs(request, execution, refusal, filled=form_inputs.filled, status=http_status(error))
+        return await _render_inputs(request, execution, refusal, filled=form_inputs.filled)
 
 
 async def _render_inputs(
@@ -133,7 +132,6 @@ async def _render_inputs(
     remark: Remark | None = None,
     *,
     filled: FilledForm | None = None,
-    status: int = 200,
 ) -> Response:
     later = await find_later(request, execution)
     view = build_plan_view(execution, PlanGraph(rows=(), links=()), is_newest=later is None, people=())
@@ -145,7 +143,6 @@ async def _render_inputs(
         choices.insert(0, (WHAT_IS_LEFT, "what is left"))
     return request.render_page(
         "changed_inputs.html",
-        status=status,
         remark=remark,
         execution=execution,
         view=view,

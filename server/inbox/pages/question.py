@@ -74,7 +74,7 @@ async def decide(request: InboxRequest) -> Response:
         raise AlreadyDecided("this question has been decided in the meantime")
     if record.card.is_open and digest != record.question.digest:
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
-        return await render_question(request, record, Remark(text=text), status=409)
+        return await render_question(request, record, Remark(text, 409))
     if verdict == "reject":
         return await record_answer(request, record, Decision(approved=False, reason=read_reason(request)))
     match record.card.answer_kind:
@@ -96,13 +96,13 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
     edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
     show = partial(render_question, request, record, filled=edit.filled, plan=edit.plan)
     if edit.fault:
-        return await show(Remark(text=edit.fault, tone="bad"), status=422)
+        return await show(Remark(edit.fault, 422, "bad"))
     if not edit.changes:
         if verdict in APPROVING:
             is_covering = plan is not None and request.form_value("cover") == "yes"
             content: JsonValue = {"cover": True} if is_covering else None
             return await record_answer(request, record, Decision(approved=True, reason=reason, content=content))
-        return await show(Remark(text="You changed nothing.", tone="plain") if verdict == "review" else None)
+        return await show(Remark("You changed nothing.", tone="plain") if verdict == "review" else None)
     if verdict == "edit":
         return await show()
     page = request.confirm(
@@ -125,7 +125,7 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
     try:
         return page or await record_answer(request, record, decision)
     except (InvalidPlan, InvalidArguments, LimitExceeded) as error:
-        return await show(describe_refusal(error), status=422)
+        return await show(replace(describe_refusal(error), status=422))
 
 
 def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
@@ -183,25 +183,24 @@ async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: s
     fields = build_fields(request, record)
     filled = fill_form(fields, request.form_values())
     if filled.faults or verdict not in APPROVING:
-        remark = Remark(text=FAULTY_FIELDS, tone="bad") if filled.faults else None
+        remark = Remark(FAULTY_FIELDS, 422, "bad") if filled.faults else None
         return await render_question(request, record, remark, filled=filled, status=422)
     try:
         return await record_answer(request, record, Decision(approved=True, content=read_answer(fields, filled)))
     except InvalidArguments as error:
-        remark = Remark(text=error.message, tone="bad")
-        return await render_question(request, record, remark, filled=filled, status=422)
+        return await render_question(request, record, Remark(error.message, 422, "bad"), filled=filled)
 
 
 async def _reconcile(request: InboxRequest, record: QuestionRecord) -> Response:
     """Record whether a call without a result took effect."""
     happened, text = request.form_value("happened"), request.form_value("result").strip()
     if happened not in ("yes", "no"):
-        return await render_question(request, record, Remark(text="Choose whether it happened."), status=422)
+        return await render_question(request, record, Remark("Choose whether it happened.", 422))
     content: dict[str, JsonValue] = {"happened": happened == "yes"}
     if happened == "yes" and text:
         try:
             content["result"] = read_json(text)
         except (InvalidArguments, LimitExceeded) as error:
-            remark = Remark(text=f"The result is {escape_text(error.message)}", tone="bad")
-            return await render_question(request, record, remark, status=422)
+            remark = Remark(f"The result is {escape_text(error.message)}", 422, "bad")
+            return await render_question(request, record, remark)
     return await record_answer(request, record, Decision(approved=True, content=content))

@@ -34,15 +34,13 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
     pages = split_rows(rows)
     choice = read_choice(request, rows, request.service.tools, pages)
     if choice.has_faults:
-        return await render_question(request, record, Remark(text=FAULTY_FIELDS, tone="bad"), choice=choice, status=422)
+        return await render_question(request, record, Remark(FAULTY_FIELDS, 422, "bad"), choice=choice)
     turned = _turn(request, choice, pages)
     if turned is not None or verdict == "edit":
         return await render_question(request, record, choice=turned or choice)
     picks = [row for row in range(len(rows)) if row not in choice.left_out]
     if not picks:
-        return await render_question(
-            request, record, Remark(text=NOTHING_TICKED, tone="bad"), choice=choice, status=422
-        )
+        return await render_question(request, record, Remark(NOTHING_TICKED, 422, "bad"), choice=choice)
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(picks)
@@ -50,13 +48,11 @@ async def decide_rows(request: InboxRequest, record: QuestionRecord, verdict: st
         # The same decision again, to which the recorded one is the answer.
         return await _approve(request, record, choice, picks, edited)
     if verdict == "sign" and unseen:
-        remark = Remark(text=ALL_BEFORE_SIGNING, tone="bad")
-        return await render_question(request, record, remark, choice=choice, status=422)
+        return await render_question(request, record, Remark(ALL_BEFORE_SIGNING, 422, "bad"), choice=choice)
     if verdict in APPROVING and not (unseen or edited):
         return await _approve(request, record, choice, picks, edited)
     if not (unseen or edited or choice.left_out):
-        remark = Remark(text="You changed no row.", tone="plain")
-        return await render_question(request, record, remark, choice=choice)
+        return await render_question(request, record, Remark("You changed no row.", tone="plain"), choice=choice)
     page = request.confirm(
         [record.question.digest, choice.edits_text, choice.left_out_text],
         lambda draft_hash: request.render_page(
@@ -88,7 +84,7 @@ async def _approve(
     try:
         return await record_answer(request, record, decision, unedited_choice)
     except InvalidArguments as error:
-        return await render_question(request, record, describe_refusal(error), choice=choice, status=422)
+        return await render_question(request, record, describe_refusal(error), choice=choice)
 
 
 def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:

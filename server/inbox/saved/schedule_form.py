@@ -22,7 +22,6 @@ from planwarden.server.inbox.request import (
     PageRoutes,
     Remark,
     describe_refusal,
-    http_status,
 )
 from planwarden.server.inbox.saved.list_page import build_plan_card, find_shown_plan
 from planwarden.server.inbox.saved.schedule_page import MISSED, OVERLAPS, open_book
@@ -60,7 +59,7 @@ async def add_schedule(request: InboxRequest) -> Response:
     plan = await _find_plan(request)
     fields, texts = build_input_fields(plan.inputs), request.form_values()
     if request.form_value("digest") != plan.digest:
-        return _render_form(request, plan, Remark(text=CHANGED), filled=keep_texts(fields, texts), status=409)
+        return _render_form(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
     form = read_given_inputs(plan.inputs, fields, texts)
@@ -70,8 +69,8 @@ async def add_schedule(request: InboxRequest) -> Response:
     if overlap is None or missed is None:
         raise BadForm
     if faults or not form.is_usable:
-        remark = build_fault_remark(form) if not form.is_usable else Remark(text="No schedule was added.", tone="bad")
-        return _render_form(request, plan, remark, filled=form.filled, faults=faults, times=times, status=422)
+        remark = build_fault_remark(form) if not form.is_usable else Remark("No schedule was added.", 422, "bad")
+        return _render_form(request, plan, remark, filled=form.filled, faults=faults, times=times)
     order = ScheduleRequest(
         plan=plan.name,
         cron=cron,
@@ -85,7 +84,7 @@ async def add_schedule(request: InboxRequest) -> Response:
         await book.add(order, schedule_id)
     except UsageError as error:
         refusal = describe_refusal(error, "No schedule was added.")
-        return _render_form(request, plan, refusal, filled=form.filled, times=times, status=http_status(error))
+        return _render_form(request, plan, refusal, filled=form.filled, times=times)
     return request.redirect(f"/schedules/{schedule_id}?did=added")
 
 
@@ -129,16 +128,14 @@ def _render_form(
     filled: FilledForm | None = None,
     faults: Mapping[str, str] | None = None,
     times: Sequence[datetime] = (),
-    status: int = 200,
 ) -> Response:
     is_new = filled is None
     return request.render_page(
         "saved_schedule.html",
-        status=status,
         remark=remark,
         plan=build_plan_card(plan),
         digest=plan.digest,
-        key=request.new_key() if is_new or status == 409 else request.form_value("key"),
+        key=request.new_key() if is_new or (remark is not None and remark.status == 409) else request.form_value("key"),
         fields=build_input_fields(plan.inputs),
         filled=filled,
         cron=request.form_value("cron"),

@@ -58,7 +58,7 @@ async def run_schedule(request: InboxRequest) -> Response:
     try:
         record = await book.run_now(schedule.schedule_id, version=int(version))
     except StaleRevision:
-        return await _render_schedule(request, Remark(text=STALE), status=409)
+        return await _render_schedule(request, Remark(STALE, 409))
     did = "did=queued" if record is None else f"did=ran&tick={record.tick_at}"
     return request.redirect(f"/schedules/{schedule.schedule_id}?{did}")
 
@@ -75,11 +75,11 @@ async def _find(request: InboxRequest) -> tuple[ScheduleBook, PlanSchedule]:
     return book, await book.find(request.path("schedule_id"))
 
 
-async def _render_schedule(request: InboxRequest, remark: Remark | None = None, *, status: int = 200) -> Response:
+async def _render_schedule(request: InboxRequest, remark: Remark | None = None) -> Response:
     card = await _build_card(request, *await _find(request), MAX_RECENT)
 
     async def build() -> Values:
-        return {"status": status, "schedule": card, "remark": remark or _describe_done(request, card)}
+        return {"schedule": card, "remark": remark or _describe_done(request, card)}
 
     return await request.render_live("schedule.html", "_schedule.html", build_token(card), build)
 
@@ -89,19 +89,19 @@ def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
     match request.query("did"), card["paused_at"] is not None:
         case "paused", True:
             text = "Paused: it starts nothing until you resume it. Runs that it started go on."
-            return Remark(text=text, tone="plain")
+            return Remark(text, tone="plain")
         case "resumed", False:
-            return Remark(text="Resumed: it ticks again at the times below.", tone="good")
+            return Remark("Resumed: it ticks again at the times below.", tone="good")
         case "added", False:
             text = "Added: it starts the plan at the times below, while a planwarden server runs."
-            return Remark(text=text, tone="good")
+            return Remark(text, tone="good")
         case "queued", _ if card["queued"]:
-            return Remark(text="The last run is not finished; this one starts after it.", tone="plain")
+            return Remark("The last run is not finished; this one starts after it.", tone="plain")
         case "ran", _:
             ran = next((run for run in card["runs"] if str(int(run["at"].timestamp())) == request.query("tick")), None)
             if ran is None or ran["execution_id"] is not None:
-                return None if ran is None else Remark(text=f"Started: the run {ran['words']}.", tone="good")
-            return Remark(text=f"Nothing was started: {ran['reason'] or ran['words']}.", tone="bad")
+                return None if ran is None else Remark(f"Started: the run {ran['words']}.", tone="good")
+            return Remark(f"Nothing was started: {ran['reason'] or ran['words']}.", tone="bad")
         case _:
             return None
 

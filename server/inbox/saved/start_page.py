@@ -73,13 +73,13 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         return earlier_response
     plan = await find_shown_plan(request.service, name)
     if isinstance(plan, PlanFault):
-        return await _render_plan(request, plan, Remark(text=CHANGED), status=409)
+        return await _render_plan(request, plan, Remark(CHANGED, 409))
     fields, texts = build_input_fields(plan.inputs), request.form_values()
     if request.form_value("digest") != plan.digest:
-        return await _render_plan(request, plan, Remark(text=CHANGED), filled=keep_texts(fields, texts), status=409)
+        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
     form = read_given_inputs(plan.inputs, fields, texts)
     if not form.is_usable:
-        return await _render_plan(request, plan, build_fault_remark(form), filled=form.filled, status=422)
+        return await _render_plan(request, plan, build_fault_remark(form), filled=form.filled)
     if verdict == "forecast":
         return await _render_plan(request, plan, filled=form.filled, inputs=form.values)
     try:
@@ -94,10 +94,10 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         execution = await request.service.run_plan(name, start, shown_digest=plan.digest)
     except (PlanChanged, UnknownPlan):
         now = await find_shown_plan(request.service, name)
-        return await _render_plan(request, now, Remark(text=CHANGED), filled=form.filled, status=409)
+        return await _render_plan(request, now, Remark(CHANGED, 409), filled=form.filled)
     except UsageError as error:
-        remark = Remark(text=f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started.", tone="bad")
-        return await _render_plan(request, plan, remark, filled=form.filled, status=http_status(error))
+        text = f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started."
+        return await _render_plan(request, plan, Remark(text, http_status(error), "bad"), filled=form.filled)
     return request.redirect(f"/executions/{execution.execution_id}")
 
 
@@ -111,12 +111,12 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
     if header is None or store.clock.now() - header.created_at <= DOUBLE_S:
         return request.redirect(f"/executions/{start.execution_id}")
     # Who went back to an old page wants another run, and must not take the old one for it.
-    remark = Remark(text="This form has started a run before; nothing more was started. The form below starts another.")
+    text = "This form has started a run before; nothing more was started. The form below starts another."
     plan = await find_shown_plan(request.service, name)
     filled = None
     if isinstance(plan, SavedPlan):
         filled = keep_texts(build_input_fields(plan.inputs), request.form_values())
-    return await _render_plan(request, plan, remark, filled=filled, status=409, started=start.execution_id)
+    return await _render_plan(request, plan, Remark(text, 409), filled=filled, started=start.execution_id)
 
 
 def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
@@ -135,7 +135,6 @@ async def _render_plan(
     *,
     filled: FilledForm | None = None,
     inputs: Mapping[str, JsonValue] | None = None,
-    status: int = 200,
     started: str | None = None,
 ) -> Response:
     """`inputs` are those that the forecast is for; `started` is the run that an old form has started."""
@@ -144,20 +143,21 @@ async def _render_plan(
     of_plan = [schedule for schedule in schedules if schedule.plan == name]
     cards = await build_schedule_cards(request, of_plan[:SHOWN_SCHEDULES])
     values: Values = {
-        "remark": remark,
         "started": started,
         "schedules": cards,
         "more_schedules": len(of_plan) - len(cards),
         "fault": fault,
     }
     if isinstance(plan, PlanFault):
-        return request.render_page("saved_broken.html", status=status, broken=build_broken_plan(plan), **values)
+        return request.render_page("saved_broken.html", remark=remark, broken=build_broken_plan(plan), **values)
     return request.render_page(
         "saved_plan.html",
-        status=status,
+        remark=remark,
         plan=build_plan_card(plan, WHOLE_CHARS),
         digest=plan.digest,
-        key=request.new_key() if filled is None or status == 409 else request.form_value("key"),
+        key=request.new_key()
+        if filled is None or (remark is not None and remark.status == 409)
+        else request.form_value("key"),
         fields=build_input_fields(plan.inputs),
         filled=filled,
         takes_inputs=plan.inputs is not None,
