@@ -6,8 +6,7 @@ words are around them.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 
 from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent, Tool
 from pydantic import JsonValue
@@ -84,7 +83,7 @@ def find_tool_clash(name: str) -> str | None:
 
 def find_prompt_clash(name: str) -> str | None:
     """Return why a plan of this name is not a prompt; None if it is one."""
-    return "planwarden has a prompt of this name" if name in _own_prompts() else None
+    return "planwarden has a prompt of this name" if any(prompt.name == name for prompt in PROMPTS) else None
 
 
 def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptResult:
@@ -93,35 +92,17 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
     Raises:
         MCPError: the arguments do not fit the plan's inputs.
     """
-    if _are_placeholders(plan, arguments):
-        return _build_prompt_result(plan, _write_template(plan, arguments))
-    optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
-    # Forms of hosts send empty text for what was left out.
-    typed = [(name, text) for name, text in arguments.items() if text or name not in optional]
-    inputs = read_inputs(plan.inputs, typed)
-    with translate_errors(INVALID_PARAMS):
-        fill_inputs(plan.inputs, inputs)
-    call: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
-    return _build_prompt_result(plan, f"{json.dumps(call, ensure_ascii=False)}, exactly so, then")
-
-
-def _are_placeholders(plan: SavedPlan, arguments: Mapping[str, str]) -> bool:
-    """Return whether the host asks once for a text in which it replaces `$1`, `$2` by what its person types, as
-    opencode."""
-    names = [field.name for field in list_arguments(plan)]
-    return bool(names) and arguments == {name: f"${number}" for number, name in enumerate(names, 1)}
-
-
-def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
-    """Only the model sees the values, so it leaves out those that are empty, and `run_plan` checks the others."""
-    inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
-    return (
-        f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "
-        f"otherwise, and those without a value left out.\n\n{inputs_text}\n\nThen"
-    )
-
-
-def _build_prompt_result(plan: SavedPlan, call: str) -> GetPromptResult:
+    if arguments and arguments == {field.name: f"${number}" for number, field in enumerate(list_arguments(plan), 1)}:
+        # Some hosts, as opencode, ask once for a text in which they replace `$1`, `$2` by what their person types.
+        call = _write_template(plan, arguments)
+    else:
+        optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
+        # Forms of hosts send empty text for what was left out.
+        inputs = read_inputs(plan.inputs, [item for item in arguments.items() if item[1] or item[0] not in optional])
+        with translate_errors(INVALID_PARAMS):
+            fill_inputs(plan.inputs, inputs)
+        named: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
+        call = f"{json.dumps(named, ensure_ascii=False)}, exactly so, then"
     text = (
         f"Call planwarden's run_plan with {call} do what nextAction in each result says until status is completed. "
         f"{WAIT_FOR_PERSON}"
@@ -132,9 +113,13 @@ def _build_prompt_result(plan: SavedPlan, call: str) -> GetPromptResult:
     )
 
 
-@cache
-def _own_prompts() -> frozenset[str]:
-    return frozenset(prompt.name for prompt in PROMPTS)
+def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
+    """Only the model sees the values, so it leaves out those that are empty, and `run_plan` checks the others."""
+    inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
+    return (
+        f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "
+        f"otherwise, and those without a value left out.\n\n{inputs_text}\n\nThen"
+    )
 
 
 def _build_tool(plan: SavedPlan) -> McpTool:
@@ -172,17 +157,11 @@ def list_arguments(plan: SavedPlan) -> list[Field]:
 
 
 def _describe_plan(plan: SavedPlan) -> str:
-    names = list(_name_inputs(plan))
-    takes = f"({', '.join(names)})" if names else ""
+    fields = build_fields(plan.inputs)
+    names = [cut_line(field.name, 32) + ("" if field.must_be_given else "?") for field in fields[:MAX_NAMED_INPUTS]]
+    more = ["..."] if len(fields) > MAX_NAMED_INPUTS else []
+    takes = f"({', '.join([*names, *more])})" if names else ""
     return f"{plan.name}{takes}: {cut_line(plan.title or plan.description or '', MAX_TITLE_CHARS)}"
-
-
-def _name_inputs(plan: SavedPlan) -> Iterator[str]:
-    for number, field in enumerate(build_fields(plan.inputs)):
-        if number == MAX_NAMED_INPUTS:
-            yield "..."
-            return
-        yield cut_line(field.name, 32) + ("" if field.must_be_given else "?")
 
 
 def describe_plan(plan: SavedPlan, limit: int) -> str:

@@ -175,6 +175,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         self.closed = anyio.Event()
         """Set when the server has stopped and has closed what it opened."""
         bus = InMemorySubscriptionBus()
+        security = RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
+        if request_state_key is not None:
+            security = RequestStateSecurity(keys=[request_state_key], ttl=QUESTION_TTL_S)
         self._opener = opener
         self._plans = plans or PlanSource()
         self.plan_watch = PlanListWatch(self._plans.list, bus)
@@ -195,7 +198,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             extensions=[self._tasks, self._skills, build_suspension_app(), *others],
             subscriptions=bus,
             middleware=[record_app_support, self._watch_plans, _announce_changing_lists],
-            request_state_security=_build_state_security(request_state_key),
+            request_state_security=security,
             cache_hints={
                 "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
                 "resources/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
@@ -405,12 +408,6 @@ async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> 
         for name in ("prompts", "resources", "tools"):
             capabilities[name]["listChanged"] = True
     return result
-
-
-def _build_state_security(key: bytes | None) -> RequestStateSecurity:
-    if key is None:
-        return RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
-    return RequestStateSecurity(keys=[key], ttl=QUESTION_TTL_S)
 
 
 def _find_lazy_service(context: Context[LazyService, Any] | None) -> LazyService:

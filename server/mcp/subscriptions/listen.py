@@ -63,7 +63,7 @@ class ListenMethod:
         self._tasks = tasks
         self._streams = set[_Stream]()
         self._is_closing = False
-        tasks.add_listener(self._mark_task_changed)
+        tasks.on_answer = self._mark_task_changed
 
     def close(self) -> None:
         """End every stream with a result, as the protocol asks of a server. Does not wait for the end."""

@@ -83,11 +83,8 @@ class Tasks(Extension):
 
     def __init__(self, task_input: TaskInput | None = None) -> None:
         self._input = task_input or TaskInput()
-        self._listeners: list[Callable[[str], None]] = []
-
-    def add_listener(self, listener: Callable[[str], None]) -> None:
-        """Calls `listener`, which must not raise or block, with the id of each task that an answer changed here."""
-        self._listeners.append(listener)
+        self.on_answer: Callable[[str], None] = lambda task_id: None
+        """Is called with the id of each task that an answer changed here; must not raise or block."""
 
     async def fingerprint_answers(self, service: Service, task_id: str) -> object:
         """Return a value that differs after answers, in any process, changed the task. Raises `StoreError`."""
@@ -183,8 +180,7 @@ class Tasks(Extension):
                     task.service, task.execution.principal, state.questions, params.input_responses
                 )
             finally:
-                for listener in self._listeners:
-                    listener(params.task_id)
+                self.on_answer(params.task_id)
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: ServiceContext, params: TaskParams) -> Document:

@@ -18,7 +18,7 @@ from planwarden.server.mcp.elicitation.exchange import (
     read_answer,
     read_asked,
 )
-from planwarden.server.mcp.elicitation.forms import Elicitation, build_elicitation, compute_form_digest, read_decision
+from planwarden.server.mcp.elicitation.forms import build_elicitation, compute_form_digest, read_decision
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
@@ -87,14 +87,11 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     answer = read_answer(request.context)
     if answer is not None and answer[0].suspension_id == request.suspension_id:
         return await _apply_person_answer(request, answer)
-    view = await _apply_proposal(request, _build_decision(request.arguments.get("decision", {})))
+    view = await _apply_proposal(request)
     suspension = _find_open_suspension(request, view)
     if suspension is None:
         return await _show_outcome(request, view)
-    elicitation = _build_elicitation(request, suspension)
-    if elicitation is None:
-        return await show_execution(request, view)
-    return await _ask_person(request, suspension, elicitation)
+    return await _ask_person(request, suspension) or await show_execution(request, view)
 
 
 @mcp_tool(
@@ -137,9 +134,9 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
     if suspension is None:
         return await wait_and_show_execution(request, execution)
     request = _name_question(request, view.thread_id, suspension.suspension_id)
-    elicitation = _build_elicitation(request, suspension)
-    if elicitation is not None:
-        return await _ask_person(request, suspension, elicitation)
+    result = await _ask_person(request, suspension)
+    if result is not None:
+        return result
     request.service.call_person(suspension.suspension_id)
     await wait_for_decision(request.service, suspension, request.wait_s, request.context)
     return await _show_outcome(request, await _read_execution(request))
@@ -238,11 +235,18 @@ async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult
     return await show_execution(request, view)
 
 
-async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution:
+async def _apply_proposal(request: ToolRequest) -> Execution:
     """Return the execution after what the model sent. A person's question stays open unless the model rejects it.
 
     A model that sends no decision, or only a part of one, gets no example of one: the person is asked.
     """
+    fields: Mapping[str, Any] = request.arguments.get("decision", {})
+    decision = Decision(
+        approved=fields.get("approved"),
+        reason=fields.get("reason"),
+        modified_args=fields.get("modifiedArgs"),
+        content=fields.get("content"),
+    )
     question, is_open = await request.read_question()
     digest = request.arguments.get("digest")
     if is_open and digest not in (None, question.digest):
@@ -258,13 +262,12 @@ async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution
     return await _record_decision(request, decision, claimed)
 
 
-def _build_elicitation(request: ToolRequest, suspension: Suspension) -> Elicitation | None:
-    return build_elicitation(suspension, find_usable_modes(request.context))
-
-
-async def _ask_person(
-    request: ToolRequest, suspension: Suspension, elicitation: Elicitation
-) -> CallToolResult | InputRequiredResult:
+async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolResult | InputRequiredResult | None:
+    """Return the call's result after the client's person was asked, or what asks; None where the client can neither
+    show the question nor open its page."""
+    elicitation = build_elicitation(suspension, find_usable_modes(request.context))
+    if elicitation is None:
+        return None
     answer = await elicit(request.service, suspension, elicitation, request.context)
     if isinstance(answer, InputRequiredResult):
         return answer
@@ -320,13 +323,4 @@ def _find_open_suspension(request: ToolRequest, view: Execution) -> Suspension |
     """Return the suspension that this call names, or None when it is no longer open."""
     return next(
         (suspension for suspension in view.suspensions if suspension.suspension_id == request.suspension_id), None
-    )
-
-
-def _build_decision(fields: Mapping[str, Any]) -> Decision:
-    return Decision(
-        approved=fields.get("approved"),
-        reason=fields.get("reason"),
-        modified_args=fields.get("modifiedArgs"),
-        content=fields.get("content"),
     )
