@@ -21,7 +21,6 @@ from planwarden.server.inbox.pages import (
     plan_list,
     question,
     question_list,
-    receipts,
 )
 from planwarden.server.inbox.request import NotFound, render_error_page
 from planwarden.server.inbox.saved import list_page, schedule_form, schedule_page, start_page
@@ -40,7 +39,6 @@ _PAGES = (
     schedule_form,
     schedule_page,
     grants,
-    receipts,
     signing_keys,
 )
 

@@ -20,8 +20,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.inbox.forms import FilledForm, build_fault_remark, build_input_fields, read_given_inputs
-from planwarden.server.inbox.pages.execution import find_execution, find_later
-from planwarden.server.inbox.plan_view import build_plan_view
+from planwarden.server.inbox.pages.execution import build_plan_view, find_execution, find_later
 from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.views.graph.plan_graph import PlanGraph

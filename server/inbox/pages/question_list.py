@@ -1,15 +1,20 @@
-"""The pages of several questions: the open ones, the chosen ones to decide together, and the closed ones."""
+"""The pages of several questions: the open ones, the chosen ones to decide together, the closed ones, and what a host's
+session did, promised and proved.
+"""
 
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UnknownSuspension
+from planwarden.server.guard.receipts import build_receipt, list_sessions
 from planwarden.server.inbox.questions import build_cards, find_question, list_decided, list_waiting, record_decision
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values
 from planwarden.server.notifications.messages import describe_question
 from planwarden.server.views.card import Card
+from planwarden.server.views.escaping import escape_text
 
 MAX_TOGETHER = 50
+MAX_SESSIONS = 50
 
 
 ROUTES = PageRoutes()
@@ -99,3 +104,20 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> V
 
 def _read_cursor(request: InboxRequest) -> str | None:
     return request.query("after") or None
+
+
+@ROUTES.page("/receipts")
+async def show_receipt(request: InboxRequest) -> Response:
+    """Show the receipt of the session that the address names, or of the newest."""
+    store, settings = request.service.store, request.site.settings
+    try:
+        receipt = await build_receipt(store, settings, request.query("session"))
+    except InvalidArguments as error:
+        return request.render_page("receipts.html", title=escape_text(error.message), lines=(), sessions=())
+    sessions = [(each.session, escape_text(f"{each.host}, {each.folder}")) for each in await list_sessions(store)]
+    return request.render_page(
+        "receipts.html",
+        title=escape_text(receipt.title),
+        lines=[escape_text(line) for line in receipt.lines],
+        sessions=sessions[:MAX_SESSIONS],
+    )

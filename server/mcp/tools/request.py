@@ -15,8 +15,7 @@ from planwarden.agent.ports.store import FoundId, Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
-from planwarden.server.mcp.app.plan import PLAN_KEY, build_plan
-from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
+from planwarden.server.mcp.app.view import META_KEY, PLAN_KEY, Nonces, build_plan, build_questions
 from planwarden.server.mcp.elicitation.exchange import find_usable_modes
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result

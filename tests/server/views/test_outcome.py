@@ -12,7 +12,7 @@ from planwarden.agent.core.execution.edits import MAX_EDITS
 from planwarden.agent.core.execution.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
 from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
-from planwarden.server.inbox.plan_view import build_plan_view
+from planwarden.server.inbox.pages.execution import build_plan_view
 from planwarden.server.inbox.request import Values
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.graph.plan_graph import build_graph
