@@ -149,37 +149,27 @@ def build_input_fields(
 
 def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], form_texts: Mapping[str, str]) -> GivenInputs:
     """Return what the form holds, checked by the plan's schema; every fault is shown at its field where it has one."""
-    filled = fill_form([field for field in fields if field.key != MORE_KEY], form_texts)
-    values = dict(filled.values)
-    if any(field.key == MORE_KEY for field in fields):
-        more = fill_form([field for field in fields if field.key == MORE_KEY], form_texts)
-        values |= _read_object(more.values.get(""))
-        faults = {**filled.faults, **more.faults, **_find_faults_of_more(fields, more.values.get(""))}
-        filled = replace(filled, texts={**filled.texts, **more.texts}, faults=faults)
-    if filled.faults:
-        return GivenInputs(values=values, filled=filled)
+    declared = [field for field in fields if field.key != MORE_KEY]
+    filled = fill_form(declared, form_texts)
+    more = fill_form([field for field in fields if field.key == MORE_KEY], form_texts)
+    value, names = more.values.get(""), {field.name for field in declared}
+    undeclared = value if isinstance(value, dict) else {}
+    faults, others = {**filled.faults, **more.faults}, tuple[str, ...]()
+    if value is not None and not isinstance(value, dict):
+        faults[MORE_KEY] = "write an object"
+    doubled = next((name for name in undeclared if name in names), None)
+    if doubled is not None:
+        faults[MORE_KEY] = f"{escape_text(doubled)} has a field of its own"
+    values = {**filled.values, **undeclared}
     try:
-        fill_inputs(inputs, values)
+        if not faults:
+            fill_inputs(inputs, values)
     except (InvalidArguments, LimitExceeded) as error:
         listed = (error.details or {}).get("problems")
         problems = [str(problem) for problem in listed] if isinstance(listed, list) else [error.message]
-        at_fields, others = _place_faults(fields, problems)
-        return GivenInputs(values=values, filled=replace(filled, faults=at_fields), faults=others)
-    return GivenInputs(values=values, filled=filled)
-
-
-def _read_object(value: JsonValue) -> dict[str, JsonValue]:
-    return value if isinstance(value, dict) else {}
-
-
-def _find_faults_of_more(fields: Sequence[Field], value: JsonValue) -> dict[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        return {MORE_KEY: "write an object"}
-    declared = {field.name for field in fields if field.key != MORE_KEY}
-    doubled = next((name for name in value if name in declared), None)
-    return {} if doubled is None else {MORE_KEY: f"{escape_text(doubled)} has a field of its own"}
+        faults, others = _place_faults(declared, problems)
+    filled = replace(filled, texts={**filled.texts, **more.texts}, faults=faults)
+    return GivenInputs(values=values, filled=filled, faults=others)
 
 
 def build_fault_remark(inputs: GivenInputs) -> Remark:
@@ -199,7 +189,7 @@ def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dic
     others: list[str] = []
     for problem in problems:
         text = problem.removeprefix(_OF_ALL)
-        target = next((field for field in fields if field.key != MORE_KEY and _is_about(field.name, text)), None)
+        target = next((field for field in fields if _is_about(field.name, text)), None)
         if target is None:
             others.append(escape_text(text))
         else:

@@ -94,9 +94,7 @@ async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -
     if any(key.rp_id == relying_party.rp_id for key in usable):
         return None
     return KeyObstacle(
-        text="You approve this call with a key, and you have none here.",
-        link=f"{INBOX_PATH}/keys",
-        action="Add one",
+        text="You approve this call with a key, and you have none here.", link=f"{INBOX_PATH}/keys", action="Add one"
     )
 
 

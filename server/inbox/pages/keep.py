@@ -5,7 +5,6 @@ file that it was shown with shows the new file, and writes nothing. A model has 
 """
 
 import re
-from collections.abc import Sequence
 
 import anyio.to_thread
 import msgspec
@@ -71,7 +70,8 @@ ROUTES = PageRoutes()
 async def show_keep_form(request: InboxRequest) -> Response:
     execution = await _find_keepable(request)
     title = suggest_title(execution.goal)
-    return _render(request, execution, _build_draft(request, execution, _suggest_name(title), title, ""))
+    name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:MAX_NAME_CHARS].strip("-")
+    return _render(request, execution, _build_draft(request, execution, name, title, ""))
 
 
 @ROUTES.form("/executions/{execution_id}/keep/write")
@@ -141,11 +141,7 @@ async def _find_keepable(request: InboxRequest) -> ExecutionState:
 
 
 def _render(
-    request: InboxRequest,
-    execution: ExecutionState,
-    draft: _Draft,
-    remark: Remark | None = None,
-    name_fault: str = "",
+    request: InboxRequest, execution: ExecutionState, draft: _Draft, remark: Remark | None = None, name_fault: str = ""
 ) -> Response:
     return request.render_page(
         "keep.html",
@@ -157,25 +153,8 @@ def _render(
         max_name=MAX_NAME_CHARS,
         title=draft.title,
         max_title=MAX_TITLE_CHARS,
-        inputs=[_show_input(number, proposal, draft.inputs) for number, proposal in enumerate(draft.proposed)],
+        inputs=[(f"input.{number}", each, each in draft.inputs) for number, each in enumerate(draft.proposed)],
         file=ValueView(draft.text.rstrip("\n")),
         folder=escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         seen=hash_draft(draft.text),
     )
-
-
-def _show_input(
-    number: int, proposal: ProposedInput, selection: Sequence[ProposedInput]
-) -> tuple[str, str, ValueView, str, bool]:
-    """Return the key of its box, its name, its value now, the step that has it, and whether it is chosen."""
-    return (
-        f"input.{number}",
-        escape_text(proposal.name),
-        ValueView(proposal.value),
-        escape_text(proposal.step_id),
-        proposal in selection,
-    )
-
-
-def _suggest_name(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower())[:MAX_NAME_CHARS].strip("-")

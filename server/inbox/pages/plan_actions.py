@@ -126,11 +126,7 @@ async def run_with_inputs(request: InboxRequest) -> Response:
 
 
 async def _render_inputs(
-    request: InboxRequest,
-    execution: ExecutionState,
-    remark: Remark | None = None,
-    *,
-    filled: FilledForm | None = None,
+    request: InboxRequest, execution: ExecutionState, remark: Remark | None = None, *, filled: FilledForm | None = None
 ) -> Response:
     later = await find_later(request, execution)
     view = build_plan_view(execution, PlanGraph(rows=(), links=()), is_newest=later is None, people=())

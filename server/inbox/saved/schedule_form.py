@@ -15,14 +15,7 @@ from planwarden.server.inbox.forms import (
     keep_texts,
     read_given_inputs,
 )
-from planwarden.server.inbox.request import (
-    BadForm,
-    InboxRequest,
-    NotFound,
-    PageRoutes,
-    Remark,
-    describe_refusal,
-)
+from planwarden.server.inbox.request import BadForm, InboxRequest, NotFound, PageRoutes, Remark, describe_refusal
 from planwarden.server.inbox.saved.list_page import build_plan_card, find_shown_plan
 from planwarden.server.inbox.saved.schedule_page import MISSED, OVERLAPS, open_book
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan
@@ -52,9 +45,11 @@ async def add_schedule(request: InboxRequest) -> Response:
     verdict = request.form_value("decision")
     if verdict not in ("add", "times"):
         raise BadForm
-    schedule_id = _derive_id(request.read_key(f"schedule {request.path('name')}"))
+    # The form adds one schedule however often it comes.
+    key = request.read_key(f"schedule {request.path('name')}")
+    schedule_id = hashlib.sha256(key.encode()).hexdigest()[:32]
     book = open_book(request)
-    if verdict == "add" and await _is_there(request, schedule_id):
+    if verdict == "add" and await ScheduleStore(request.service.store).find(schedule_id) is not None:
         return request.redirect(f"/schedules/{schedule_id}?did=added")
     plan = await _find_plan(request)
     fields, texts = build_input_fields(plan.inputs), request.form_values()
@@ -72,19 +67,13 @@ async def add_schedule(request: InboxRequest) -> Response:
         remark = build_fault_remark(form) if not form.is_usable else Remark("No schedule was added.", 422, "bad")
         return _render_form(request, plan, remark, filled=form.filled, faults=faults, times=times)
     order = ScheduleRequest(
-        plan=plan.name,
-        cron=cron,
-        timezone=zone,
-        inputs=form.values,
-        overlap=overlap,
-        missed=missed,
-        owner=LOCAL,
+        plan=plan.name, cron=cron, timezone=zone, inputs=form.values, overlap=overlap, missed=missed, owner=LOCAL
     )
     try:
         await book.add(order, schedule_id)
     except UsageError as error:
-        refusal = describe_refusal(error, "No schedule was added.")
-        return _render_form(request, plan, refusal, filled=form.filled, times=times)
+        remark = describe_refusal(error, "No schedule was added.")
+        return _render_form(request, plan, remark, filled=form.filled, times=times)
     return request.redirect(f"/schedules/{schedule_id}?did=added")
 
 
@@ -93,15 +82,6 @@ async def _find_plan(request: InboxRequest) -> SavedPlan:
     if isinstance(plan, PlanFault):
         raise NotFound("the file of this saved plan cannot be used; its page says why")
     return plan
-
-
-def _derive_id(key: str) -> str:
-    """The id of the schedule that the form adds, so that it adds one however often it comes."""
-    return hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
-async def _is_there(request: InboxRequest, schedule_id: str) -> bool:
-    return await ScheduleStore(request.service.store).find(schedule_id) is not None
 
 
 def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:

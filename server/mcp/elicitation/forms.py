@@ -74,9 +74,7 @@ def build_link(suspension: Suspension) -> ElicitationLink | None:
 
 
 def build_elicitation(
-    suspension: Suspension,
-    modes: Collection[Mode],
-    form: Callable[[Suspension], ElicitationForm | None] | None = None,
+    suspension: Suspension, modes: Collection[Mode], form: Callable[[Suspension], ElicitationForm | None] | None = None
 ) -> Elicitation | None:
     """Return a form, else the address of the question's page; None where the client can show neither."""
     elicitation = (form or build_form)(suspension) if "form" in modes else None

@@ -34,13 +34,7 @@ from mcp.types import (
 
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
-from planwarden.server.mcp.subscriptions.topics import (
-    MAX_TOPICS,
-    Change,
-    Topic,
-    TopicWatcher,
-    find_topic,
-)
+from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Change, Topic, TopicWatcher, find_topic
 from planwarden.server.mcp.tasks.extension import Tasks, find_task
 from planwarden.server.mcp.tasks.state import TASKS, TERMINAL
 
@@ -179,7 +173,8 @@ class _Stream:
         if task is None:
             self._watcher.remove(topic)
             return
-        document, changes_in_s = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
+        capabilities = self._ctx.session.client_capabilities
+        document, changes_in_s = await self._tasks.build_snapshot(self._service, task, capabilities)
         self._set_timer(topic.name, changes_in_s)
         if document["status"] in TERMINAL:
             self._watcher.remove(topic)

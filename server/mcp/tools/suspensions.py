@@ -70,12 +70,7 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
     "Put a person's question to that person, or pass on their rejection. approved: true from you is "
     "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
     "them.",
-    {
-        **schemas.QUESTION,
-        "decision": schemas.DECISION,
-        "digest": schemas.STRING,
-        "waitSeconds": schemas.WAIT,
-    },
+    {**schemas.QUESTION, "decision": schemas.DECISION, "digest": schemas.STRING, "waitSeconds": schemas.WAIT},
     "destroys",
     "repeats",
     "shows_app",
