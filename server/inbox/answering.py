@@ -8,7 +8,7 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core.execution import events as ev
-from planwarden.server.api.rule_offers import RuleOffer, find_offer
+from planwarden.server.api.rule_offers import find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
 from planwarden.server.inbox.forms import FilledForm, build_argument_fields, build_form_fields
 from planwarden.server.inbox.questions import (
@@ -48,8 +48,17 @@ async def render_question(
     choice: RowChoice | None = None,
     status: int | None = None,
 ) -> Response:
-    """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows."""
+    """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows: without it, all
+    of them on the page that the address names."""
+    service, question = request.service, record.question
     is_open, may_sign = record.card.is_open, can_sign(request, record)
+    definition, rows = service.tools.get(question.tool_name or ""), None
+    if question.rows:
+        pages = split_rows(question.covers)
+        if choice is None:
+            page = read_page_number(request.query("rows"), len(pages))
+            choice = RowChoice(page=page, opened=frozenset({page}))
+        rows = build_rows_view(record.card, service.tools, choice, pages)
     return request.render_page(
         "question.html",
         status=status,
@@ -61,32 +70,17 @@ async def render_question(
         can_approve=find_counting_assurance(request, record) == "human",
         can_sign=may_sign,
         obstacle=await find_signing_obstacle(request, record) if may_sign else None,
-        missing=tuple(map(escape_text, list_unavailable_tools(request.service, record.execution))) if is_open else (),
+        missing=tuple(map(escape_text, list_unavailable_tools(service, record.execution))) if is_open else (),
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
-        rows=_build_rows(request, record, choice) if record.question.rows else None,
-        offer=await _find_offer(request, record),
+        rows=rows,
+        # The rule that this approval and those before it lead to; no page writes it.
+        offer=await find_offer(service.store, record.execution, record.suspension, definition),
         whom=WHOM,
         is_news=False,
         seen=build_question_token(record),
         **await _build_status_values(request, record),
     )
-
-
-async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffer | None:
-    """Return the rule that this approval and those before it lead to; no page writes it."""
-    service, question = request.service, record.question
-    definition = service.tools.get(question.tool_name or "")
-    return await find_offer(service.store, record.execution, record.suspension, definition)
-
-
-def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> Values:
-    """Without a choice, the page that the address names, with every row ticked."""
-    pages = split_rows(record.question.covers)
-    if choice is None:
-        page = read_page_number(request.query("rows"), len(pages))
-        choice = RowChoice(page=page, opened=frozenset({page}))
-    return build_rows_view(record.card, request.service.tools, choice, pages)
 
 
 async def render_status(request: InboxRequest, record: QuestionRecord) -> Response:

@@ -8,7 +8,7 @@ that tool, it only records the decision, and the process that has the tools cont
 the page on which the person decided.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -25,7 +25,10 @@ from planwarden.server.inbox.request import InboxRequest, build_token
 from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.question_text import hash_question
 
+CHANNEL = "inbox"
 PAGE_SIZE = 25
+WAIT_S = 1.0
+"""How long a decision waits for the execution, so that the next page can show the result."""
 _UNKNOWN = "no question has this id, or the question is not for a person"
 
 
@@ -52,7 +55,11 @@ class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_token(self) -> str:
         """Return a token that changes whenever the page would look different."""
-        return build_token((self.total, [_describe(*question) for question in self.questions]))
+        states = [
+            (item.question.suspension_id, item.question.digest, item.is_open, state.is_finished, len(item.endorsements))
+            for state, item in self.questions
+        ]
+        return build_token((self.total, states))
 
 
 async def find_question_of(request: InboxRequest) -> QuestionRecord:
@@ -77,16 +84,6 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
 
 
-async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
-    """Return open questions to people, the most dangerous first, then the oldest. Raises as `Store.waiting`."""
-    return await _find_page(service, await service.store.waiting(limit=PAGE_SIZE, cursor=cursor))
-
-
-async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
-    """Return closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
-    return await _find_page(service, await service.store.decided(limit=PAGE_SIZE, cursor=cursor))
-
-
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
     """Return the id of an open question other than this one, and the number of all others."""
     page = await service.store.waiting(limit=2)
@@ -101,7 +98,8 @@ def build_cards(service: Service, page: QuestionPage) -> list[Card]:
     return [build_card(execution, suspension, tools, now) for execution, suspension in page.questions]
 
 
-async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
+async def find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
+    """Return the questions of these rows, in their order."""
     questions: list[tuple[ExecutionState, SuspensionState]] = []
     for row in page.rows:
         # One damaged execution must not hide the questions of the others.
@@ -119,16 +117,6 @@ def build_question_token(record: QuestionRecord) -> str:
     """Return a token that changes whenever the question or its execution changes."""
     execution = record.execution
     return build_token((record.question.digest, record.card.is_open, execution.status, execution.version))
-
-
-def _describe(execution: ExecutionState, suspension: SuspensionState) -> str:
-    is_open = suspension.is_open and not execution.is_finished
-    return f"{suspension.question.suspension_id}{suspension.question.digest}{is_open}{len(suspension.endorsements)}"
-
-
-CHANNEL = "inbox"
-WAIT_S = 1.0
-"""How long a decision waits for the execution, so that the next page can show the result."""
 
 
 async def record_decision(
@@ -165,14 +153,10 @@ async def record_decision(
 def list_unavailable_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
     """Return the names of tools that unfinished steps use and that this process does not have."""
     tools = service.tools
-    names = dict.fromkeys(_list_pending_tools(execution))
+    names = dict.fromkeys(
+        name
+        for state in execution.steps.values()
+        if state.status not in STEP_TERMINAL
+        for name in (*state.step.required_tools, *(call.tool_name for call in (*state.step.tool_calls, *state.calls)))
+    )
     return tuple(name for name in names if (tool := tools.get(name)) is None or tool.unavailable)
-
-
-def _list_pending_tools(execution: ExecutionState) -> Iterator[str]:
-    for state in execution.steps.values():
-        if state.status in STEP_TERMINAL:
-            continue
-        yield from state.step.required_tools
-        yield from (planned.tool_name for planned in state.step.tool_calls)
-        yield from (call.tool_name for call in state.calls)

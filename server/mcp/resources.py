@@ -1,11 +1,9 @@
 """Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them."""
 
-import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
-from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import Annotations, Resource, ResourceTemplate
 from pydantic import JsonValue
 
@@ -14,7 +12,7 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, 
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, make_presentable
+from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
@@ -76,19 +74,6 @@ def find_reader(uri: str) -> tuple[Reader, str] | None:
         return _read_artifact, uri.removeprefix(f"{ARTIFACTS}/")
     prefix, _, name = uri.rpartition("/")
     return (_READERS_BY_PREFIX[prefix], unquote(name)) if prefix in _READERS_BY_PREFIX and name else None
-
-
-async def read_resource(service: Service, uri: str, principal: str) -> str:
-    """Return the resource as JSON text.
-
-    Raises:
-        ResourceNotFoundError: the address is not one of ours.
-        PlanwardenError: there is no such tool, thread, suspension or artifact, or the store failed.
-    """
-    reader = find_reader(uri)
-    if reader is None:
-        raise ResourceNotFoundError(f"Unknown resource: {uri[:200]}")
-    return json.dumps(make_presentable(await reader[0](service, reader[1], principal)), ensure_ascii=False)
 
 
 async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:

@@ -5,6 +5,7 @@ request acts for the principal that `identify` returns: `local` over stdio and o
 the bearer token where tokens are required.
 """
 
+import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -67,7 +68,7 @@ from planwarden.server.mcp.frames import StandardInput
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
-from planwarden.server.mcp.results import build_error_result
+from planwarden.server.mcp.results import build_error_result, make_presentable
 from planwarden.server.mcp.saved_plans import (
     find_prompt_clash,
     list_in_description,
@@ -279,7 +280,7 @@ class PlanwardenServer(MCPServer[LazyService]):
                 return await self._run_tool(tool, arguments, context)
             if any(tool.name == name for tool in await super().list_tools()):
                 return await super().call_tool(name, arguments, context)
-            return build_error_result(await self._explain_unknown_tool(name, context))
+            raise UnknownTool(await self._explain_unknown_tool(name, context))
         except PlanwardenError as error:
             return build_error_result(error)
         # The outermost handler of a call: the result says that it failed, the log says why.
@@ -325,16 +326,17 @@ class PlanwardenServer(MCPServer[LazyService]):
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
         if str(uri).startswith(SCHEME) and (file := await self._skills.read(str(uri))) is not None:
             return [ReadResourceContents(content=file[0], mime_type=file[1])]
-        if resources.find_reader(str(uri)) is None:
+        entry = resources.find_reader(str(uri))
+        if entry is None:
             return await super().read_resource(uri, context)
+        reader, name = entry
         try:
-            text = await resources.read_resource(
-                await _find_lazy_service(context).service(), str(uri), self.identify().principal
-            )
+            document = await reader(await _find_lazy_service(context).service(), name, self.identify().principal)
         except (UnknownThread, UnknownTool, UnknownArtifact, UnknownSuspension) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
             raise ResourceError(f"{error.code}: {error.message}") from None
+        text = json.dumps(make_presentable(document), ensure_ascii=False)
         return [ReadResourceContents(content=text, mime_type=resources.JSON)]
 
     async def _run_tool(
@@ -386,17 +388,15 @@ class PlanwardenServer(MCPServer[LazyService]):
             await self.plan_watch.begin(ctx)
         return await call_next(ctx)
 
-    async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
-        """Return the error for an unknown name. Models often call tools for plans directly, so it explains those."""
+    async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> str:
+        """Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
         if service.tools.get(name) is not None:
-            return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
+            return f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan"
         if any(plan.name == name for plan in await self._plans.list()):
-            return UnknownTool(f"{name!r} is a saved plan; call run_plan with this name")
+            return f"{name!r} is a saved plan; call run_plan with this name"
         names = [tool.name for tool in TOOLS]
-        return UnknownTool(
-            f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"
-        )
+        return f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"
 
 
 async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> HandlerResult:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UnknownSuspension
 from planwarden.server.guard.receipts import build_receipt, list_sessions
-from planwarden.server.inbox.questions import build_cards, find_question, list_decided, list_waiting, record_decision
+from planwarden.server.inbox.questions import PAGE_SIZE, build_cards, find_page, find_question, record_decision
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values
 from planwarden.server.notifications.messages import describe_question
 from planwarden.server.views.card import Card
@@ -22,7 +22,9 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("", "/")
 async def show_waiting(request: InboxRequest) -> Response:
-    listed = await list_waiting(request.service, _read_cursor(request))
+    after, store = request.query("after") or None, request.service.store
+    # The most dangerous first, then the oldest.
+    listed = await find_page(request.service, await store.waiting(limit=PAGE_SIZE, cursor=after))
 
     async def build() -> Values:
         return {
@@ -31,7 +33,7 @@ async def show_waiting(request: InboxRequest) -> Response:
             "notices": {
                 item.question.suspension_id: describe_question(state, item) for state, item in listed.questions
             },
-            "after": _read_cursor(request),
+            "after": after,
         }
 
     return await request.render_live("waiting.html", "_waiting.html", listed.build_token(), build)
@@ -39,9 +41,10 @@ async def show_waiting(request: InboxRequest) -> Response:
 
 @ROUTES.page("/history")
 async def show_history(request: InboxRequest) -> Response:
-    listed = await list_decided(request.service, _read_cursor(request))
+    after, store = request.query("after") or None, request.service.store
+    listed = await find_page(request.service, await store.decided(limit=PAGE_SIZE, cursor=after))
     cards = build_cards(request.service, listed)
-    return request.render_page("history.html", listed=listed, cards=cards, after=_read_cursor(request))
+    return request.render_page("history.html", listed=listed, cards=cards, after=after)
 
 
 @ROUTES.page("/review")
@@ -100,10 +103,6 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> V
         if any(vote.principal == request.session.principal for vote in after.endorsements):
             text, tone = "approved by you; other people must approve it too", "plain"
     return {"suspension_id": suspension_id, "tool": tool, "text": text, "tone": tone}
-
-
-def _read_cursor(request: InboxRequest) -> str | None:
-    return request.query("after") or None
 
 
 @ROUTES.page("/receipts")
