@@ -64,9 +64,13 @@ def build_form_fields(
     return build_fields(form, {**defaults, **values})
 
 
-def fill_form(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
-    """Return the values of all fields. A field that was not sent keeps its initial value."""
-    values: dict[str, JsonValue] = {}
+def fill_form(
+    fields: Sequence[Field], form_texts: Mapping[str, str], before: Mapping[str, JsonValue] = MappingProxyType({})
+) -> FilledForm:
+    """Return the values of all fields, and those `before` without a field. A field that was not sent keeps its initial
+    value."""
+    names = {item.name for item in fields}
+    values = {name: value for name, value in before.items() if name not in names}
     texts: dict[str, str] = {}
     faults: dict[str, str] = {}
     omitted: set[str] = set()

@@ -21,7 +21,7 @@ from planwarden.server.inbox.request import BadForm, InboxRequest, Values
 from planwarden.server.views.card import Card
 from planwarden.server.views.card_calls import Argument, CardCall
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.fields import Field, format_editable_json
+from planwarden.server.views.fields import Field
 from planwarden.server.views.row_ranges import format_ranges, read_number, read_ranges
 from planwarden.server.views.value_view import ArgumentChange, find_changes
 
@@ -130,9 +130,9 @@ def _read_typed(
     for index, fields in list_row_fields(rows, page_rows, tools).items():
         if not any(field.key in form_texts for field in fields):
             continue
-        typed = fill_form(fields, form_texts)
-        values = _read_values(fields, typed, rows[index].arguments)
-        if typed.faults or values is None:
+        typed = fill_form(fields, form_texts, rows[index].arguments)
+        values = typed.values.get("") if _is_whole(fields) else typed.values
+        if typed.faults or not isinstance(values, dict):
             filled[index] = typed
             faults[index] = "" if typed.faults else "the arguments are not a JSON object"
             continue
@@ -153,22 +153,9 @@ def _read_typed(
     return replace(choice, edits=edits, filled=filled, faults=faults)
 
 
-def refill(fields: Sequence[Field], arguments: dict[str, JsonValue]) -> FilledForm:
-    """Return the inputs of a row with the arguments that a person gave it before."""
-    if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
-        return FilledForm(texts={fields[0].key: format_editable_json(arguments)})
-    return refill_form(fields, arguments)
-
-
-def _read_values(
-    fields: Sequence[Field], typed: FilledForm, before: Mapping[str, JsonValue]
-) -> dict[str, JsonValue] | None:
-    """Return all arguments of the row; None if a single field for all of them does not hold an object."""
-    if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
-        whole = typed.values.get("")
-        return whole if isinstance(whole, dict) else None
-    names = {field.name for field in fields}
-    return {**{name: value for name, value in before.items() if name not in names}, **typed.values}
+def _is_whole(fields: Sequence[Field]) -> bool:
+    """Return whether a single field holds all arguments of a row."""
+    return len(fields) == 1 and fields[0].key.endswith(_WHOLE)
 
 
 def _build_json_field(index: int, arguments: dict[str, JsonValue]) -> Field:
@@ -230,7 +217,8 @@ def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequen
     for place in page:
         filled = choice.filled.get(place)
         if filled is None and place in choice.edits and place in fields:
-            filled = refill(fields[place], choice.edits[place])
+            edited = choice.edits[place]
+            filled = refill_form(fields[place], {"": edited} if _is_whole(fields[place]) else edited)
         rows.append(
             {
                 "place": place,

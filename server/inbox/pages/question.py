@@ -141,10 +141,7 @@ def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
             raise BadForm
         filled = refill_form(fields, values)
     else:
-        filled, names = fill_form(fields, request.form_values()), {field.name for field in fields}
-        # Arguments without an input stay.
-        unchanged = {name: value for name, value in before.items() if name not in names}
-        filled = replace(filled, values={**unchanged, **filled.values})
+        filled = fill_form(fields, request.form_values(), before)
     if filled.faults:
         return _Edit(fault=FAULTY_FIELDS, filled=filled)
     if not is_changed(before, filled.values):
