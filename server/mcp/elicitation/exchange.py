@@ -31,7 +31,7 @@ URL_MODE_SINCE = "2025-11-25"
 RESPONSE_KEY = "decision"
 
 
-class AskedQuestion(msgspec.Struct, frozen=True, rename="camel"):
+class QuestionReference(msgspec.Struct, frozen=True, rename="camel"):
     """What the sealed request state says of the question that the client showed."""
 
     suspension_id: str
@@ -40,7 +40,7 @@ class AskedQuestion(msgspec.Struct, frozen=True, rename="camel"):
     mode: Mode = "form"
 
 
-Answer = tuple[AskedQuestion, ElicitResult]
+Answer = tuple[QuestionReference, ElicitResult]
 """The client's answer; what it has to say about an address but the action counts for nothing."""
 
 
@@ -62,10 +62,10 @@ def find_usable_modes(context: AnyContext) -> frozenset[Mode]:
     return modes if _is_at_least(context, URL_MODE_SINCE) else modes - {"url"}
 
 
-def read_asked(context: AnyContext) -> AskedQuestion | None:
+def read_reference(context: AnyContext) -> QuestionReference | None:
     """Return the question that an earlier call returned and this call repeats, with or without an answer."""
     try:
-        return msgspec.json.decode(context.request_state or "", type=AskedQuestion)
+        return msgspec.json.decode(context.request_state or "", type=QuestionReference)
     except msgspec.DecodeError:
         # None as well where another version sealed another form.
         return None
@@ -76,10 +76,10 @@ def read_answer(context: AnyContext) -> Answer | None:
 
     None also when the client does not declare the mode that the state names: it cannot have shown the question.
     """
-    asked, result = read_asked(context), (context.input_responses or {}).get(RESPONSE_KEY)
-    if asked is None or not isinstance(result, ElicitResult):
+    reference, result = read_reference(context), (context.input_responses or {}).get(RESPONSE_KEY)
+    if reference is None or not isinstance(result, ElicitResult):
         return None
-    return (asked, result) if asked.mode in find_modes(context.client_capabilities) else None
+    return (reference, result) if reference.mode in find_modes(context.client_capabilities) else None
 
 
 async def elicit(
@@ -87,12 +87,12 @@ async def elicit(
 ) -> Answer | InputRequiredResult | None:
     """Return the answer, or the question that the call must return; None when the client failed or another channel
     decided."""
-    asked = AskedQuestion(suspension.suspension_id, suspension.digest, elicitation.mode)
+    reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_input_required_supported(context):
-        request, state = ElicitRequest(params=elicitation), msgspec.json.encode(asked).decode()
+        request, state = ElicitRequest(params=elicitation), msgspec.json.encode(reference).decode()
         return InputRequiredResult(input_requests={RESPONSE_KEY: request}, request_state=state)
     result = await _push_until_decided(service, suspension, elicitation, context)
-    return None if result is None else (asked, result)
+    return None if result is None else (reference, result)
 
 
 async def notify_decided(suspension_id: str, context: AnyContext) -> None:

@@ -16,7 +16,7 @@ from planwarden.server.mcp.elicitation.exchange import (
     find_usable_modes,
     notify_decided,
     read_answer,
-    read_asked,
+    read_reference,
 )
 from planwarden.server.mcp.elicitation.forms import build_elicitation, compute_form_digest, read_decision
 from planwarden.server.mcp.progress import wait_for_decision
@@ -105,9 +105,9 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
 )
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """Ask the client's person as `resume_execution` does, or else waits for a decision through another channel."""
-    asked = read_asked(request.context)
-    if asked is not None:
-        suspension_id = asked.suspension_id
+    reference = read_reference(request.context)
+    if reference is not None:
+        suspension_id = reference.suspension_id
         row = await request.service.store.find_suspension(suspension_id)
         if row is None or row.principal != request.principal:
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}")
@@ -274,19 +274,19 @@ async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolR
 
 async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallToolResult:
     """Record what a person decided in a form; for an address, wait for the page as long as the caller waits."""
-    asked, result = answer
+    reference, result = answer
     is_accepted = result.action == "accept"
-    if asked.mode == "url" and not is_accepted:
+    if reference.mode == "url" and not is_accepted:
         return await _show_page_outcome(request, "did not open the page")
     question, is_open = await request.read_question()
-    if asked.mode == "url":
+    if reference.mode == "url":
         if is_open:
             await wait_for_decision(request.service, question, request.wait_s, request.context)
         return await _show_page_outcome(request, "has not decided on the page yet")
     decision = read_decision(question, result.content) if is_accepted else None
     if decision is None:
         return await _show_undecided(request, "did not decide in the form")
-    return await _decide_as_client(request, decision, "elicitation", asked.digest, compute_form_digest(question))
+    return await _decide_as_client(request, decision, "elicitation", reference.digest, compute_form_digest(question))
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
