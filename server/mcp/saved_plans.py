@@ -101,8 +101,8 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
         inputs = read_inputs(plan.inputs, [item for item in arguments.items() if item[1] or item[0] not in optional])
         with translate_errors(INVALID_PARAMS):
             fill_inputs(plan.inputs, inputs)
-        named: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
-        call = f"{json.dumps(named, ensure_ascii=False)}, exactly so, then"
+        entry: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
+        call = f"{json.dumps(entry, ensure_ascii=False)}, exactly so, then"
     text = (
         f"Call planwarden's run_plan with {call} do what nextAction in each result says until status is completed. "
         f"{WAIT_FOR_PERSON}"
