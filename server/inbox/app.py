@@ -6,8 +6,9 @@ decision needs a session, a form that belongs to this session, and the digest of
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from planwarden.server.inbox import signing_keys
@@ -24,7 +25,7 @@ from planwarden.server.inbox.pages import (
 )
 from planwarden.server.inbox.request import NotFound, render_error_page
 from planwarden.server.inbox.saved import list_page, schedule_form, schedule_page, start_page
-from planwarden.server.inbox.security_middleware import Hosts, SecurityMiddleware
+from planwarden.server.inbox.security_middleware import MAX_BODY_BYTES, Hosts, SecurityMiddleware
 from planwarden.server.inbox.site import InboxSite, load_assets
 
 _PAGES = (
@@ -52,8 +53,11 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
             *pairing.build_pairing_routes(site),
             *(route for module in _PAGES for route in module.ROUTES.build(site)),
         ],
-        middleware=[Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin)],
-        exception_handlers={404: _serve_not_found, 405: _serve_not_found},
+        middleware=[
+            Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin),
+            Middleware(RequestBodyLimitMiddleware, max_body_size=MAX_BODY_BYTES),
+        ],
+        exception_handlers={404: _serve_not_found, 405: _serve_not_found, 413: _refuse_body},
     )
 
 
@@ -73,3 +77,7 @@ async def _serve_asset(request: Request) -> Response:
 
 async def _serve_not_found(request: Request, error: Exception) -> Response:
     return render_error_page(NotFound())
+
+
+async def _refuse_body(request: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes\n", status_code=413)

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 from pydantic import JsonValue
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -255,6 +256,9 @@ async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Respons
         return await run()
     except PlanwardenError as error:
         return render_error_page(error)
+    except HTTPException:
+        # Starlette's own, for a body over the limit.
+        raise
     # The outermost place of a request: the page says that it failed, the log says why.
     except Exception:
         logger.exception("the inbox failed to answer %s", http.url.path)

@@ -4,11 +4,9 @@ The inbox belongs to the operator, so it lists the executions of every principal
 calls, those on the page are read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
-import msgspec
-from msgspec.structs import asdict
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import StoreError
@@ -36,56 +34,38 @@ NOT_SERVERS = frozenset({"builtin", "python"})
 """Sources of tools that have no server."""
 
 
-class PlanFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What the address of the page asks for, as it was written."""
-
-    q: str = ""
-    state: str = ""
-    host: str = ""
-    tool: str = ""
-    plan: str = ""
-    server: str = ""
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(asdict(self).values())
-
-    def to_query(self) -> str:
-        """Return the part of the address that asks for the same again; empty or ending with `&`."""
-        parameters = {name: value for name, value in asdict(self).items() if value}
-        return f"{urlencode(parameters)}&" if parameters else ""
-
-
 ROUTES = PageRoutes()
 
 
 @ROUTES.page("/plans")
 async def show_plans(request: InboxRequest) -> Response:
-    return await _show(request, _read_filter(request), is_gated=False)
+    return await _show(request, is_gated=False)
 
 
 @ROUTES.page("/calls")
 async def show_calls(request: InboxRequest) -> Response:
     """Show what hosts called through gates."""
-    return await _show(request, _read_filter(request), is_gated=True)
+    return await _show(request, is_gated=True)
 
 
-async def _show(request: InboxRequest, filters: PlanFilter, *, is_gated: bool) -> Response:
+async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
+    wanted = _read_filter(request)
+    query = urlencode({name: value for name, value in wanted.items() if value})
     after, store = request.query("after") or None, request.service.store
     listed = await store.list_executions(
         ExecutionFilter(
-            search=filters.q,
-            status=STATUSES[filters.state] if filters.state else None,
-            host=filters.host or None,
-            tool=filters.tool or None,
-            tool_prefix=f"{build_slug(filters.server)}_" if filters.server else "",
-            saved_plan=filters.plan or None,
+            search=wanted["q"],
+            status=STATUSES[wanted["state"]] if wanted["state"] else None,
+            host=wanted["host"] or None,
+            tool=wanted["tool"] or None,
+            tool_prefix=f"{build_slug(wanted['server'])}_" if wanted["server"] else "",
+            saved_plan=wanted["plan"] or None,
             is_gated=is_gated,
         ),
         limit=PAGE_SIZE,
         cursor=after,
     )
-    has_next_runs = filters.is_empty and after is None and not is_gated
+    has_next_runs = not query and after is None and not is_gated
     next_runs = await _list_next_runs(request) if has_next_runs else []
 
     async def build() -> Values:
@@ -96,45 +76,40 @@ async def _show(request: InboxRequest, filters: PlanFilter, *, is_gated: bool) -
             "rows": [await _add_call(request, row) for row in rows] if is_gated else rows,
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
-            "wanted": filters,
-            "plan": shorten_text(filters.plan, TITLE_CHARS),
-            "query": filters.to_query(),
+            "wanted": wanted,
+            "plan": shorten_text(wanted["plan"], TITLE_CHARS),
+            # The part of an address that asks for the same again.
+            "query": f"{query}&" if query else "",
             "after": after,
-            "choices": None if request.is_refresh else await _build_choices(request, filters),
+            "choices": None if request.is_refresh else await _build_choices(request, wanted),
         }
 
     # The page need not change because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 
-async def _build_choices(request: InboxRequest, filters: PlanFilter) -> Values:
+async def _build_choices(request: InboxRequest, wanted: Mapping[str, str]) -> Values:
     """Return what the filter offers: each value with how it is shown."""
     store, tools = request.service.store, request.service.tools
-    hosts = (*await store.list_hosts(), filters.host)
-    names = (*(definition.name for definition in tools.definitions()), filters.tool)
+    hosts = (*await store.list_hosts(), wanted["host"])
+    names = (*(definition.name for definition in tools.definitions()), wanted["tool"])
     sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
     return {
         "states": [(state, state) for state in STATUSES],
         "tools": _build_options(names),
         "hosts": _build_options(hosts),
-        "servers": _build_options((*sources, filters.server)),
+        "servers": _build_options((*sources, wanted["server"])),
     }
 
 
-def _read_filter(request: InboxRequest) -> PlanFilter:
-    """Raise `BadForm` for a state that there is not."""
+def _read_filter(request: InboxRequest) -> dict[str, str]:
+    """Return what the address asks for, as it was written. Raise `BadForm` for a state that there is not."""
     state = request.query("state")
-    filters = PlanFilter(
-        q=request.query("q").strip()[:MAX_WORD_CHARS],
-        state=FORMER.get(state, state),
-        host=request.query("host")[:NAME_CHARS],
-        tool=request.query("tool")[:NAME_CHARS],
-        plan=request.query("plan")[:NAME_CHARS],
-        server=request.query("server")[:NAME_CHARS],
-    )
-    if filters.state and filters.state not in STATUSES:
+    wanted = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
+    wanted |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
+    if wanted["state"] not in ("", *STATUSES):
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")
-    return filters
+    return wanted
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
