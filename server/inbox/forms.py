@@ -91,13 +91,6 @@ def fill_form(
     return FilledForm(values=values, texts=texts, faults=faults, omitted=frozenset(omitted))
 
 
-def read_answer(fields: Sequence[Field], filled: FilledForm) -> JsonValue:
-    """Return the `content` of a decision from the values of the form."""
-    if len(fields) == 1 and fields[0].key == WHOLE_FORM_KEY:
-        return filled.values.get("")
-    return filled.values
-
-
 def refill_form(fields: Sequence[Field], values: dict[str, JsonValue]) -> FilledForm:
     """Return the form as somebody filled it in before, for values other than the initial ones."""
     omitted = frozenset(item.key for item in fields if item.can_be_left_out and item.name not in values)

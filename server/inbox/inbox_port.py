@@ -128,7 +128,8 @@ class InboxPlace:
 
     def __init__(self, settings: Settings) -> None:
         home, path = settings.home, settings.store.path
-        scope = "" if path == home / DATABASE else f"-{_digest(str(path or settings.store.database))}"
+        store = str(path or settings.store.database).encode("utf-8", "surrogatepass")
+        scope = "" if path == home / DATABASE else f"-{hashlib.sha256(store).hexdigest()[:12]}"
         self._record_path = home / f"inbox{scope}.json"
         self._lock_path = home / f"inbox{scope}.lock"
         self._wanted_port = settings.inbox_port
@@ -231,7 +232,3 @@ class InboxPlace:
             os.replace(beside, self._record_path)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._record_path)!r}: {error.strerror}") from error
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

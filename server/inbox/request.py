@@ -85,25 +85,16 @@ class Remark(msgspec.Struct, frozen=True):
     tone: str = "warn"
 
 
-_HTTP_STATUS: dict[type[PlanwardenError], int] = {
-    Forbidden: 403,
-    NotFound: 404,
-    UnknownSuspension: 404,
-    UnknownThread: 404,
-    UnknownPlan: 404,
-    UnknownSchedule: 404,
-    PlanChanged: 409,
-    AlreadyDecided: 409,
-    DuplicateEffect: 409,
-    Expired: 409,
-    StaleRevision: 409,
-    StaleDefinition: 409,
-    LimitExceeded: 413,
-    RateLimited: 429,
-    StoreError: 503,
-    UsageError: 422,
+_ERRORS: dict[int, tuple[type[PlanwardenError], ...]] = {
+    403: (Forbidden,),
+    404: (NotFound, UnknownSuspension, UnknownThread, UnknownPlan, UnknownSchedule),
+    409: (PlanChanged, AlreadyDecided, DuplicateEffect, Expired, StaleRevision, StaleDefinition),
+    413: (LimitExceeded,),
+    429: (RateLimited,),
+    503: (StoreError,),
+    422: (UsageError,),
 }
-"""The first class that the error is an instance of decides."""
+"""By HTTP status; the first that has a class of the error decides."""
 
 
 class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,7 +262,7 @@ def render_error_page(error: PlanwardenError) -> Response:
 
 
 def http_status(error: PlanwardenError) -> int:
-    return next((status for kind, status in _HTTP_STATUS.items() if isinstance(error, kind)), 500)
+    return next((status for status, kinds in _ERRORS.items() if isinstance(error, kinds)), 500)
 
 
 def capitalize(text: str) -> str:

@@ -138,7 +138,7 @@ async def show_keys(request: InboxRequest) -> Response:
 @ROUTES.form("/keys/add")
 async def add_key(request: InboxRequest) -> Response:
     """Return a challenge to the script; add the key when the form holds the credential."""
-    keyring, relying_party = _open_keyring(request), find_relying_party(request)
+    keyring, relying_party = Keyring(request.service.store), find_relying_party(request)
     try:
         if relying_party is None:
             raise UsageError("browsers cannot use keys at this address")
@@ -164,14 +164,16 @@ async def add_key(request: InboxRequest) -> Response:
 @ROUTES.form("/keys/{key_id}/remove")
 async def remove_key(request: InboxRequest) -> Response:
     try:
-        await _open_keyring(request).remove_own_key(request.session, request.path("key_id"))
+        await Keyring(request.service.store).remove_own_key(request.session, request.path("key_id"))
     except UsageError as error:
         return await _render_keys(request, fault=error.message)
     return request.redirect("/keys")
 
 
 async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
-    keys = [key for key in await _open_keyring(request).list_keys() if key.principal == request.session.principal]
+    keys = [
+        key for key in await Keyring(request.service.store).list_keys() if key.principal == request.session.principal
+    ]
     removed = [key for key in keys if key.revoked_at is not None]
     return request.render_page(
         "keys.html",
@@ -183,7 +185,3 @@ async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
         obstacle=find_obstacle(request, KEYS_PATH),
         max_label=MAX_LABEL_CHARS,
     )
-
-
-def _open_keyring(request: InboxRequest) -> Keyring:
-    return Keyring(request.service.store)

@@ -177,15 +177,12 @@ async def _render_step_form(
     question, now = record.question, _find_now(request)
     last = now + timedelta(days=MAX_STEP_DAYS)
     titles, step = await read_titles(request.service), plan_step.step
-    rows = None
-    if question.rows:
-        pages = split_rows(question.covers)
-        rows = build_rows_view(record.card, request.service.tools, RowChoice(), pages)
+    tools, pages = request.service.tools, split_rows(question.covers)
     return request.render_page(
         "step_grant.html",
         status=422 if fault else 200,
         card=record.card,
-        rows=rows,
+        rows=build_rows_view(record.card, tools, RowChoice(), pages) if question.rows else None,
         terms=build_step_terms(
             tool_name=find_step_tool(record) or "",
             step_id=step.step_id,

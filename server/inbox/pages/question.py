@@ -26,7 +26,7 @@ from planwarden.server.inbox.answering import (
     render_question,
     render_status,
 )
-from planwarden.server.inbox.forms import FilledForm, fill_form, is_changed, read_answer, refill_form
+from planwarden.server.inbox.forms import WHOLE_FORM_KEY, FilledForm, fill_form, is_changed, refill_form
 from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.inbox.row_choice import RowChoice, list_row_changes, read_choice, read_page_number, split_rows
@@ -186,7 +186,9 @@ async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: s
         remark = Remark(FAULTY_FIELDS, 422, "bad") if filled.faults else None
         return await render_question(request, record, remark, filled=filled, status=422)
     try:
-        return await record_answer(request, record, Decision(approved=True, content=read_answer(fields, filled)))
+        is_whole = [field.key for field in fields] == [WHOLE_FORM_KEY]
+        content = filled.values.get("") if is_whole else filled.values
+        return await record_answer(request, record, Decision(approved=True, content=content))
     except InvalidArguments as error:
         return await render_question(request, record, Remark(error.message, 422, "bad"), filled=filled)
 

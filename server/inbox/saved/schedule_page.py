@@ -26,6 +26,15 @@ STALE = "This schedule has changed since you looked at it. This page shows it as
 OVERLAPS: Mapping[str, str] = {"skip": "start nothing", "queue": "wait until it has ended"}
 MISSED: Mapping[str, str] = {"latest": "start once, as soon as one runs", "none": "leave it out"}
 
+_PAUSED = "Paused: it starts nothing until you resume it. Runs that it started go on."
+_ADDED = "Added: it starts the plan at the times below, while a planwarden server runs."
+_DONE = {
+    ("paused", True): Remark(_PAUSED, tone="plain"),
+    ("resumed", False): Remark("Resumed: it ticks again at the times below.", tone="good"),
+    ("added", False): Remark(_ADDED, tone="good"),
+}
+"""What a button did, where the schedule is paused and where it is not."""
+
 ROUTES = PageRoutes()
 
 
@@ -86,24 +95,17 @@ async def _render_schedule(request: InboxRequest, remark: Remark | None = None) 
 
 def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
     """Return what the button did that led here; None if that is not how the schedule is now."""
-    match request.query("did"), card["paused_at"] is not None:
-        case "paused", True:
-            text = "Paused: it starts nothing until you resume it. Runs that it started go on."
-            return Remark(text, tone="plain")
-        case "resumed", False:
-            return Remark("Resumed: it ticks again at the times below.", tone="good")
-        case "added", False:
-            text = "Added: it starts the plan at the times below, while a planwarden server runs."
-            return Remark(text, tone="good")
-        case "queued", _ if card["queued"]:
-            return Remark("The last run is not finished; this one starts after it.", tone="plain")
-        case "ran", _:
-            ran = next((run for run in card["runs"] if str(int(run["at"].timestamp())) == request.query("tick")), None)
-            if ran is None or ran["execution_id"] is not None:
-                return None if ran is None else Remark(f"Started: the run {ran['words']}.", tone="good")
-            return Remark(f"Nothing was started: {ran['reason'] or ran['words']}.", tone="bad")
-        case _:
-            return None
+    did, is_paused = request.query("did"), card["paused_at"] is not None
+    if did == "queued" and card["queued"]:
+        return Remark("The last run is not finished; this one starts after it.", tone="plain")
+    if did != "ran":
+        return _DONE.get((did, is_paused))
+    run = next((run for run in card["runs"] if str(int(run["at"].timestamp())) == request.query("tick")), None)
+    if run is None:
+        return None
+    if run["execution_id"] is None:
+        return Remark(f"Nothing was started: {run['reason'] or run['words']}.", tone="bad")
+    return Remark(f"Started: the run {run['words']}.", tone="good")
 
 
 def open_book(request: InboxRequest) -> ScheduleBook:
