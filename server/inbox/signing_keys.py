@@ -171,9 +171,8 @@ async def remove_key(request: InboxRequest) -> Response:
 
 
 async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
-    keys = [
-        key for key in await Keyring(request.service.store).list_keys() if key.principal == request.session.principal
-    ]
+    keyring, name = Keyring(request.service.store), request.session.principal
+    keys = [key for key in await keyring.list_keys() if key.principal == name]
     removed = [key for key in keys if key.revoked_at is not None]
     return request.render_page(
         "keys.html",

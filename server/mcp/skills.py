@@ -132,7 +132,9 @@ class Skills(Extension):
             children = {skill.root: [skill.resource, *([below] if has_inputs else [])]}
             children |= {str(below.uri): [inside]} if has_inputs else {}
             if params.uri in children:
-                return _complete({"resources": [_to_json(child) for child in children[params.uri]]})
+                listed = children[params.uri]
+                dumps = [child.model_dump(by_alias=True, mode="json", exclude_none=True) for child in listed]
+                return _complete({"resources": dumps})
         raise MCPError(code=INVALID_PARAMS, message=f"{params.uri} is not a folder of a skill")
 
 
@@ -179,10 +181,6 @@ def _say_need(field: Field) -> str:
 def _quote(value: object) -> str:
     """Return the value as JSON on one line, which YAML reads as the same value."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def _to_json(resource: Resource) -> Document:
-    return resource.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _complete(result: Document, *, is_cacheable: bool = False) -> Document:

@@ -120,11 +120,8 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
             can_sign=plan is None and can_sign(request, record),
         ),
     )
-    decision = Decision(approved=True, reason=reason)
-    if plan is None:
-        decision = replace(decision, modified_args=edit.draft)
-    else:
-        decision = replace(decision, content={"plan": edit.draft})
+    edits = Decision(modified_args=edit.draft) if plan is None else Decision(content={"plan": edit.draft})
+    decision = replace(edits, approved=True, reason=reason)
     try:
         return page or await record_answer(request, record, decision)
     except (InvalidPlan, InvalidArguments, LimitExceeded) as error:

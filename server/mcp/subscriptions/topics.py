@@ -173,9 +173,15 @@ class TopicWatcher:
         """Return a value that differs when the topic's reader sees a difference; None if it is not the principal's."""
         match topic.kind:
             case "execution":
-                return await self._fingerprint_execution(topic.name)
+                headers = await self._service.store.thread(topic.name)
+                is_own = bool(headers) and headers[-1].principal == self._principal
+                return (headers[-1].execution_id, headers[-1].version) if is_own else None
             case "task":
-                return await self._fingerprint_task(topic.name)
+                header = await self._service.store.header(topic.name)
+                if header is None or header.principal != self._principal:
+                    return None
+                look = self._fingerprint_answers
+                return header.version, None if look is None else await look(topic.name)
             case "suspension":
                 return await self._fingerprint_suspension(topic.name)
             case "suspensions":
@@ -184,25 +190,10 @@ class TopicWatcher:
                 # Never None, because a tool that is gone is a change too.
                 return self._service.tools.get(topic.name) or "gone"
             case "tools":
-                return self._fingerprint_tools()
-
-    async def _fingerprint_execution(self, thread_id: str) -> object:
-        headers = await self._service.store.thread(thread_id)
-        if not headers or headers[-1].principal != self._principal:
-            return None
-        return headers[-1].execution_id, headers[-1].version
-
-    async def _fingerprint_task(self, task_id: str) -> object:
-        header = await self._service.store.header(task_id)
-        if header is None or header.principal != self._principal:
-            return None
-        return header.version, None if self._fingerprint_answers is None else await self._fingerprint_answers(task_id)
-
-    def _fingerprint_tools(self) -> object:
-        definitions = self._service.tools.definitions()
-        if definitions is not self._catalogue[0]:
-            self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
-        return self._catalogue[1]
+                definitions = self._service.tools.definitions()
+                if definitions is not self._catalogue[0]:
+                    self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
+                return self._catalogue[1]
 
     async def _fingerprint_suspensions(self) -> object:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal, max_rows=0)

@@ -170,7 +170,9 @@ class TaskInput:
         for key, response in parsed.items():
             suspension, elicitation = questions[key]
             try:
-                decision = self._read_decision(suspension, elicitation, response)
+                # The answer to an address decides nothing.
+                is_answer = response.action == "accept" and elicitation.mode == "form"
+                decision = self._decision(suspension, response.content) if is_answer else None
                 if decision is None:
                     await self._record_no_decision(
                         service, suspension, elicitation.mode, key, response.action, principal
@@ -179,13 +181,6 @@ class TaskInput:
                     await self._record_decision(service, suspension, decision, principal)
             except (InvalidArguments, LimitExceeded) as error:
                 raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
-
-    def _read_decision(
-        self, suspension: Suspension, elicitation: Elicitation, response: ElicitResult
-    ) -> Decision | None:
-        """Return the decision, or None if there is none; the answer to an address never has one."""
-        is_answer = response.action == "accept" and elicitation.mode == "form"
-        return self._decision(suspension, response.content) if is_answer else None
 
     async def _record_decision(
         self, service: Service, suspension: Suspension, decision: Decision, principal: str
