@@ -1,5 +1,6 @@
 """The inbox: the pages on which a person reads questions and decides them.
 
-`pages/` and `keys/` hold one page per module. The modules beside them hold what the pages share: sessions, the request,
-the views of questions and values, forms, and the security middleware. Nothing but the pages imports the web framework.
+`pages/` and `saved/` hold the pages, one subject per module. The modules beside them hold what the pages share:
+sessions, the request, questions, forms, and the security middleware. Nothing but the pages
+imports the web framework.
 """

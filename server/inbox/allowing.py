@@ -14,12 +14,17 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Authority, Decision, can_decide
 from planwarden.agent.approval.grants import is_same_version
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
-from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.granted_steps import FoundStep
-from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
+from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.decision import CHANNEL, WAIT_S, list_unavailable_tools, record_decision
-from planwarden.server.inbox.questions import QuestionRecord, find_question_of
+from planwarden.server.inbox.questions import (
+    CHANNEL,
+    WAIT_S,
+    QuestionRecord,
+    find_question_of,
+    list_unavailable_tools,
+    record_decision,
+)
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.card_calls import find_call
@@ -66,14 +71,10 @@ def find_step_tool(record: QuestionRecord) -> str | None:
     rows = [(row.call_id, row.tool_name) for row in question.rows]
     calls = rows or [(question.call_id or "", question.tool_name or "")]
     tools = {tool_name for _, tool_name in calls}
-    if len(tools) != 1 or len(split_rows(question.covers)) > 1 or _is_written_by_model(record.execution, calls):
+    if len(tools) != 1 or len(split_rows(question.covers)) > 1:
         return None
-    return tools.pop()
-
-
-def _is_written_by_model(execution: ExecutionState, call_names: list[tuple[str, str]]) -> bool:
-    calls = [find_call(execution, call_id) for call_id, _ in call_names]
-    return any(call is None or call.by_model for call in calls)
+    planned = [find_call(record.execution, call_id) for call_id, _ in calls]
+    return None if any(call is None or call.by_model for call in planned) else tools.pop()
 
 
 def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
@@ -151,26 +152,22 @@ def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> s
     """Return what exactly the grant allows, and who made it; `titles` are those of the saved plans by name and
     version."""
     who = f"{escape_text(grant.created_by)} ({describe_proof(grant.assurance, grant.channel)})"
-    if grant.step is not None:
-        return f"{_describe_step_grant(grant, grant.step, titles)}. Allowed by {who}."
+    step = grant.step
+    if step is not None:
+        terms = build_step_terms(
+            tool_name=grant.tool_name,
+            step_id=step.step_id,
+            plan=titles.get((step.plan, step.version), step.plan),
+            version=step.version,
+            uses=grant.uses,
+            ends_at=grant.expires_at,
+            owner=grant.owner,
+            has_values=bool(grant.arguments),
+        )
+        return f"{terms.sentence}. Allowed by {who}."
     whose = "of everybody" if grant.owner is None else f"of {escape_text(grant.owner)}"
     count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
     return f"At most {count} with {describe_names(grant.arguments, grant.free)}; in plans {whose}. Allowed by {who}."
-
-
-def _describe_step_grant(grant: GrantView, step: GrantedStepView, titles: Mapping[tuple[str, str], str]) -> str:
-    """Return what the grant for a step of a saved plan allows, as a sentence without its full stop."""
-    terms = build_step_terms(
-        tool_name=grant.tool_name,
-        step_id=step.step_id,
-        plan=titles.get((step.plan, step.version), step.plan),
-        version=step.version,
-        uses=grant.uses,
-        ends_at=grant.expires_at,
-        owner=grant.owner,
-        has_values=bool(grant.arguments),
-    )
-    return terms.sentence
 
 
 async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:

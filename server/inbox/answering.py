@@ -8,25 +8,26 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expired, StaleDefinition, StaleRevision
 from planwarden.agent.core.execution import events as ev
-from planwarden.server.api.rule_offers import RuleOffer, find_offer
+from planwarden.server.api.rule_offers import find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
-from planwarden.server.inbox.decision import WAIT_S, list_unavailable_tools, record_decision
 from planwarden.server.inbox.forms import FilledForm, build_argument_fields, build_form_fields
-from planwarden.server.inbox.keys.signing import (
+from planwarden.server.inbox.questions import (
+    WAIT_S,
+    QuestionRecord,
+    build_question_token,
+    find_next_waiting,
+    find_question_of,
+    list_unavailable_tools,
+    record_decision,
+)
+from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
+from planwarden.server.inbox.row_choice import RowChoice, build_rows_view, read_page_number, split_rows
+from planwarden.server.inbox.signing_keys import (
     can_sign,
     find_counting_assurance,
     find_signing_obstacle,
     take_signature,
 )
-from planwarden.server.inbox.questions import (
-    QuestionRecord,
-    build_question_token,
-    find_next_waiting,
-    find_question_of,
-)
-from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
-from planwarden.server.inbox.row_choice import RowChoice, read_page_number, split_rows
-from planwarden.server.inbox.row_view import RowsView, build_rows_view
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, format_editable_json
@@ -45,10 +46,19 @@ async def render_question(
     filled: FilledForm | None = None,
     plan: str | None = None,
     choice: RowChoice | None = None,
-    status: int = 200,
+    status: int | None = None,
 ) -> Response:
-    """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows."""
+    """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows: without it, all
+    of them on the page that the address names."""
+    service, question = request.service, record.question
     is_open, may_sign = record.card.is_open, can_sign(request, record)
+    definition, rows = service.tools.get(question.tool_name or ""), None
+    if question.rows:
+        pages = split_rows(question.covers)
+        if choice is None:
+            page = read_page_number(request.query("rows"), len(pages))
+            choice = RowChoice(page=page, opened=frozenset({page}))
+        rows = build_rows_view(record.card, service.tools, choice, pages)
     return request.render_page(
         "question.html",
         status=status,
@@ -60,32 +70,17 @@ async def render_question(
         can_approve=find_counting_assurance(request, record) == "human",
         can_sign=may_sign,
         obstacle=await find_signing_obstacle(request, record) if may_sign else None,
-        missing=tuple(map(escape_text, list_unavailable_tools(request.service, record.execution))) if is_open else (),
+        missing=tuple(map(escape_text, list_unavailable_tools(service, record.execution))) if is_open else (),
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
-        rows=_build_rows(request, record, choice) if record.question.rows else None,
-        offer=await _find_offer(request, record),
+        rows=rows,
+        # The rule that this approval and those before it lead to; no page writes it.
+        offer=await find_offer(service.store, record.execution, record.suspension, definition),
         whom=WHOM,
         is_news=False,
         seen=build_question_token(record),
         **await _build_status_values(request, record),
     )
-
-
-async def _find_offer(request: InboxRequest, record: QuestionRecord) -> RuleOffer | None:
-    """Return the rule that this approval and those before it lead to; no page writes it."""
-    service, question = request.service, record.question
-    definition = service.tools.get(question.tool_name or "")
-    return await find_offer(service.store, record.execution, record.suspension, definition)
-
-
-def _build_rows(request: InboxRequest, record: QuestionRecord, choice: RowChoice | None) -> RowsView:
-    """Without a choice, the page that the address names, with every row ticked."""
-    pages = split_rows(record.question.covers)
-    if choice is None:
-        page = read_page_number(request.query("rows"), len(pages))
-        choice = RowChoice(page=page, opened=frozenset({page}))
-    return build_rows_view(record.card, request.service.tools, choice, pages)
 
 
 async def render_status(request: InboxRequest, record: QuestionRecord) -> Response:
@@ -123,7 +118,7 @@ async def record_answer(
             challenge = await take_signature(request, record, decision)
         except SignatureRefused as error:
             remark, now = describe_refusal(error), await find_question_of(request)
-            return await render_question(request, now, remark, choice=choice, status=http_status(error))
+            return await render_question(request, now, remark, choice=choice)
         if challenge is not None:
             return challenge
         assurance = "signed"
@@ -131,16 +126,16 @@ async def record_answer(
     try:
         execution = await record_decision(request, record, decision, digest, wait_s=WAIT_S, assurance=assurance)
     except _TOO_LATE as error:
-        remark = Remark(text=capitalize(error.message))
-        return await render_question(request, await find_question_of(request), remark, status=http_status(error))
+        remark = Remark(capitalize(error.message), http_status(error))
+        return await render_question(request, await find_question_of(request), remark)
     after = execution.suspensions[record.row.suspension_id]
     if after.is_open and all(vote.principal != request.session.principal for vote in after.endorsements):
         current = await find_question_of(request)
         if decision.modified_args is not None and can_sign(request, current):
             text = f"This is revision {current.question.revision}, with your changes. It waits for your signature."
-            return await render_question(request, current, Remark(text=text, tone="plain"), choice=choice)
+            return await render_question(request, current, Remark(text, tone="plain"), choice=choice)
         text = "Your approval does not suffice for this call; the question stays open."
-        return await render_question(request, current, Remark(text=text), status=409)
+        return await render_question(request, current, Remark(text, 409))
     return request.redirect(f"/suspensions/{record.row.suspension_id}")
 
 

@@ -6,14 +6,14 @@ decision needs a session, a form that belongs to this session, and the digest of
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from planwarden.server.inbox import signing_keys
 from planwarden.server.inbox.browser import INBOX_PATH
-from planwarden.server.inbox.keys import page as keys
 from planwarden.server.inbox.pages import (
-    changed_inputs,
     execution,
     grants,
     keep,
@@ -22,12 +22,10 @@ from planwarden.server.inbox.pages import (
     plan_list,
     question,
     question_list,
-    receipts,
-    step_grants,
 )
 from planwarden.server.inbox.request import NotFound, render_error_page
 from planwarden.server.inbox.saved import list_page, schedule_form, schedule_page, start_page
-from planwarden.server.inbox.security_middleware import Hosts, SecurityMiddleware
+from planwarden.server.inbox.security_middleware import MAX_BODY_BYTES, Hosts, SecurityMiddleware
 from planwarden.server.inbox.site import InboxSite, load_assets
 
 _PAGES = (
@@ -36,16 +34,13 @@ _PAGES = (
     plan_list,
     execution,
     plan_actions,
-    changed_inputs,
     keep,
     list_page,
     start_page,
     schedule_form,
     schedule_page,
     grants,
-    step_grants,
-    receipts,
-    keys,
+    signing_keys,
 )
 
 
@@ -58,8 +53,11 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
             *pairing.build_pairing_routes(site),
             *(route for module in _PAGES for route in module.ROUTES.build(site)),
         ],
-        middleware=[Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin)],
-        exception_handlers={404: _serve_not_found, 405: _serve_not_found},
+        middleware=[
+            Middleware(SecurityMiddleware, hosts=hosts, origin=site.origin),
+            Middleware(RequestBodyLimitMiddleware, max_body_size=MAX_BODY_BYTES),
+        ],
+        exception_handlers={404: _serve_not_found, 405: _serve_not_found, 413: _refuse_body},
     )
 
 
@@ -79,3 +77,7 @@ async def _serve_asset(request: Request) -> Response:
 
 async def _serve_not_found(request: Request, error: Exception) -> Response:
     return render_error_page(NotFound())
+
+
+async def _refuse_body(request: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes\n", status_code=413)

@@ -1,4 +1,4 @@
-"""Forms of pages: the fields that a page shows, and the values that come back.
+"""Forms of pages: the fields that a page shows, such as those of a plan's inputs, and the values that come back.
 
 A field that the browser returns unchanged keeps its exact value, so browsers cannot alter text by normalizing it.
 """
@@ -7,16 +7,30 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_same_json
-from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanwardenError
+from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.server.inbox.request import Remark
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.fields import Field, build_fields
+from planwarden.server.views.fields import Field, JsonSchema, build_fields
 
 MAX_FIELDS = 200
 WHOLE_FORM_KEY = "content"
 """The key of the only field of a form that is not a flat object."""
+MORE_KEY = "more"
+"""The field of inputs that the schema lets in without declaring them."""
+_MORE = Field(
+    key=MORE_KEY,
+    name="",
+    label="Other inputs",
+    kind="json",
+    schema={"description": 'More inputs that the plan takes: an object such as {"name": "value"}. May be left empty.'},
+)
+_OF_ALL = "inputs: "
+"""Begins each fault of `fill_inputs`."""
 
 
 class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,9 +64,13 @@ def build_form_fields(
     return build_fields(form, {**defaults, **values})
 
 
-def fill_form(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
-    """Return the values of all fields. A field that was not sent keeps its initial value."""
-    values: dict[str, JsonValue] = {}
+def fill_form(
+    fields: Sequence[Field], form_texts: Mapping[str, str], before: Mapping[str, JsonValue] = MappingProxyType({})
+) -> FilledForm:
+    """Return the values of all fields, and those `before` without a field. A field that was not sent keeps its initial
+    value."""
+    names = {item.name for item in fields}
+    values = {name: value for name, value in before.items() if name not in names}
     texts: dict[str, str] = {}
     faults: dict[str, str] = {}
     omitted: set[str] = set()
@@ -73,13 +91,6 @@ def fill_form(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledF
     return FilledForm(values=values, texts=texts, faults=faults, omitted=frozenset(omitted))
 
 
-def read_answer(fields: Sequence[Field], filled: FilledForm) -> JsonValue:
-    """Return the `content` of a decision from the values of the form."""
-    if len(fields) == 1 and fields[0].key == WHOLE_FORM_KEY:
-        return filled.values.get("")
-    return filled.values
-
-
 def refill_form(fields: Sequence[Field], values: dict[str, JsonValue]) -> FilledForm:
     """Return the form as somebody filled it in before, for values other than the initial ones."""
     omitted = frozenset(item.key for item in fields if item.can_be_left_out and item.name not in values)
@@ -92,3 +103,97 @@ def refill_form(fields: Sequence[Field], values: dict[str, JsonValue]) -> Filled
 
 def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> bool:
     return not is_same_json(dict(before), dict(after))
+
+
+class GivenInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person gave a run."""
+
+    values: dict[str, JsonValue]
+    """As they were sent, without defaults."""
+    filled: FilledForm
+    """To show the form again, with the faults of its fields."""
+    faults: tuple[str, ...] = ()
+    """Faults that belong to no field, escaped."""
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.faults and not self.filled.faults
+
+
+def build_input_fields(
+    inputs: JsonSchema | None, values: Mapping[str, JsonValue] = MappingProxyType({})
+) -> tuple[Field, ...]:
+    """Return the fields of the plan's inputs, in their order; none for a plan that takes nothing.
+
+    They begin with the values of a run, and with the plan's defaults.
+    """
+    if inputs is None:
+        return ()
+    declared = {field.name for field in build_fields(inputs)}
+    fields: tuple[Field, ...] = ()
+    if declared:
+        # A field with a default cannot be left out: the default would come back.
+        fields = tuple(
+            replace(field, is_required=field.is_required or field.is_present)
+            for field in build_form_fields(inputs, {name: values[name] for name in values if name in declared})
+        )
+    takes_more = inputs.get("additionalProperties") not in (None, False) or bool(inputs.get("patternProperties"))
+    if not takes_more:
+        return fields
+    others = {name: value for name, value in values.items() if name not in declared}
+    return (*fields, replace(_MORE, is_present=bool(others), value=others))
+
+
+def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], form_texts: Mapping[str, str]) -> GivenInputs:
+    """Return what the form holds, checked by the plan's schema; every fault is shown at its field where it has one."""
+    declared = [field for field in fields if field.key != MORE_KEY]
+    filled = fill_form(declared, form_texts)
+    more = fill_form([field for field in fields if field.key == MORE_KEY], form_texts)
+    value, names = more.values.get(""), {field.name for field in declared}
+    undeclared = value if isinstance(value, dict) else {}
+    faults, others = {**filled.faults, **more.faults}, tuple[str, ...]()
+    if value is not None and not isinstance(value, dict):
+        faults[MORE_KEY] = "write an object"
+    doubled = next((name for name in undeclared if name in names), None)
+    if doubled is not None:
+        faults[MORE_KEY] = f"{escape_text(doubled)} has a field of its own"
+    values = {**filled.values, **undeclared}
+    try:
+        if not faults:
+            fill_inputs(inputs, values)
+    except (InvalidArguments, LimitExceeded) as error:
+        listed = (error.details or {}).get("problems")
+        problems = [str(problem) for problem in listed] if isinstance(listed, list) else [error.message]
+        faults, others = _place_faults(declared, problems)
+    filled = replace(filled, texts={**filled.texts, **more.texts}, faults=faults)
+    return GivenInputs(values=values, filled=filled, faults=others)
+
+
+def build_fault_remark(inputs: GivenInputs) -> Remark:
+    """Return what is above a form that holds what the plan does not take."""
+    details = f" {'; '.join(inputs.faults[:5])}" if inputs.faults else ""
+    return Remark(f"Some inputs need another look; nothing was started.{details}", 422, "bad")
+
+
+def keep_texts(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
+    """Return what was typed into the fields that are still there, without a check."""
+    return FilledForm(texts={field.key: form_texts[field.key] for field in fields if field.key in form_texts})
+
+
+def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the faults by the key of their field, and those of no field."""
+    at_fields: dict[str, str] = {}
+    others: list[str] = []
+    for problem in problems:
+        text = problem.removeprefix(_OF_ALL)
+        target = next((field for field in fields if _is_about(field.name, text)), None)
+        if target is None:
+            others.append(escape_text(text))
+        else:
+            fault_text = escape_text(text.removeprefix(f"/{target.name}: "))
+            at_fields[target.key] = f"{at_fields[target.key]}; {fault_text}" if target.key in at_fields else fault_text
+    return at_fields, tuple(others)
+
+
+def _is_about(name: str, fault: str) -> bool:
+    return fault.startswith((f"/{name}: ", f"/{name}/")) or fault == f"{name!r} is a required property"

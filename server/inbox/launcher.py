@@ -19,10 +19,9 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
-from planwarden.server.inbox.inbox_port import InboxPlace
+from planwarden.server.inbox.inbox_port import InboxPlace, InboxSockets
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.sockets import InboxSockets
 from planwarden.server.inbox.web_server import HealthMiddleware, serve_app
 from planwarden.server.settings.configuration import Settings, find_operator
 

@@ -1,20 +1,34 @@
-"""Finding questions in the store: one question, or a page of them.
+"""Finding questions in the store, one or a page of them, and recording a decision that a person made on a page.
 
 The inbox belongs to the operator, so it shows the questions of every principal. An unknown id and the id of a question
 to the calling model raise the same error.
+
+Usually this process continues the execution. If it lacks a tool of the execution, because another program registered
+that tool, it only records the decision, and the process that has the tools continues: a call must not fail because of
+the page on which the person decided.
 """
+
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import Question
-from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, SuspensionState
+from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
+from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.request import InboxRequest, build_token
 from planwarden.server.views.card import Card, build_card
+from planwarden.server.views.question_text import hash_question
 
+CHANNEL = "inbox"
 PAGE_SIZE = 25
+WAIT_S = 1.0
+"""How long a decision waits for the execution, so that the next page can show the result."""
 _UNKNOWN = "no question has this id, or the question is not for a person"
 
 
@@ -41,7 +55,11 @@ class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_token(self) -> str:
         """Return a token that changes whenever the page would look different."""
-        return build_token((self.total, [_describe(*question) for question in self.questions]))
+        states = [
+            (item.question.suspension_id, item.question.digest, item.is_open, state.is_finished, len(item.endorsements))
+            for state, item in self.questions
+        ]
+        return build_token((self.total, states))
 
 
 async def find_question_of(request: InboxRequest) -> QuestionRecord:
@@ -66,16 +84,6 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
 
 
-async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
-    """Return open questions to people, the most dangerous first, then the oldest. Raises as `Store.waiting`."""
-    return await _find_page(service, await service.store.waiting(limit=PAGE_SIZE, cursor=cursor))
-
-
-async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
-    """Return closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
-    return await _find_page(service, await service.store.decided(limit=PAGE_SIZE, cursor=cursor))
-
-
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
     """Return the id of an open question other than this one, and the number of all others."""
     page = await service.store.waiting(limit=2)
@@ -90,7 +98,8 @@ def build_cards(service: Service, page: QuestionPage) -> list[Card]:
     return [build_card(execution, suspension, tools, now) for execution, suspension in page.questions]
 
 
-async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
+async def find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
+    """Return the questions of these rows, in their order."""
     questions: list[tuple[ExecutionState, SuspensionState]] = []
     for row in page.rows:
         # One damaged execution must not hide the questions of the others.
@@ -110,6 +119,44 @@ def build_question_token(record: QuestionRecord) -> str:
     return build_token((record.question.digest, record.card.is_open, execution.status, execution.version))
 
 
-def _describe(execution: ExecutionState, suspension: SuspensionState) -> str:
-    is_open = suspension.is_open and not execution.is_finished
-    return f"{suspension.question.suspension_id}{suspension.question.digest}{is_open}{len(suspension.endorsements)}"
+async def record_decision(
+    request: InboxRequest,
+    record: QuestionRecord,
+    decision: Decision,
+    digest: str,
+    *,
+    wait_s: float = 0.0,
+    assurance: ev.Assurance = "human",
+    then: Callable[[], Awaitable[None]] | None = None,
+) -> ExecutionState:
+    """Record a decision about the revision with `digest`. Returns the execution; `then` and what it raises are those
+    of `Service.answer`.
+    """
+    service = request.service
+    rendered = hash_question(record.card) if digest == record.question.digest else ""
+    authority = Authority(
+        assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
+    )
+    place = (record.row.thread_id, record.row.suspension_id)
+    if not list_unavailable_tools(service, record.execution):
+        execution, _ = await service.answer(*place, decision, authority, principal=None, then=then)
+        return await service.wait(execution, wait_s) if wait_s else execution
+    recorder = Engine(
+        service.store, service.tools, CallerModel(), service.policy, ids=service.ids, adopts=False, follows=False
+    )
+    async with recorder:
+        recording = Service(recorder, ev.Options(), max_steps=0)
+        execution, _ = await recording.answer(*place, decision, authority, principal=None, then=then)
+        return execution
+
+
+def list_unavailable_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
+    """Return the names of tools that unfinished steps use and that this process does not have."""
+    tools = service.tools
+    names = dict.fromkeys(
+        name
+        for state in execution.steps.values()
+        if state.status not in STEP_TERMINAL
+        for name in (*state.step.required_tools, *(call.tool_name for call in (*state.step.tool_calls, *state.calls)))
+    )
+    return tuple(name for name in names if (tool := tools.get(name)) is None or tool.unavailable)

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 from pydantic import JsonValue
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -76,32 +77,24 @@ Values = dict[str, Any]
 """What a template shows, by name."""
 
 
-class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence above what a page shows."""
+class Remark(msgspec.Struct, frozen=True):
+    """A sentence above what a page shows, and the HTTP status of a page with it."""
 
     text: str
+    status: int = 200
     tone: str = "warn"
 
 
-_HTTP_STATUS: dict[type[PlanwardenError], int] = {
-    Forbidden: 403,
-    NotFound: 404,
-    UnknownSuspension: 404,
-    UnknownThread: 404,
-    UnknownPlan: 404,
-    UnknownSchedule: 404,
-    PlanChanged: 409,
-    AlreadyDecided: 409,
-    DuplicateEffect: 409,
-    Expired: 409,
-    StaleRevision: 409,
-    StaleDefinition: 409,
-    LimitExceeded: 413,
-    RateLimited: 429,
-    StoreError: 503,
-    UsageError: 422,
+_ERRORS: dict[int, tuple[type[PlanwardenError], ...]] = {
+    403: (Forbidden,),
+    404: (NotFound, UnknownSuspension, UnknownThread, UnknownPlan, UnknownSchedule),
+    409: (PlanChanged, AlreadyDecided, DuplicateEffect, Expired, StaleRevision, StaleDefinition),
+    413: (LimitExceeded,),
+    429: (RateLimited,),
+    503: (StoreError,),
+    422: (UsageError,),
 }
-"""The first class that the error is an instance of decides."""
+"""By HTTP status; the first that has a class of the error decides."""
 
 
 class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,10 +140,13 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return every field with exactly one value."""
         return {name: values[0] for name, values in self.form.items() if len(values) == 1}
 
-    def render_page(self, template: str, /, *, status: int = 200, **values: object) -> Response:
-        csrf = derive_csrf_token(self.token)
-        text = render(template, csrf=csrf, principal=self.session.principal, **values)
-        return HTMLResponse(text, status_code=status)
+    def render_page(
+        self, template: str, /, *, remark: Remark | None = None, status: int | None = None, **values: object
+    ) -> Response:
+        """Return the page; its status is that of its remark, if none is named."""
+        csrf, principal = derive_csrf_token(self.token), self.session.principal
+        text = render(template, csrf=csrf, principal=principal, remark=remark, **values)
+        return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
 
     async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:
         """Return the page, or to the page that refreshes itself its changing part: 204 if it shows that already.
@@ -198,13 +194,13 @@ class PageRoutes:
     """The addresses below the inbox that one module answers: pages, which change nothing, and forms, which do."""
 
     def __init__(self) -> None:
-        self._makers: list[Callable[[InboxSite], Route]] = []
+        self._handlers: list[tuple[str, Handler, bool]] = []
 
     def page(self, *paths: str) -> Callable[[Handler], Handler]:
         """Let the function answer these addresses."""
 
         def add(handler: Handler) -> Handler:
-            self._makers += [partial(_build_page_route, path=path, handler=handler) for path in paths]
+            self._handlers += [(path, handler, False) for path in paths]
             return handler
 
         return add
@@ -213,42 +209,36 @@ class PageRoutes:
         """Let the function take the form that is sent to this address; it refuses GET."""
 
         def add(handler: Handler) -> Handler:
-            self._makers.append(partial(_build_form_route, path=path, handler=handler))
+            self._handlers.append((path, handler, True))
             return handler
 
         return add
 
     def build(self, site: InboxSite) -> list[Route]:
-        return [make(site) for make in self._makers]
+        return [_build_route(site, *entry) for entry in self._handlers]
 
 
-def _build_page_route(site: InboxSite, path: str, handler: Handler) -> Route:
+def _build_route(site: InboxSite, path: str, handler: Handler, is_form: bool) -> Route:
+    async def run(http: Request) -> Response:
+        request = await (_load_form(site, http) if is_form else _load_session(site, http))
+        return _redirect_to_pairing(http) if request is None else await handler(request)
+
     async def endpoint(http: Request) -> Response:
-        async def run() -> Response:
-            request = await _load_session(site, http)
-            return await handler(request) if request is not None else _redirect_to_pairing(http)
+        return await run_with_error_page(http, partial(run, http))
 
-        return await run_with_error_page(http, run)
-
-    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET"])
+    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET", "POST"] if is_form else ["GET"])
 
 
-def _build_form_route(site: InboxSite, path: str, handler: Handler) -> Route:
-    async def endpoint(http: Request) -> Response:
-        async def run() -> Response:
-            if http.method != "POST":
-                raise Forbidden("opening a page changes nothing; decide with the buttons on the page of the question")
-            form = await read_form(http)
-            request = await _load_session(site, http, form)
-            if request is None:
-                raise Forbidden("this browser has no session, or its session has ended; nothing was changed")
-            if not compare_digest(request.form_value("csrf").encode(), derive_csrf_token(request.token).encode()):
-                raise Forbidden
-            return await handler(request)
-
-        return await run_with_error_page(http, run)
-
-    return Route(f"{INBOX_PATH}{path}", endpoint, methods=["GET", "POST"])
+async def _load_form(site: InboxSite, http: Request) -> InboxRequest:
+    """Return the request with its form. Raises `Forbidden` unless it changes something and belongs to its session."""
+    if http.method != "POST":
+        raise Forbidden("opening a page changes nothing; decide with the buttons on the page of the question")
+    request = await _load_session(site, http, await read_form(http))
+    if request is None:
+        raise Forbidden("this browser has no session, or its session has ended; nothing was changed")
+    if not compare_digest(request.form_value("csrf").encode(), derive_csrf_token(request.token).encode()):
+        raise Forbidden
+    return request
 
 
 async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Response]]) -> Response:
@@ -257,6 +247,9 @@ async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Respons
         return await run()
     except PlanwardenError as error:
         return render_error_page(error)
+    except HTTPException:
+        # Starlette's own, for a body over the limit.
+        raise
     # The outermost place of a request: the page says that it failed, the log says why.
     except Exception:
         logger.exception("the inbox failed to answer %s", http.url.path)
@@ -269,7 +262,7 @@ def render_error_page(error: PlanwardenError) -> Response:
 
 
 def http_status(error: PlanwardenError) -> int:
-    return next((status for kind, status in _HTTP_STATUS.items() if isinstance(error, kind)), 500)
+    return next((status for status, kinds in _ERRORS.items() if isinstance(error, kinds)), 500)
 
 
 def capitalize(text: str) -> str:
@@ -279,7 +272,7 @@ def capitalize(text: str) -> str:
 def describe_refusal(error: PlanwardenError, outcome: str = "") -> Remark:
     """Return why a form was refused, and what became of it."""
     text = capitalize(escape_text(error.message))
-    return Remark(text=f"{text}. {outcome}" if outcome else text, tone="bad")
+    return Remark(f"{text}. {outcome}" if outcome else text, http_status(error), "bad")
 
 
 def hash_draft(draft: JsonValue) -> str:

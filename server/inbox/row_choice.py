@@ -1,8 +1,9 @@
-"""What a person has chosen so far about the rows of one question: which stay in, and with which arguments.
+"""The rows of one question: what a person has chosen so far, and how a page shows it.
 
-A page shows some of the rows. The server keeps nothing between two pages: what was chosen on the others travels in
-hidden fields of the form, and counts only when the form is sent with a decision. So it works without script, and
-nothing that was typed reaches an address or the log before somebody decides.
+A page shows some of the rows, each with its exact call, what became of it, and inputs to edit it. The server keeps
+nothing between two pages: what was chosen on the others travels in hidden fields of the form, and counts only when the
+form is sent with a decision. So it works without script, and nothing that was typed reaches an address or the log
+before somebody decides.
 """
 
 import json
@@ -16,10 +17,13 @@ from planwarden.agent.common.canonical import canonical_json, is_larger, read_js
 from planwarden.agent.core.execution.question import CoveredCall
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fill_form, is_changed, refill_form
-from planwarden.server.inbox.request import BadForm, InboxRequest
+from planwarden.server.inbox.request import BadForm, InboxRequest, Values
+from planwarden.server.views.card import Card
+from planwarden.server.views.card_calls import Argument, CardCall
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.fields import Field, format_editable_json
+from planwarden.server.views.fields import Field
 from planwarden.server.views.row_ranges import format_ranges, read_number, read_ranges
+from planwarden.server.views.value_view import ArgumentChange, find_changes
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
@@ -29,6 +33,8 @@ MAX_PAGE_CHARS = 96 * 1024
 MAX_EDITS_BYTES = 192 * 1024
 """Of all edited rows; encoded for a form, they and a page fit into its limit."""
 MAX_FAULTS = 5
+MAX_COLUMNS = 12
+"""Of a table; the rows of a tool with more arguments list them one below the other."""
 _WHOLE = ".all"
 """Ends the key of an input that holds all arguments of a row."""
 
@@ -124,9 +130,9 @@ def _read_typed(
     for index, fields in list_row_fields(rows, page_rows, tools).items():
         if not any(field.key in form_texts for field in fields):
             continue
-        typed = fill_form(fields, form_texts)
-        values = _read_values(fields, typed, rows[index].arguments)
-        if typed.faults or values is None:
+        typed = fill_form(fields, form_texts, rows[index].arguments)
+        values = typed.values.get("") if _is_whole(fields) else typed.values
+        if typed.faults or not isinstance(values, dict):
             filled[index] = typed
             faults[index] = "" if typed.faults else "the arguments are not a JSON object"
             continue
@@ -147,22 +153,9 @@ def _read_typed(
     return replace(choice, edits=edits, filled=filled, faults=faults)
 
 
-def refill(fields: Sequence[Field], arguments: dict[str, JsonValue]) -> FilledForm:
-    """Return the inputs of a row with the arguments that a person gave it before."""
-    if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
-        return FilledForm(texts={fields[0].key: format_editable_json(arguments)})
-    return refill_form(fields, arguments)
-
-
-def _read_values(
-    fields: Sequence[Field], typed: FilledForm, before: Mapping[str, JsonValue]
-) -> dict[str, JsonValue] | None:
-    """Return all arguments of the row; None if a single field for all of them does not hold an object."""
-    if len(fields) == 1 and fields[0].key.endswith(_WHOLE):
-        whole = typed.values.get("")
-        return whole if isinstance(whole, dict) else None
-    names = {field.name for field in fields}
-    return {**{name: value for name, value in before.items() if name not in names}, **typed.values}
+def _is_whole(fields: Sequence[Field]) -> bool:
+    """Return whether a single field holds all arguments of a row."""
+    return len(fields) == 1 and fields[0].key.endswith(_WHOLE)
 
 
 def _build_json_field(index: int, arguments: dict[str, JsonValue]) -> Field:
@@ -214,3 +207,70 @@ def read_page_number(text: str, count: int) -> int:
     if number is None or not 1 <= number <= count:
         raise BadForm(f"there is no page {text[:20]!r} of these rows; they have pages 1 to {count}")
     return number - 1
+
+
+def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequence[range]) -> Values:
+    """Return the page of rows that was chosen, counted from 1 as people count, and what was chosen on all pages."""
+    covers, page = card.question.covers, pages[choice.page]
+    fields = list_row_fields(covers, page, tools) if card.decision is None else {}
+    rows: list[Values] = []
+    for place in page:
+        filled = choice.filled.get(place)
+        if filled is None and place in choice.edits and place in fields:
+            edited = choice.edits[place]
+            filled = refill_form(fields[place], {"": edited} if _is_whole(fields[place]) else edited)
+        rows.append(
+            {
+                "place": place,
+                "number": place + 1,
+                "call": card.rows[place],
+                "is_ticked": place not in choice.left_out,
+                "is_edited": place in choice.edits,
+                "fields": fields.get(place, ()),
+                "filled": filled,
+                "is_open": filled is not None,
+                "fault": choice.faults.get(place, ""),
+            }
+        )
+    calls = [card.rows[place] for place in page]
+    return {
+        "rows": rows,
+        "page": choice.page + 1,
+        "pages": len(pages),
+        "count": len(covers),
+        "choice": choice,
+        "columns": _list_columns(calls),
+        # The tools of these rows, each once.
+        "tools": list({call.tool.name: call.tool for call in calls}.values()),
+    }
+
+
+def _list_columns(calls: Sequence[CardCall]) -> list[Values]:
+    """Return the arguments of the rows, each once, with where all its values come from, if that is one place.
+
+    Empty where a table would be too wide.
+    """
+    cells: dict[str, list[Argument]] = {}
+    for call in calls:
+        for argument in call.arguments:
+            cells.setdefault(argument.label, []).append(argument)
+    if len(cells) > MAX_COLUMNS:
+        return []
+    return [
+        {
+            "label": label,
+            "title": arguments[0].title,
+            "origins": arguments[0].origins if len({argument.origins for argument in arguments}) == 1 else (),
+        }
+        for label, arguments in cells.items()
+    ]
+
+
+def list_row_changes(card: Card, choice: RowChoice) -> tuple[ArgumentChange, ...]:
+    """Return the differences in the edited rows that stay in, in their order, each with the number of its row."""
+    rows = ((place, edited) for place, edited in sorted(choice.edits.items()) if place not in choice.left_out)
+    return tuple(
+        replace(change, label=f"row {place + 1}: {change.label}")
+        for place, edited in rows
+        for change in find_changes(card.question.covers[place].arguments, edited)
+    )

@@ -1,7 +1,7 @@
-"""ASGI middleware in front of every page: refuses foreign requests, bounds bodies, and sets the security headers.
+"""ASGI middleware in front of every page: refuses foreign requests, and sets the security headers.
 
 It refuses, before any page reads the request: foreign `Host` headers (a web page that rebinds its name), pages inside
-frames, changes that another site started, and bodies over the limit. Sources: the Fetch standard on `Origin`
+frames, and changes that another site started. Starlette bounds bodies. Sources: the Fetch standard on `Origin`
 (https://fetch.spec.whatwg.org/#origin-header), Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), CSP 3
 (https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not `no-referrer`, because with `no-referrer`
 browsers send `Origin: null` with our own forms, which then look like foreign ones. Other sites receive no referrer
@@ -52,12 +52,6 @@ class SecurityMiddleware:
             return
         headers = Headers(scope=scope)
         refusal = self._find_refusal(scope, headers)
-        if refusal is None and scope["method"] == "POST":
-            body = await _read_body(receive)
-            if body is None:
-                refusal = _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-            else:
-                receive = _replay_body(body, receive)
         await (refusal or self._app)(scope, receive, _add_security_headers(send))
 
     def _find_refusal(self, scope: Scope, headers: Headers) -> Response | None:
@@ -70,9 +64,6 @@ class SecurityMiddleware:
             return _build_text_response(403, "the inbox does not open inside another page")
         if scope["method"] == "POST" and not _is_same_origin(headers, self._own_origin(scope, host)):
             return _build_text_response(403, "the inbox accepts changes from its own pages only")
-        length = headers.get("content-length")
-        if length is not None and (not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES):
-            return _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         return None
 
     def _own_origin(self, scope: Scope, host: str) -> str:
@@ -85,36 +76,6 @@ def _is_same_origin(headers: Headers, own_origin: str) -> bool:
     """Browsers always say where a change comes from. A client that does not is not a browser and sends no cookie."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
     return all(origin == own_origin for origin in origins) and site in (None, "same-origin", "none")
-
-
-async def _read_body(receive: Receive) -> bytes | None:
-    """Return the whole body; None if it is too large."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return b""
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > MAX_BODY_BYTES:
-            return None
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
-def _replay_body(body: bytes, receive: Receive) -> Receive:
-    is_sent = False
-
-    async def replay() -> Message:
-        nonlocal is_sent
-        if is_sent:
-            return await receive()
-        is_sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
 
 
 def _add_security_headers(send: Send) -> Send:

@@ -15,8 +15,10 @@ from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.server.views.escaping import escape_rest
+from planwarden.server.views.escaping import escape_rest, escape_text
 from planwarden.server.views.graph.svg import read_rules
+from planwarden.server.views.instants import to_utc
+from planwarden.server.views.value_view import ValueView
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "icon.svg")
@@ -92,6 +94,7 @@ def load_templates() -> Environment:
         finalize=_escape_rest,
     )
     environment.filters["sent"] = escape
+    environment.filters["line"] = escape_text
     return environment
 
 
@@ -103,4 +106,8 @@ def _escape_rest(value: object) -> object:
 def render(template: str, **values: object) -> str:
     """Return the page as text. Jinja escapes every value for HTML; what is hidden in it is escaped, by callers where it
     must fit on one line or into one sentence, at the latest here."""
-    return load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)
+    return (
+        load_templates()
+        .get_template(template)
+        .render(base=INBOX_PATH, asset=build_asset_url, utc=to_utc, whole=ValueView, **values)
+    )

@@ -31,12 +31,11 @@ async def complete(
     context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan] = ()
 ) -> CompleteResult:
     """Serve `completion/complete`; `plans` are those that are prompts."""
-    source = _find_source(params) or _find_choices(params, plans)
-    if source is None:
-        return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
-    lazy_service = context.lifespan_context
-    with translate_errors():
-        candidates = await source(await lazy_service.service(), lazy_service.principal())
+    candidates, source = _list_choices(params, plans), _find_source(params)
+    if source is not None:
+        lazy_service = context.lifespan_context
+        with translate_errors():
+            candidates = await source(await lazy_service.service(), lazy_service.principal())
     values = [value for value in dict.fromkeys(candidates) if value.startswith(params.argument.value)]
     return CompleteResult(
         completion=Completion(values=values[:MAX_VALUES], total=len(values), has_more=len(values) > MAX_VALUES)
@@ -45,28 +44,22 @@ async def complete(
 
 def _find_source(params: CompleteRequestParams) -> Source | None:
     """Return the source of the argument's completions; None for an argument that has none."""
-    if isinstance(params.ref, PromptReference):
-        arguments = _PROMPTS.get(params.ref.name, frozenset[str]())
+    ref, name = params.ref, params.argument.name
+    if isinstance(ref, PromptReference):
+        prompt = next((prompt for prompt in PROMPTS if prompt.name == ref.name), None)
+        is_taken = prompt is not None and any(argument.name == name for argument in prompt.arguments or ())
     else:
-        arguments = _ADDRESSES.get(params.ref.uri, frozenset[str]())
-    return _SOURCES.get(params.argument.name) if params.argument.name in arguments else None
+        is_taken = f"{{{name}}}" in ref.uri and any(template.uri_template == ref.uri for template in TEMPLATES)
+    return _SOURCES.get(name) if is_taken else None
 
 
-def _find_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> Source | None:
-    """Return the source of the values that the schema of a plan's input lists."""
-    if not isinstance(params.ref, PromptReference):
-        return None
-    inputs = next((plan.inputs for plan in plans if plan.name == params.ref.name), None)
-    fields = (field for field in build_fields(inputs) if field.name == params.argument.name)
+def _list_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> Iterable[str]:
+    """Return the values that the schema of a plan's input lists."""
+    names = (plan.inputs for plan in plans if isinstance(params.ref, PromptReference) and plan.name == params.ref.name)
+    fields = (field for field in build_fields(next(names, None)) if field.name == params.argument.name)
     listed = next((field.schema.get("enum") for field in fields), None)
-    if not isinstance(listed, list):
-        return None
-    choices = [value if isinstance(value, str) else canonical_json(value) for value in listed]
-
-    async def list_choices(service: Service, principal: str) -> Iterable[str]:
-        return choices
-
-    return list_choices
+    values = listed if isinstance(listed, list) else []
+    return [value if isinstance(value, str) else canonical_json(value) for value in values]
 
 
 async def _list_thread_ids(service: Service, principal: str) -> Iterable[str]:
@@ -87,9 +80,4 @@ _SOURCES: Mapping[str, Source] = {
     "thread_id": _list_thread_ids,
     "suspension_id": _list_suspension_ids,
     "name": _list_tool_names,
-}
-_PROMPTS = {prompt.name: frozenset(argument.name for argument in prompt.arguments or ()) for prompt in PROMPTS}
-_ADDRESSES = {
-    template.uri_template: frozenset(name for name in _SOURCES if f"{{{name}}}" in template.uri_template)
-    for template in TEMPLATES
 }

@@ -3,6 +3,9 @@
 The engine runs the execution. A request that is cancelled, or whose client has gone, only stops waiting.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import anyio
@@ -50,16 +53,12 @@ async def wait_with_progress(
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
     """Return when the question is no longer open; reports progress until then."""
-    beats = 0
-    while True:
-        execution = await service.find(suspension.execution_id)
+
+    def describe(execution: ExecutionState) -> str | None:
         state = execution.suspensions.get(suspension.suspension_id)
-        if state is None or not state.is_open:
-            return
-        beats += 1
-        await context.report_progress(beats, message="waiting for the person")
-        with anyio.move_on_after(HEARTBEAT_S):
-            await service.wait_for_change(execution)
+        return None if state is None or not state.is_open else "waiting for the person"
+
+    await _report_until(service, suspension.execution_id, context, describe)
 
 
 async def wait_for_decision(
@@ -72,20 +71,27 @@ async def wait_for_decision(
 
 
 async def _report_progress(service: Service, execution_id: str, context: AnyContext) -> None:
-    """Send one notification for each observed change, and a heartbeat; the number always grows.
+    """Report each observed change while the execution runs: a commit, or text that a model streams, which the engine
+    reports at most twice a second."""
 
-    A change is a commit, or text that a model streams, which the engine reports at most twice a second.
-    """
-    beats = 0
-    while True:
-        try:
-            execution = await service.find(execution_id)
-        except PlanwardenError:
+    def describe(execution: ExecutionState) -> str | None:
+        is_running = execution.status == "running"
+        return format_progress(execution, service.streamed_text(execution_id)) if is_running else None
+
+    with suppress(PlanwardenError):
+        await _report_until(service, execution_id, context, describe)
+
+
+async def _report_until(
+    service: Service, execution_id: str, context: AnyContext, describe: Callable[[ExecutionState], str | None]
+) -> None:
+    """Send one notification for each change, and as a heartbeat, until there is nothing to say; its number grows."""
+    for beats in count(1):
+        execution = await service.find(execution_id)
+        message = describe(execution)
+        if message is None:
             return
-        if execution.status != "running":
-            return
-        beats += 1
-        await context.report_progress(beats, message=format_progress(execution, service.streamed_text(execution_id)))
+        await context.report_progress(beats, message=message)
         with anyio.move_on_after(HEARTBEAT_S):
             await service.wait_for_change(execution)
 
@@ -95,16 +101,10 @@ def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
     if streamed_text:
         ending = escape_text(streamed_text[-STREAMED_CHARS:])[-STREAMED_CHARS:]
         return f'{format_progress(execution)}; writing: "...{ending}"'
-    waiting_text = _describe_outage(execution)
+    outage = describe_next_attempt(execution) if execution.open_suspensions else ""
+    waiting_text = f"; {outage}" if outage else ""
     if not execution.steps:
         return f"planning{waiting_text}"
     running = [name for name in execution.frontier if execution.steps[name].status == "in_progress"]
     running_text = f"; running {', '.join(running[:5])}" if running else ""
     return f"{execution.steps_over} of {len(execution.steps)} steps done{running_text}{waiting_text}"
-
-
-def _describe_outage(execution: ExecutionState) -> str:
-    if not execution.open_suspensions:
-        return ""
-    outage = describe_next_attempt(execution)
-    return f"; {outage}" if outage else ""

@@ -35,9 +35,10 @@ async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
     """Return the person's goal, and how the model runs it."""
     stated = goal.strip()
     if not stated:
-        raise _invalid_params("'goal' is empty; say what is to be done")
+        raise MCPError(code=INVALID_PARAMS, message="'goal' is empty; say what is to be done")
     if len(stated) > MAX_GOAL_CHARS:
-        raise _invalid_params(f"'goal' has {len(stated)} characters, the limit is {MAX_GOAL_CHARS}")
+        message = f"'goal' has {len(stated)} characters, the limit is {MAX_GOAL_CHARS}"
+        raise MCPError(code=INVALID_PARAMS, message=message)
     return (
         "Call planwarden's run_goal with the goal below, word for word, then do what nextAction in each result says "
         f"until status is completed. {WAIT_FOR_PERSON}\n\nGoal:\n{stated}"
@@ -79,10 +80,6 @@ def _format_question(suspension: Suspension) -> str:
     where = " or ".join(filter(None, channels))
     ids = f"Thread {suspension.thread_id}, question {suspension.suspension_id}"
     return "\n   ".join([*facts.splitlines(), ids, f"To decide: {where}"])
-
-
-def _invalid_params(message: str) -> MCPError:
-    return MCPError(code=INVALID_PARAMS, message=message)
 
 
 PROMPTS: tuple[Prompt, ...] = (

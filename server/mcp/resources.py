@@ -1,12 +1,9 @@
 """Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them."""
 
-import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 from urllib.parse import unquote
 
-from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import Annotations, Resource, ResourceTemplate
 from pydantic import JsonValue
 
@@ -15,7 +12,7 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, 
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, make_presentable
+from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
@@ -23,60 +20,43 @@ JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
 ARTIFACTS, PLANS = "planwarden://artifacts", "planwarden://plans"
 
-_MODELS: dict[str, Any] = {
-    "mime_type": JSON,
-    "icons": ICONS,
-    "annotations": Annotations(audience=["assistant"], priority=0.3),
-}
-_BOTH: dict[str, Any] = {**_MODELS, "annotations": Annotations(audience=["user", "assistant"], priority=0.8)}
+_MODELS = Annotations(audience=["assistant"], priority=0.3)
+_BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
 """Without `lastModified`: the content has it, and clients can cache a listing that does not change."""
 
+
+def _resource(uri: str, title: str, description: str, readers: Annotations) -> Resource:
+    name = uri.rpartition("/")[2]
+    return Resource(
+        uri=uri, name=name, title=title, description=description, mime_type=JSON, icons=ICONS, annotations=readers
+    )
+
+
+def _template(uri: str, name: str, title: str, description: str, readers: Annotations) -> ResourceTemplate:
+    return ResourceTemplate(
+        uri_template=uri,
+        name=name,
+        title=title,
+        description=description,
+        mime_type=JSON,
+        icons=ICONS,
+        annotations=readers,
+    )
+
+
 RESOURCES = (
-    Resource(uri=TOOLS, name="tools", title="Tools for plans", description="One line per tool.", **_MODELS),
-    Resource(
-        uri=SUSPENSIONS,
-        name="suspensions",
-        title="Open questions",
-        description="To people and to the caller, oldest first.",
-        **_BOTH,
-    ),
-    Resource(
-        uri=PLANS,
-        name="plans",
-        title="Saved plans",
-        description="What run_plan takes: each plan with its inputs.",
-        **_BOTH,
-    ),
+    _resource(TOOLS, "Tools for plans", "One line per tool.", _MODELS),
+    _resource(SUSPENSIONS, "Open questions", "To people and to the caller, oldest first.", _BOTH),
+    _resource(PLANS, "Saved plans", "What run_plan takes: each plan with its inputs.", _BOTH),
 )
+_PIECE = "A piece of it as text, from byte `offset` (0) on; nextOffset is where the next piece begins."
+_NEWEST = "The newest of the thread, with all observations."
+_ANSWERED = "An answered question is in its execution."
 TEMPLATES = (
-    ResourceTemplate(
-        uri_template=f"{TOOLS}/{{name}}",
-        name="tool",
-        title="A tool's schema",
-        description="The whole definition.",
-        **_MODELS,
-    ),
-    ResourceTemplate(
-        uri_template=f"{EXECUTIONS}/{{thread_id}}",
-        name="execution",
-        title="An execution",
-        description="The newest of the thread, with all observations.",
-        **_BOTH,
-    ),
-    ResourceTemplate(
-        uri_template=f"{SUSPENSIONS}/{{suspension_id}}",
-        name="suspension",
-        title="An open question",
-        description="An answered question is in its execution.",
-        **_BOTH,
-    ),
-    ResourceTemplate(
-        uri_template=f"{ARTIFACTS}/{{thread_id}}/{{artifact_id}}{{?offset}}",
-        name="artifact",
-        title="A large result",
-        description="A piece of it as text, from byte `offset` (0) on; nextOffset is where the next piece begins.",
-        **_MODELS,
-    ),
+    _template(f"{TOOLS}/{{name}}", "tool", "A tool's schema", "The whole definition.", _MODELS),
+    _template(f"{EXECUTIONS}/{{thread_id}}", "execution", "An execution", _NEWEST, _BOTH),
+    _template(f"{SUSPENSIONS}/{{suspension_id}}", "suspension", "An open question", _ANSWERED, _BOTH),
+    _template(f"{ARTIFACTS}/{{thread_id}}/{{artifact_id}}{{?offset}}", "artifact", "A large result", _PIECE, _MODELS),
 )
 
 PIECE_BYTES = 128 * 1024
@@ -94,19 +74,6 @@ def find_reader(uri: str) -> tuple[Reader, str] | None:
         return _read_artifact, uri.removeprefix(f"{ARTIFACTS}/")
     prefix, _, name = uri.rpartition("/")
     return (_READERS_BY_PREFIX[prefix], unquote(name)) if prefix in _READERS_BY_PREFIX and name else None
-
-
-async def read_resource(service: Service, uri: str, principal: str) -> str:
-    """Return the resource as JSON text.
-
-    Raises:
-        ResourceNotFoundError: the address is not one of ours.
-        PlanwardenError: there is no such tool, thread, suspension or artifact, or the store failed.
-    """
-    reader = find_reader(uri)
-    if reader is None:
-        raise ResourceNotFoundError(f"Unknown resource: {uri[:200]}")
-    return json.dumps(make_presentable(await reader[0](service, reader[1], principal)), ensure_ascii=False)
 
 
 async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:

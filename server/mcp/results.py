@@ -8,6 +8,7 @@ them; text and structured content have the same sentence.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from mcp.types import CallToolResult, TextContent
@@ -68,14 +69,11 @@ def make_presentable(document: JsonValue) -> Document:
     except UnicodeEncodeError:
         document = json.loads(whole.encode("utf-8", "replace"))
     if len(whole) > MAX_STRUCTURED:
-        for limit in VALUE_LENGTHS:
+        shorter = (partial(_shorten, limit=limit) for limit in VALUE_LENGTHS)
+        cuts = (partial(_cut_lists, length=length) for length in LIST_LENGTHS)
+        for shrink in (*shorter, *cuts, _cut_texts):
             if is_larger(document, MAX_STRUCTURED):
-                document = _shorten(document, limit)
-        for length in LIST_LENGTHS:
-            if is_larger(document, MAX_STRUCTURED):
-                document = _cut_lists(document, length)
-        if is_larger(document, MAX_STRUCTURED):
-            document = _cut_texts(document)
+                document = shrink(document)
     return cast("Document", document)
 
 

@@ -6,8 +6,7 @@ words are around them.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 
 from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent, Tool
 from pydantic import JsonValue
@@ -84,7 +83,7 @@ def find_tool_clash(name: str) -> str | None:
 
 def find_prompt_clash(name: str) -> str | None:
     """Return why a plan of this name is not a prompt; None if it is one."""
-    return "planwarden has a prompt of this name" if name in _own_prompts() else None
+    return "planwarden has a prompt of this name" if any(prompt.name == name for prompt in PROMPTS) else None
 
 
 def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptResult:
@@ -93,23 +92,25 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
     Raises:
         MCPError: the arguments do not fit the plan's inputs.
     """
-    if _are_placeholders(plan, arguments):
-        return _build_prompt_result(plan, _write_template(plan, arguments))
-    optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
-    # Forms of hosts send empty text for what was left out.
-    typed = [(name, text) for name, text in arguments.items() if text or name not in optional]
-    inputs = read_inputs(plan.inputs, typed)
-    with translate_errors(INVALID_PARAMS):
-        fill_inputs(plan.inputs, inputs)
-    call: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
-    return _build_prompt_result(plan, f"{json.dumps(call, ensure_ascii=False)}, exactly so, then")
-
-
-def _are_placeholders(plan: SavedPlan, arguments: Mapping[str, str]) -> bool:
-    """Return whether the host asks once for a text in which it replaces `$1`, `$2` by what its person types, as
-    opencode."""
-    names = [field.name for field in list_arguments(plan)]
-    return bool(names) and arguments == {name: f"${number}" for number, name in enumerate(names, 1)}
+    if arguments and arguments == {field.name: f"${number}" for number, field in enumerate(list_arguments(plan), 1)}:
+        # Some hosts, as opencode, ask once for a text in which they replace `$1`, `$2` by what their person types.
+        call = _write_template(plan, arguments)
+    else:
+        optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
+        # Forms of hosts send empty text for what was left out.
+        inputs = read_inputs(plan.inputs, [item for item in arguments.items() if item[1] or item[0] not in optional])
+        with translate_errors(INVALID_PARAMS):
+            fill_inputs(plan.inputs, inputs)
+        entry: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
+        call = f"{json.dumps(entry, ensure_ascii=False)}, exactly so, then"
+    text = (
+        f"Call planwarden's run_plan with {call} do what nextAction in each result says until status is completed. "
+        f"{WAIT_FOR_PERSON}"
+    )
+    return GetPromptResult(
+        description=describe_plan(plan, MAX_DESCRIPTION_CHARS),
+        messages=[PromptMessage(role="user", content=TextContent(type="text", text=text))],
+    )
 
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
@@ -121,28 +122,12 @@ def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
     )
 
 
-def _build_prompt_result(plan: SavedPlan, call: str) -> GetPromptResult:
-    text = (
-        f"Call planwarden's run_plan with {call} do what nextAction in each result says until status is completed. "
-        f"{WAIT_FOR_PERSON}"
-    )
-    return GetPromptResult(
-        description=describe_plan(plan, MAX_DESCRIPTION_CHARS),
-        messages=[PromptMessage(role="user", content=TextContent(type="text", text=text))],
-    )
-
-
-@cache
-def _own_prompts() -> frozenset[str]:
-    return frozenset(prompt.name for prompt in PROMPTS)
-
-
 def _build_tool(plan: SavedPlan) -> McpTool:
     return McpTool(
         name=plan.name,
         title=cut_line(plan.title or plan.name, MAX_TITLE_CHARS),
         description=f"{describe_plan(plan, MAX_DESCRIPTION_CHARS)} (A saved plan: runs durably, stops for a person.)",
-        handler=run_plan,
+        handler=run_plan.handler,
         properties={},
         inputs={"additionalProperties": False, **(plan.inputs or {}), "type": "object"},
     )
@@ -172,17 +157,11 @@ def list_arguments(plan: SavedPlan) -> list[Field]:
 
 
 def _describe_plan(plan: SavedPlan) -> str:
-    names = list(_name_inputs(plan))
-    takes = f"({', '.join(names)})" if names else ""
+    fields = build_fields(plan.inputs)
+    names = [cut_line(field.name, 32) + ("" if field.must_be_given else "?") for field in fields[:MAX_NAMED_INPUTS]]
+    more = ["..."] if len(fields) > MAX_NAMED_INPUTS else []
+    takes = f"({', '.join([*names, *more])})" if names else ""
     return f"{plan.name}{takes}: {cut_line(plan.title or plan.description or '', MAX_TITLE_CHARS)}"
-
-
-def _name_inputs(plan: SavedPlan) -> Iterator[str]:
-    for number, field in enumerate(build_fields(plan.inputs)):
-        if number == MAX_NAMED_INPUTS:
-            yield "..."
-            return
-        yield cut_line(field.name, 32) + ("" if field.must_be_given else "?")
 
 
 def describe_plan(plan: SavedPlan, limit: int) -> str:

@@ -5,6 +5,7 @@ request acts for the principal that `identify` returns: `local` over stdio and o
 the bearer token where tokens are required.
 """
 
+import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -67,7 +68,7 @@ from planwarden.server.mcp.frames import StandardInput
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
-from planwarden.server.mcp.results import build_error_result
+from planwarden.server.mcp.results import build_error_result, make_presentable
 from planwarden.server.mcp.saved_plans import (
     find_prompt_clash,
     list_in_description,
@@ -175,6 +176,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         self.closed = anyio.Event()
         """Set when the server has stopped and has closed what it opened."""
         bus = InMemorySubscriptionBus()
+        security = RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
+        if request_state_key is not None:
+            security = RequestStateSecurity(keys=[request_state_key], ttl=QUESTION_TTL_S)
         self._opener = opener
         self._plans = plans or PlanSource()
         self.plan_watch = PlanListWatch(self._plans.list, bus)
@@ -195,7 +199,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             extensions=[self._tasks, self._skills, build_suspension_app(), *others],
             subscriptions=bus,
             middleware=[record_app_support, self._watch_plans, _announce_changing_lists],
-            request_state_security=_build_state_security(request_state_key),
+            request_state_security=security,
             cache_hints={
                 "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
                 "resources/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
@@ -276,7 +280,7 @@ class PlanwardenServer(MCPServer[LazyService]):
                 return await self._run_tool(tool, arguments, context)
             if any(tool.name == name for tool in await super().list_tools()):
                 return await super().call_tool(name, arguments, context)
-            return build_error_result(await self._explain_unknown_tool(name, context))
+            raise UnknownTool(await self._explain_unknown_tool(name, context))
         except PlanwardenError as error:
             return build_error_result(error)
         # The outermost handler of a call: the result says that it failed, the log says why.
@@ -322,16 +326,17 @@ class PlanwardenServer(MCPServer[LazyService]):
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
         if str(uri).startswith(SCHEME) and (file := await self._skills.read(str(uri))) is not None:
             return [ReadResourceContents(content=file[0], mime_type=file[1])]
-        if resources.find_reader(str(uri)) is None:
+        entry = resources.find_reader(str(uri))
+        if entry is None:
             return await super().read_resource(uri, context)
+        reader, name = entry
         try:
-            text = await resources.read_resource(
-                await _find_lazy_service(context).service(), str(uri), self.identify().principal
-            )
+            document = await reader(await _find_lazy_service(context).service(), name, self.identify().principal)
         except (UnknownThread, UnknownTool, UnknownArtifact, UnknownSuspension) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
             raise ResourceError(f"{error.code}: {error.message}") from None
+        text = json.dumps(make_presentable(document), ensure_ascii=False)
         return [ReadResourceContents(content=text, mime_type=resources.JSON)]
 
     async def _run_tool(
@@ -347,7 +352,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             arguments=checked,
             context=context,
             nonces=self.nonces,
-            shows_app=tool.shows_app and client_supports_apps(context),
+            shows_app="shows_app" in tool.traits and client_supports_apps(context),
         )
         try:
             if (tool.name in TASK_TOOLS or tool.inputs is not None) and wants_tasks(context):
@@ -364,7 +369,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         service = await _find_lazy_service(context).service()
         if self._guard is None or self._guard[0] is not service:
             self._guard = service, build_guard(self._guard_settings, service)
-        return await run_guard(self._guard[1], arguments, self.identify().principal, context.request_context.meta)
+        return await run_guard(
+            self._guard[1], arguments, self.identify().principal, dict(context.request_context.meta or {})
+        )
 
     async def _find_plan_tool(self, name: str) -> McpTool | None:
         """Return the tool that is a saved plan of this name, if plans are tools."""
@@ -381,17 +388,15 @@ class PlanwardenServer(MCPServer[LazyService]):
             await self.plan_watch.begin(ctx)
         return await call_next(ctx)
 
-    async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
-        """Return the error for an unknown name. Models often call tools for plans directly, so it explains those."""
+    async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> str:
+        """Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
         if service.tools.get(name) is not None:
-            return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
+            return f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan"
         if any(plan.name == name for plan in await self._plans.list()):
-            return UnknownTool(f"{name!r} is a saved plan; call run_plan with this name")
+            return f"{name!r} is a saved plan; call run_plan with this name"
         names = [tool.name for tool in TOOLS]
-        return UnknownTool(
-            f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"
-        )
+        return f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"
 
 
 async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
@@ -403,12 +408,6 @@ async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> 
         for name in ("prompts", "resources", "tools"):
             capabilities[name]["listChanged"] = True
     return result
-
-
-def _build_state_security(key: bytes | None) -> RequestStateSecurity:
-    if key is None:
-        return RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
-    return RequestStateSecurity(keys=[key], ttl=QUESTION_TTL_S)
 
 
 def _find_lazy_service(context: Context[LazyService, Any] | None) -> LazyService:

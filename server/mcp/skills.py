@@ -132,7 +132,9 @@ class Skills(Extension):
             children = {skill.root: [skill.resource, *([below] if has_inputs else [])]}
             children |= {str(below.uri): [inside]} if has_inputs else {}
             if params.uri in children:
-                return _complete({"resources": [_to_json(child) for child in children[params.uri]]})
+                listed = children[params.uri]
+                dumps = [child.model_dump(by_alias=True, mode="json", exclude_none=True) for child in listed]
+                return _complete({"resources": dumps})
         raise MCPError(code=INVALID_PARAMS, message=f"{params.uri} is not a folder of a skill")
 
 
@@ -146,29 +148,28 @@ def _build_skill(plan: SavedPlan) -> Skill:
     fields = list_arguments(plan)
     inputs = {field.name: f"<{field.schema.get('type', 'value')}>" for field in fields if field.must_be_given}
     call = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
-    lines = [
-        "---",
-        f"name: {_quote(name)}",
-        f"description: {_quote(description)}",
-        "---",
-        "",
-        f"# {name}",
-        "",
-        "This is a saved plan. Do not do its steps yourself: call planwarden's tool `run_plan` with",
-        "",
-        f"    {_quote(call)}",
-        "",
-        f"and do what nextAction in each result says until status is completed. {WAIT_FOR_PERSON}",
-    ]
-    files: dict[str, str] = {}
-    if fields:
-        lines += ["", f"Inputs (the whole schema is in [{INPUTS}]({INPUTS})):", ""]
-        for field in fields:
-            meaning = cut_line(field.description, MAX_INPUT_CHARS)
-            facts = [cut_line(text, MAX_INPUT_CHARS) for text in (_quote(field.name), _say_need(field))]
-            lines.append(f"- {', '.join(facts)}{f': {meaning}' if meaning else ''}")
-        files[INPUTS] = json.dumps(plan.inputs, ensure_ascii=False, indent=1) + "\n"
-    return Skill(name, description, {MANIFEST: "\n".join(lines) + "\n", **files})
+    text = f"""---
+name: {_quote(name)}
+description: {_quote(description)}
+---
+
+# {name}
+
+This is a saved plan. Do not do its steps yourself: call planwarden's tool `run_plan` with
+
+    {_quote(call)}
+
+and do what nextAction in each result says until status is completed. {WAIT_FOR_PERSON}
+"""
+    if not fields:
+        return Skill(name, description, {MANIFEST: text})
+    text += f"\nInputs (the whole schema is in [{INPUTS}]({INPUTS})):\n\n"
+    for field in fields:
+        meaning = cut_line(field.description, MAX_INPUT_CHARS)
+        facts = [cut_line(text, MAX_INPUT_CHARS) for text in (_quote(field.name), _say_need(field))]
+        text += f"- {', '.join(facts)}{f': {meaning}' if meaning else ''}\n"
+    schema = json.dumps(plan.inputs, ensure_ascii=False, indent=1) + "\n"
+    return Skill(name, description, {MANIFEST: text, INPUTS: schema})
 
 
 def _say_need(field: Field) -> str:
@@ -180,10 +181,6 @@ def _say_need(field: Field) -> str:
 def _quote(value: object) -> str:
     """Return the value as JSON on one line, which YAML reads as the same value."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def _to_json(resource: Resource) -> Document:
-    return resource.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _complete(result: Document, *, is_cacheable: bool = False) -> Document:

@@ -21,7 +21,8 @@ MAX_STEPS_TEXT = 40_000
 def format_execution(document: Document) -> str:
     """Return an execution as text, or what a call changed of it."""
     ids = ", ".join(f"{key} {document[key]}" for key in ("threadId", "executionId") if key in document)
-    lines = [f"{_format_status(document)}; {ids}", f"Next: {document['nextAction']}"]
+    awaiting = f" (awaiting {document['awaiting']})" if document.get("awaiting") else ""
+    lines = [f"{document['status']}{awaiting}; {ids}", f"Next: {document['nextAction']}"]
     if document.get("goal"):
         lines.append(f"Goal: {_format_json(document['goal'], 1_000)}")
     if "error" in document:
@@ -100,11 +101,6 @@ def cut(text: str, limit: int) -> str:
         return text
     note = f"... [cut; {len(text)} characters in all]"
     return text[: limit - len(note)] + note
-
-
-def _format_status(document: Document) -> str:
-    awaiting = document.get("awaiting")
-    return f"{document['status']} (awaiting {awaiting})" if awaiting else document["status"]
 
 
 def _format_cursor(document: Document) -> str:

@@ -50,8 +50,8 @@ from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import INBOX_PATH
+from planwarden.server.inbox.inbox_port import pair_socket
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer

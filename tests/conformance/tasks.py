@@ -16,11 +16,13 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation.forms import ElicitationForm
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.tasks.extension import Task, Tasks, offer_task, wants_tasks
+from planwarden.server.mcp.tasks.extension import Tasks, offer_task, wants_tasks
 from planwarden.server.mcp.tasks.input import TaskInput
 from planwarden.server.mcp.tasks.state import TASKS
 from planwarden.server.views.suspension import Suspension
@@ -39,13 +41,13 @@ class FixtureTasks(Tasks):
     def __init__(self) -> None:
         super().__init__(TaskInput(_form, _decision))
 
-    def build_outcome(self, task: Task) -> types.CallToolResult | types.ErrorData:
-        [step, *_] = task.execution.steps.values()
+    def build_outcome(self, service: Service, execution: ExecutionState) -> types.CallToolResult | types.ErrorData:
+        [step, *_] = execution.steps.values()
         message = step.error_message or "nothing went wrong"
         if step.error_code is not None and "protocol_error_job" in step.step.required_tools:
             return types.ErrorData(code=types.INTERNAL_ERROR, message=message)
-        results = "; ".join(str(step.result) for step in task.execution.steps.values())
-        return _said(results) if task.execution.status == "completed" else _said(message, is_error=True)
+        results = "; ".join(str(step.result) for step in execution.steps.values())
+        return _said(results) if execution.status == "completed" else _said(message, is_error=True)
 
 
 def register(server: PlanwardenServer) -> None:
@@ -170,7 +172,8 @@ async def _execute(
 
 
 def _form(suspension: Suspension) -> ElicitationForm | None:
-    return ElicitationForm(suspension.message, CONFIRM_FORM) if suspension.needs == "client" else None
+    form = ElicitationForm(message=suspension.message, requested_schema=CONFIRM_FORM)
+    return form if suspension.needs == "client" else None
 
 
 def _decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:

@@ -23,11 +23,10 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
-from planwarden.server.inbox.inbox_port import InboxPlace
+from planwarden.server.inbox.inbox_port import InboxPlace, InboxSockets, open_sockets
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import HEALTH_PATH, HealthMiddleware, serve_app
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.settings.secrets import find_secrets, open_secrets

@@ -1,43 +1,42 @@
-"""The page of one execution: its graph, its steps with what they did, what a person can do, and its log."""
+"""The page of one execution: its graph, its steps with what they did, what a person can do with it now, and its log."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 from markupsafe import Markup
+from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import IllegalTransition
-from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.agent.ports.store import Header
-from planwarden.server.inbox.plan_view import build_plan_view
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
 from planwarden.server.views.card import AGENT_CHARS, format_host
-from planwarden.server.views.decisions import describe_proof
-from planwarden.server.views.escaping import escape_text, format_value
-from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
+from planwarden.server.views.decisions import describe_call_edit, describe_decision, describe_proof, find_decided
+from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_once, format_value
+from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_for_page
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.lineage import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.status_words import WORDS, Tone, Words
+from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state
+from planwarden.server.views.status_words import SIGNS, WORDS, Words
+from planwarden.server.views.value_view import ValueView
 
 MAX_ENTRIES = 500
 MAX_RELATIVES = 20
 DETAIL_CHARS = 200
-
-
-class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One observation."""
-
-    sequence: int
-    at: datetime
-    kind: str
-    step: str
-    details: tuple[tuple[str, str], ...]
-    tone: Tone
-    question: str | None
-    """The id of the question that the entry is about."""
+VALUE_CHARS = 8_000
+"""Larger arguments and results are a file of their own."""
+PAGE_CHARS = 400_000
+"""All values on the page together."""
+MAX_POINTS = 5
+MAX_CALLS = 50
+"""Calls of one step on the page; those that did not succeed come first."""
+_CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
 
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
@@ -139,8 +138,8 @@ def _list_relatives(headers: Sequence[Header], execution: ExecutionState) -> lis
     return relatives[-MAX_RELATIVES:]
 
 
-def _build_timeline_entry(observation: Observation, people: Collection[str]) -> TimelineEntry:
-    """`people` holds the ids of questions to people; only these questions have a page."""
+def _build_timeline_entry(observation: Observation, people: Collection[str]) -> Values:
+    """Return one line of the log. `people` holds the ids of questions to people; only these questions have a page."""
     data = dict(observation.data)
     who, assurance, channel = (data.pop(name, None) for name in ("principal", "assurance", "channel"))
     details = [
@@ -157,17 +156,156 @@ def _build_timeline_entry(observation: Observation, people: Collection[str]) -> 
     tone = words.tone
     if observation.data.get("approved") is not None:
         tone = WORDS["question"]["approved" if observation.data["approved"] is True else "rejected"].tone
-    return TimelineEntry(
-        sequence=observation.sequence,
-        at=observation.at,
-        kind=words.word,
-        step=escape_text(observation.step_id or ""),
-        details=tuple((escape_text(name), _format_detail(value)) for name, value in details),
-        tone=tone,
-        question=question if isinstance(question, str) and question in people else None,
-    )
+    return {
+        "at": observation.at,
+        "kind": words.word,
+        "step": escape_text(observation.step_id or ""),
+        "details": [(escape_text(name), _format_detail(value)) for name, value in details],
+        "tone": tone,
+        "question": question if isinstance(question, str) and question in people else None,
+    }
 
 
 def _format_detail(value: object) -> str:
     text = escape_text(value) if isinstance(value, str) else format_value(value)  # pyright: ignore[reportArgumentType]
     return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
+
+
+class _Room:
+    """What the page still has room for."""
+
+    def __init__(self) -> None:
+        self._left = PAGE_CHARS
+
+    def show(self, value: JsonValue) -> ValueView | None:
+        """Return the value; None when it is too large for the page, or the page is full."""
+        if self._left <= 0:
+            return None
+        size = len(msgspec.json.encode(value))
+        if size > min(VALUE_CHARS, self._left):
+            return None
+        self._left -= size
+        return ValueView(value)
+
+
+def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]) -> Values:
+    """Return what the page says of an execution. What goes on from it needs the newest execution of its thread.
+
+    `people` holds the ids of questions to people.
+    """
+    plan, is_finished = execution.plan, execution.is_finished
+    begun = [state.step.step_id for state in execution.steps.values() if state.has_begun]
+    goes_on = is_newest and plan is not None and execution.status in (*GOES_ON_FROM, "completed")
+    can_retry = goes_on and is_finished and execution.status != "completed"
+    can_fork = goes_on and bool(begun)
+    room = _Room()
+    steps = [_build_step(execution, execution.steps[row.key], row, people, room) for row in graph.rows]
+    points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
+    return {
+        "title": build_title(execution),
+        "state": describe_state(execution),
+        "tone": WORDS["execution"][execution.status].tone,
+        "progress": describe_progress(execution),
+        "facts": list(_list_facts(execution)),
+        "steps": steps,
+        # The first steps to look at, because they failed or wait: numbers among `steps`, ids and states.
+        "points": list(islice(points, MAX_POINTS)),
+        "can_cancel": execution.status in _CAN_STOP and not execution.cancel_requested,
+        "can_retry": can_retry,
+        # To retry means to ask again about the call of a host.
+        "asks_again": execution.options.is_literal,
+        "can_fork": can_fork,
+        "can_change": (can_retry or can_fork) and plan is not None and plan.inputs is not None,
+        # Its plan can be rehearsed and kept.
+        "can_repeat": is_finished and plan is not None and not execution.earlier,
+        "fork_steps": begun[:MAX_ROWS],
+    }
+
+
+def _list_facts(execution: ExecutionState) -> Iterator[tuple[str, str]]:
+    """Yield labels and values: what it used."""
+    usage, saved = execution.usage, execution.saved_plan
+    yield "Calls of tools", f"{usage.tool_calls}"
+    if usage.model_calls:
+        yield "Replies of a model", f"{usage.model_calls}"
+    if usage.input_tokens or usage.output_tokens:
+        yield "Tokens in and out", f"{usage.input_tokens:,} and {usage.output_tokens:,}"
+    yield "Time that it ran", f"{execution.active_s:.1f} s"
+    if saved is not None:
+        yield "Saved plan", f"{escape_text(saved.name)}, version {saved.digest[:12]}"
+
+
+def _build_step(
+    execution: ExecutionState, state: StepState, row: GraphRow, people: Collection[str], room: _Room
+) -> Values:
+    """Return one step, folded: its summary, which opens to show what it did."""
+    calls = [call for call in state.calls if call.status != "proposed" or call.arguments is not None]
+    calls.sort(key=lambda call: call.status == "succeeded")
+    listed = [_build_call(execution, call, people, room) for call in calls[:MAX_CALLS]]
+    answer = state.turns[-1].content if state.turns else None
+    # Why a step was skipped is a note, which the row has.
+    fault = "" if state.status == "skipped" else state.error_message or ""
+    notes = () if fault else (row.after, row.note)
+    return {
+        "step_id": row.step_id,
+        "description": row.description,
+        "mark": row.mark,
+        "sign": SIGNS[row.mark].text,
+        "state": row.state,
+        "tools": row.tools,
+        "note": " · ".join(text for text in notes if text),
+        "error": escape_text(fault[:GOAL_CHARS]),
+        "proof": _describe_proof(state),
+        "calls": listed,
+        "left_out": len(calls) - len(listed),
+        # What a model wrote for it.
+        "text": room.show(answer) if answer else None,
+        "is_open": state.status in ("failed", "rejected", "suspended"),
+    }
+
+
+def _describe_proof(state: StepState) -> str:
+    promised = ", ".join(map(escape_text, state.step.required_tools or list_step_tools(state.step)))
+    if state.validation == "passed":
+        return f"Proven by the log: {promised} ran."
+    if state.validation == "failed":
+        return f"Not proven: the log does not have every promised call of {promised}."
+    return ""
+
+
+def _build_call(execution: ExecutionState, call: Call, people: Collection[str], room: _Room) -> Values:
+    """Return one call of a step; its values are None where they are unknown or, as `is_cut` says, too large here."""
+    ruling, words = find_decided(execution, call), WORDS["call"][call.status]
+    arguments = None if call.arguments is None else room.show(dict(call.arguments))
+    # The stand-in, where the result is an artifact.
+    result = room.show(call.value) if call.status == "succeeded" else None
+    return {
+        "tool": escape_text(call.tool_name),
+        "state": words.word,
+        "tone": words.tone,
+        "call_id": call.call_id,
+        "arguments": arguments,
+        "result": result,
+        "is_cut": (arguments is None and call.arguments is not None) or (result is None and call.status == "succeeded"),
+        "error": escape_text((call.error_message or call.last_failure or "")[:GOAL_CHARS]),
+        "artifact": call.artifact,
+        "question": ruling.question.suspension_id if ruling and ruling.question.suspension_id in people else None,
+        "decided": _describe_decided(call, ruling),
+        "at": None if call.intended_at is None else to_utc(call.intended_at),
+        "attempts": call.attempts,
+        "rule": _describe_rule(call),
+        "once": "" if call.once is None else format_once(call.once.values),
+    }
+
+
+def _describe_decided(call: Call, suspension: SuspensionState | None) -> str:
+    decided = describe_decision(suspension, is_left_out=call.status == "rejected")
+    edit = describe_call_edit(suspension.question, call.call_id) if suspension is not None else ""
+    return ", ".join(text for text in (decided, edit) if text)
+
+
+def _describe_rule(call: Call) -> str:
+    if call.rule is None or call.error_code == "denied":
+        return ""
+    matched = f" ({', '.join(map(escape_text, call.rule.matched))})" if call.rule.matched else ""
+    return f"Allowed by rule {call.rule.number}: {escape_text(call.rule.words)}{matched}"

@@ -1,13 +1,19 @@
-"""The pages of standing grants: a person makes one while approving a call, and ends one with a button."""
+"""The pages of standing grants: a person makes one while approving calls, and ends one with a button.
+
+A grant is for calls like the one that is asked about, or for a step of a saved plan: then it is that of `planwarden
+grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for the plan as this run began with
+it.
+"""
 
 from collections.abc import Mapping
+from datetime import date, datetime, timedelta
 
-import msgspec
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES, list_properties
+from planwarden.agent.approval.grants import MAX_HOURS, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES, list_properties
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.api.granted_steps import FoundStep, StepCall
 from planwarden.server.api.grants import MAX_LISTED, GrantRequest, GrantView
 from planwarden.server.inbox.allowing import (
     NOT_IN_ADVANCE,
@@ -15,28 +21,28 @@ from planwarden.server.inbox.allowing import (
     build_authority,
     describe_grant,
     find_allowable,
+    find_step,
+    find_step_tool,
     read_titles,
 )
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
+from planwarden.server.inbox.row_choice import RowChoice, build_rows_view, split_rows
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import derive_key
+from planwarden.server.views.grant_words import build_step_terms, describe_value_source, format_last_day
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.row_ranges import read_number
 from planwarden.server.views.value_view import ValueView
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
-DEFAULT_USES = 10
+DEFAULT_USES, DEFAULT_STEP_USES = 10, 5
 MAX_OVER = 50
 """Of those that have ended, the newest."""
-
-
-class ListedGrant(msgspec.Struct, frozen=True, kw_only=True):
-    grant: GrantView
-    tool: str
-    words: str
-    """What exactly is allowed, and who allowed it."""
-    arguments: tuple[tuple[str, ValueView], ...]
-
+MAX_CALLS = 20
+"""Calls of a step that are shown one by one."""
+FAULT = f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
+STEP_FAULT = f"Enter a number of calls from 1 to {MAX_USES}, and a day that is at most {MAX_STEP_DAYS} days away."
 
 ROUTES = PageRoutes()
 
@@ -46,9 +52,9 @@ async def show_grants(request: InboxRequest) -> Response:
     titles, listing = await read_titles(request.service), request.service.grants.list
     # However many have ended, those that allow something are listed.
     grants_by_id = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
-    grants = [_build_listed_grant(grant, titles) for grant in grants_by_id.values()]
-    usable = [listed for listed in grants if listed.grant.is_open and not listed.grant.is_stale]
-    over = [listed for listed in grants if not listed.grant.is_open or listed.grant.is_stale]
+    usable, over = list[tuple[GrantView, str]](), list[tuple[GrantView, str]]()
+    for grant in grants_by_id.values():
+        (usable if grant.is_open and not grant.is_stale else over).append((grant, describe_grant(grant, titles)))
     return request.render_page(
         "grants.html", usable=usable, over=over[:MAX_OVER], is_full=len(usable) >= MAX_LISTED, max_listed=MAX_LISTED
     )
@@ -71,9 +77,7 @@ async def make_grant(request: InboxRequest) -> Response:
     record = await _find_grantable_question(request)
     uses, minutes = read_number(request.form_value("uses")), request.form_value("minutes")
     if record.card.is_open and (uses is None or minutes not in DURATIONS):
-        return _render_grant_form(
-            request, record, fault=f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
-        )
+        return _render_grant_form(request, record, fault=FAULT)
     form_texts = request.form_values()
     arguments: dict[str, JsonValue] = {
         name: value
@@ -121,10 +125,91 @@ def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str
     )
 
 
-def _build_listed_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> ListedGrant:
-    return ListedGrant(
-        grant=grant,
-        tool=escape_text(grant.tool_name),
-        words=describe_grant(grant, titles),
-        arguments=tuple((escape_text(name), ValueView(value)) for name, value in grant.arguments.items()),
+@ROUTES.page("/suspensions/{suspension_id}/allow-step")
+async def show_step_form(request: InboxRequest) -> Response:
+    record = await find_allowable(request)
+    return await _render_step_form(request, record, await find_step(request, record))
+
+
+@ROUTES.form("/suspensions/{suspension_id}/allow-step/make")
+async def make_step_grant(request: InboxRequest) -> Response:
+    """Approve all that the question asks, and allow the step's calls in later runs."""
+    record = await find_allowable(request)
+    plan_step = await find_step(request, record)
+    uses, seconds = read_number(request.form_value("uses")), _read_end(request, request.form_value("until"))
+    if record.card.is_open and (uses is None or seconds is None):
+        return await _render_step_form(request, record, plan_step, fault=STEP_FAULT)
+    question = record.question
+    grant_request = GrantRequest(
+        tool_name=find_step_tool(record) or "",
+        step=plan_step.step,
+        uses=uses or 0,
+        expires_in_s=seconds or 0.0,
+        owner=record.row.principal,
+        definition_digest=question.rows[0].definition_digest if question.rows else question.definition_digest,
     )
+    try:
+        return await answer_and_allow(request, record, grant_request)
+    except InvalidArguments as error:
+        return await _render_step_form(request, record, plan_step, fault=error.message)
+
+
+def _read_end(request: InboxRequest, text: str) -> float | None:
+    """Return seconds until the chosen day is over in UTC, at most those that a grant may last; None for no such day."""
+    now = _find_now(request)
+    try:
+        day = date.fromisoformat(text) if len(text) == len("2027-02-21") else None
+    except ValueError:
+        day = None
+    if day is None or not now.date() <= day <= (now + timedelta(days=MAX_STEP_DAYS)).date():
+        return None
+    over = datetime.combine(day, datetime.min.time(), now.tzinfo) + timedelta(days=1)
+    return min((over - now).total_seconds(), MAX_STEP_LIFE_S)
+
+
+def _find_now(request: InboxRequest) -> datetime:
+    return to_utc(request.service.store.clock.now())
+
+
+async def _render_step_form(
+    request: InboxRequest, record: QuestionRecord, plan_step: FoundStep, fault: str = ""
+) -> Response:
+    question, now = record.question, _find_now(request)
+    last = now + timedelta(days=MAX_STEP_DAYS)
+    titles, step = await read_titles(request.service), plan_step.step
+    tools, pages = request.service.tools, split_rows(question.covers)
+    return request.render_page(
+        "step_grant.html",
+        status=422 if fault else 200,
+        card=record.card,
+        rows=build_rows_view(record.card, tools, RowChoice(), pages) if question.rows else None,
+        terms=build_step_terms(
+            tool_name=find_step_tool(record) or "",
+            step_id=step.step_id,
+            plan=titles.get((step.plan_name, step.plan_digest), step.plan_name),
+            version=step.plan_digest,
+            uses=0,
+            ends_at=last,
+            owner=record.row.principal,
+        ),
+        plan_name=escape_text(step.plan_name),
+        calls=[_list_arguments(call) for call in plan_step.calls[:MAX_CALLS]],
+        more_calls=max(0, len(plan_step.calls) - MAX_CALLS),
+        is_loop=plan_step.is_loop,
+        attempts=plan_step.attempts,
+        uses=request.form_value("uses") or str(max(DEFAULT_STEP_USES, len(question.covers))),
+        max_uses=MAX_USES,
+        until=request.form_value("until") or last.date().isoformat(),
+        first_day=now.date().isoformat(),
+        last_day=last.date().isoformat(),
+        last_day_words=format_last_day(last),
+        fault=fault,
+    )
+
+
+def _list_arguments(call: StepCall) -> list[tuple[str, ValueView, str]]:
+    """Return each argument as the plan writes it, and whose values it takes; empty where the plan writes the value."""
+    return [
+        (escape_text(name), ValueView(value), ", ".join(map(describe_value_source, call.takes.get(name, ()))))
+        for name, value in call.arguments.items()
+    ]

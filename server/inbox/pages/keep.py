@@ -5,7 +5,6 @@ file that it was shown with shows the new file, and writes nothing. A model has 
 """
 
 import re
-from collections.abc import Sequence
 
 import anyio.to_thread
 import msgspec
@@ -23,7 +22,6 @@ from planwarden.server.inbox.request import (
     capitalize,
     describe_refusal,
     hash_draft,
-    http_status,
 )
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.keeping import (
@@ -72,7 +70,8 @@ ROUTES = PageRoutes()
 async def show_keep_form(request: InboxRequest) -> Response:
     execution = await _find_keepable(request)
     title = suggest_title(execution.goal)
-    return _render(request, execution, _build_draft(request, execution, _suggest_name(title), title, ""))
+    name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:MAX_NAME_CHARS].strip("-")
+    return _render(request, execution, _build_draft(request, execution, name, title, ""))
 
 
 @ROUTES.form("/executions/{execution_id}/keep/write")
@@ -85,17 +84,17 @@ async def keep_plan(request: InboxRequest) -> Response:
     title = " ".join(request.form_value("title").split())
     draft = _build_draft(request, execution, request.form_value("name").strip(), title, "yes")
     if len(draft.title) > MAX_TITLE_CHARS:
-        remark = Remark(text=f"The title is longer than {MAX_TITLE_CHARS} characters; nothing was written.", tone="bad")
-        return _render(request, execution, draft, remark, status=422)
+        text = f"The title is longer than {MAX_TITLE_CHARS} characters; nothing was written."
+        return _render(request, execution, draft, Remark(text, 422, "bad"))
     catalogue = await request.service.look_at_plans()
     if verdict == "keep" and draft.is_kept(catalogue):
         return request.redirect(f"/saved/{draft.name}")
     try:
         check_new_name(catalogue, draft.name)
     except UsageError as error:
-        return _render(request, execution, draft, name_fault=capitalize(escape_text(error.message)), status=422)
-    other = (Remark(text=OTHER_FILE), 409) if verdict == "keep" else (None, 200)
-    page = request.confirm(draft.text, lambda _: _render(request, execution, draft, other[0], status=other[1]))
+        return _render(request, execution, draft, name_fault=capitalize(escape_text(error.message)))
+    other_file = Remark(OTHER_FILE, 409) if verdict == "keep" else None
+    page = request.confirm(draft.text, lambda _: _render(request, execution, draft, other_file))
     if page is not None:
         return page
     folder = request.site.settings.home / PLAN_FOLDER
@@ -105,8 +104,7 @@ async def keep_plan(request: InboxRequest) -> Response:
         # A form that came twice at once has already written the same file.
         if draft.is_kept(await request.service.look_at_plans()):
             return request.redirect(f"/saved/{draft.name}")
-        refusal = describe_refusal(error, "Nothing was written.")
-        return _render(request, execution, draft, refusal, status=http_status(error))
+        return _render(request, execution, draft, describe_refusal(error, "Nothing was written."))
     return request.redirect(f"/saved/{draft.name}")
 
 
@@ -143,17 +141,11 @@ async def _find_keepable(request: InboxRequest) -> ExecutionState:
 
 
 def _render(
-    request: InboxRequest,
-    execution: ExecutionState,
-    draft: _Draft,
-    remark: Remark | None = None,
-    *,
-    name_fault: str = "",
-    status: int = 200,
+    request: InboxRequest, execution: ExecutionState, draft: _Draft, remark: Remark | None = None, name_fault: str = ""
 ) -> Response:
     return request.render_page(
         "keep.html",
-        status=status,
+        status=422 if name_fault else None,
         remark=remark,
         execution=execution,
         name=draft.name,
@@ -161,25 +153,8 @@ def _render(
         max_name=MAX_NAME_CHARS,
         title=draft.title,
         max_title=MAX_TITLE_CHARS,
-        inputs=[_show_input(number, proposal, draft.inputs) for number, proposal in enumerate(draft.proposed)],
+        inputs=[(f"input.{number}", each, each in draft.inputs) for number, each in enumerate(draft.proposed)],
         file=ValueView(draft.text.rstrip("\n")),
         folder=escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         seen=hash_draft(draft.text),
     )
-
-
-def _show_input(
-    number: int, proposal: ProposedInput, selection: Sequence[ProposedInput]
-) -> tuple[str, str, ValueView, str, bool]:
-    """Return the key of its box, its name, its value now, the step that has it, and whether it is chosen."""
-    return (
-        f"input.{number}",
-        escape_text(proposal.name),
-        ValueView(proposal.value),
-        escape_text(proposal.step_id),
-        proposal in selection,
-    )
-
-
-def _suggest_name(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower())[:MAX_NAME_CHARS].strip("-")

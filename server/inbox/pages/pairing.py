@@ -6,6 +6,7 @@ does not use the code up.
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -26,10 +27,8 @@ _ROUTES = PageRoutes()
 
 def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
     async def pair(request: Request) -> Response:
-        async def run() -> Response:
-            return await (_redeem_code(site, request) if request.method == "POST" else _show_form(site, request))
-
-        return await run_with_error_page(request, run)
+        answer = _redeem_code if request.method == "POST" else _show_form
+        return await run_with_error_page(request, partial(answer, site, request))
 
     return (Route(f"{INBOX_PATH}/pair", pair, methods=["GET", "POST"]), *_ROUTES.build(site))
 
@@ -81,13 +80,7 @@ async def _end_session(request: InboxRequest) -> Response:
 
 
 async def _render_form(site: InboxSite, *, code: str, target: str, fault: str = "", status: int = 200) -> Response:
-    text = render(
-        "pair.html",
-        code=code,
-        next=target,
-        fault=fault,
-        asks_passphrase=await site.passphrase.is_asked(),
-    )
+    text = render("pair.html", code=code, next=target, fault=fault, asks_passphrase=await site.passphrase.is_asked())
     return HTMLResponse(text, status_code=status)
 
 

@@ -1,7 +1,10 @@
-"""What a person can do with an execution from its page: stop it, go on with it, rehearse its plan, keep its plan.
+"""What a person can do with an execution from its page: stop it, go on with it, also with other inputs, rehearse it.
 
 Each is what the command line does, for the owner of the execution. A form that is sent twice starts once: it carries
 the key that its page was made with.
+
+What a form of other inputs does not change stays as it was. A step that took a changed value and is done already runs
+again only if the person chose it, or one before it; otherwise the page says so, and nothing starts.
 """
 
 from collections.abc import Mapping
@@ -9,17 +12,23 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.canonical import is_same_json
+from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.inbox.decision import CHANNEL
-from planwarden.server.inbox.pages.execution import find_execution, find_later
-from planwarden.server.inbox.request import InboxRequest, PageRoutes
+from planwarden.server.inbox.forms import FilledForm, build_fault_remark, build_input_fields, read_given_inputs
+from planwarden.server.inbox.pages.execution import build_plan_view, find_execution, find_later
+from planwarden.server.inbox.questions import CHANNEL
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
+from planwarden.server.views.graph.plan_graph import PlanGraph
 
 HOST = "planwarden inbox"
+WHAT_IS_LEFT = ""
+"""The choice of a retry; every other one is the step of a fork."""
+_NO_INPUTS = "its plan takes no inputs"
 
 
 ROUTES = PageRoutes()
@@ -80,3 +89,62 @@ def _build_requester(request: InboxRequest, execution: ExecutionState) -> Reques
     """Return who asks for an action: the owner has the execution, and the person at the button started the action."""
     starter = Starter(principal=request.session.principal, channel=CHANNEL)
     return Requester(execution.principal, host=HOST, starter=starter)
+
+
+@ROUTES.page("/executions/{execution_id}/inputs")
+async def show_inputs(request: InboxRequest) -> Response:
+    execution = await find_execution(request)
+    return await _render_inputs(request, execution)
+
+
+@ROUTES.form("/executions/{execution_id}/inputs/run")
+async def run_with_inputs(request: InboxRequest) -> Response:
+    """Start the retry or the fork, or show what does not fit; the same form sent twice starts one."""
+    verdict = request.form_value("decision")
+    if verdict not in ("check", "run"):
+        raise BadForm
+    execution = await find_execution(request)
+    schema = None if execution.plan is None else execution.plan.inputs
+    fields = build_input_fields(schema, execution.inputs)
+    form_inputs = read_given_inputs(schema, fields, request.form_values())
+    if not form_inputs.is_usable:
+        remark = build_fault_remark(form_inputs)
+        return await _render_inputs(request, execution, remark, filled=form_inputs.filled)
+    if verdict == "check":
+        remark = Remark("These inputs fit the plan; nothing was started.", tone="plain")
+        return await _render_inputs(request, execution, remark, filled=form_inputs.filled)
+    changed = {
+        name: value
+        for name, value in form_inputs.values.items()
+        if name not in execution.inputs or not is_same_json(execution.inputs[name], value)
+    }
+    try:
+        return await go_on(request, request.form_value("from") or None, changed)
+    except UsageError as error:
+        refusal = describe_refusal(error, "Nothing was started.")
+        return await _render_inputs(request, execution, refusal, filled=form_inputs.filled)
+
+
+async def _render_inputs(
+    request: InboxRequest, execution: ExecutionState, remark: Remark | None = None, *, filled: FilledForm | None = None
+) -> Response:
+    later = await find_later(request, execution)
+    view = build_plan_view(execution, PlanGraph(rows=(), links=()), is_newest=later is None, people=())
+    if not view["can_change"] and (later is None or filled is None):
+        why = "a later run goes on" if later else "it is not over" if not execution.is_finished else _NO_INPUTS
+        raise InvalidArguments(f"this run cannot be run again with other inputs: {why}")
+    choices = [(step, f"again from step {step} on") for step in view["fork_steps"]] if view["can_fork"] else []
+    if view["can_retry"]:
+        choices.insert(0, (WHAT_IS_LEFT, "what is left"))
+    return request.render_page(
+        "changed_inputs.html",
+        remark=remark,
+        execution=execution,
+        view=view,
+        later=later,
+        choices=choices,
+        chosen=request.form_value("from"),
+        fields=build_input_fields(None if execution.plan is None else execution.plan.inputs, execution.inputs),
+        filled=filled,
+        key=request.form_value("key") or request.new_key(),
+    )

@@ -4,26 +4,23 @@ The inbox belongs to the operator, so it lists the executions of every principal
 calls, those on the page are read.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
-import msgspec
-from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
-from planwarden.server.inbox.saved.schedule_view import list_schedules
+from planwarden.server.inbox.saved.schedule_page import list_schedules
 from planwarden.server.views.card import format_host
-from planwarden.server.views.card_calls import CardCall, ToolNotes, build_call
+from planwarden.server.views.card_calls import ToolNotes, build_call
 from planwarden.server.views.decisions import describe_decision, find_decided
 from planwarden.server.views.escaping import escape_text, format_value, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
-from planwarden.server.views.status_words import FORMER, STATUSES, WORDS, Tone
+from planwarden.server.views.status_words import FORMER, STATUSES, WORDS
 from planwarden.tools.downstream.config_file import build_slug
 
 PAGE_SIZE = 25
@@ -37,102 +34,39 @@ NOT_SERVERS = frozenset({"builtin", "python"})
 """Sources of tools that have no server."""
 
 
-class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution, with every text escaped and cut."""
-
-    execution_id: str
-    state: str
-    """One of the states of the filter."""
-    words: str
-    """The state in words."""
-    tone: Tone
-    title: str
-    is_quoted: bool
-    progress: str
-    saved_plan: str
-    plan_query: str
-    """Leads to the runs of the same saved plan."""
-    host: str
-    question: str | None
-    fault: str
-    changed_at: datetime
-    age: str
-    call: CardCall | None = None
-    """For a call through a gate, with the arguments that ran or will run."""
-    decided: str = ""
-    """Who decided about the call."""
-    result: str = ""
-    """What the call returned, cut."""
-
-
-class NextRun(msgspec.Struct, frozen=True, kw_only=True):
-    """When a schedule starts its plan next."""
-
-    plan: str
-    plan_query: str
-    at: datetime
-
-
-class PlanFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What the address of the page asks for, as it was written."""
-
-    q: str = ""
-    state: str = ""
-    host: str = ""
-    tool: str = ""
-    plan: str = ""
-    server: str = ""
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(asdict(self).values())
-
-    def to_query(self) -> str:
-        """Return the part of the address that asks for the same again; empty or ending with `&`."""
-        parameters = {name: value for name, value in asdict(self).items() if value}
-        return f"{urlencode(parameters)}&" if parameters else ""
-
-
-class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """What the filter offers: each value with how it is shown."""
-
-    states: tuple[tuple[str, str], ...]
-    tools: tuple[tuple[str, str], ...]
-    hosts: tuple[tuple[str, str], ...]
-    servers: tuple[tuple[str, str], ...]
-
-
 ROUTES = PageRoutes()
 
 
 @ROUTES.page("/plans")
 async def show_plans(request: InboxRequest) -> Response:
-    return await _show(request, _read_filter(request), is_gated=False)
+    return await _show(request, is_gated=False)
 
 
 @ROUTES.page("/calls")
 async def show_calls(request: InboxRequest) -> Response:
     """Show what hosts called through gates."""
-    return await _show(request, _read_filter(request), is_gated=True)
+    return await _show(request, is_gated=True)
 
 
-async def _show(request: InboxRequest, filters: PlanFilter, *, is_gated: bool) -> Response:
+async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
+    wanted = _read_filter(request)
+    query = urlencode({name: value for name, value in wanted.items() if value})
     after, store = request.query("after") or None, request.service.store
     listed = await store.list_executions(
         ExecutionFilter(
-            search=filters.q,
-            status=STATUSES[filters.state] if filters.state else None,
-            host=filters.host or None,
-            tool=filters.tool or None,
-            tool_prefix=f"{build_slug(filters.server)}_" if filters.server else "",
-            saved_plan=filters.plan or None,
+            search=wanted["q"],
+            status=STATUSES[wanted["state"]] if wanted["state"] else None,
+            host=wanted["host"] or None,
+            tool=wanted["tool"] or None,
+            tool_prefix=f"{build_slug(wanted['server'])}_" if wanted["server"] else "",
+            saved_plan=wanted["plan"] or None,
             is_gated=is_gated,
         ),
         limit=PAGE_SIZE,
         cursor=after,
     )
-    has_next_runs = filters.is_empty and after is None and not is_gated
-    next_runs = await _list_next_runs(request) if has_next_runs else ()
+    has_next_runs = not query and after is None and not is_gated
+    next_runs = await _list_next_runs(request) if has_next_runs else []
 
     async def build() -> Values:
         now = store.clock.now()
@@ -142,44 +76,40 @@ async def _show(request: InboxRequest, filters: PlanFilter, *, is_gated: bool) -
             "rows": [await _add_call(request, row) for row in rows] if is_gated else rows,
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
-            "wanted": filters,
-            "plan": shorten_text(filters.plan, TITLE_CHARS),
-            "query": filters.to_query(),
+            "wanted": wanted,
+            "plan": shorten_text(wanted["plan"], TITLE_CHARS),
+            # The part of an address that asks for the same again.
+            "query": f"{query}&" if query else "",
             "after": after,
-            "choices": None if request.is_refresh else await _build_choices(request, filters),
+            "choices": None if request.is_refresh else await _build_choices(request, wanted),
         }
 
     # The page need not change because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 
-async def _build_choices(request: InboxRequest, filters: PlanFilter) -> Choices:
+async def _build_choices(request: InboxRequest, wanted: Mapping[str, str]) -> Values:
+    """Return what the filter offers: each value with how it is shown."""
     store, tools = request.service.store, request.service.tools
-    hosts = (*await store.list_hosts(), filters.host)
-    names = (*(definition.name for definition in tools.definitions()), filters.tool)
+    hosts = (*await store.list_hosts(), wanted["host"])
+    names = (*(definition.name for definition in tools.definitions()), wanted["tool"])
     sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
-    return Choices(
-        states=tuple((state, state) for state in STATUSES),
-        tools=_build_options(names),
-        hosts=_build_options(hosts),
-        servers=_build_options((*sources, filters.server)),
-    )
+    return {
+        "states": [(state, state) for state in STATUSES],
+        "tools": _build_options(names),
+        "hosts": _build_options(hosts),
+        "servers": _build_options((*sources, wanted["server"])),
+    }
 
 
-def _read_filter(request: InboxRequest) -> PlanFilter:
-    """Raise `BadForm` for a state that there is not."""
+def _read_filter(request: InboxRequest) -> dict[str, str]:
+    """Return what the address asks for, as it was written. Raise `BadForm` for a state that there is not."""
     state = request.query("state")
-    filters = PlanFilter(
-        q=request.query("q").strip()[:MAX_WORD_CHARS],
-        state=FORMER.get(state, state),
-        host=request.query("host")[:NAME_CHARS],
-        tool=request.query("tool")[:NAME_CHARS],
-        plan=request.query("plan")[:NAME_CHARS],
-        server=request.query("server")[:NAME_CHARS],
-    )
-    if filters.state and filters.state not in STATUSES:
+    wanted = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
+    wanted |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
+    if wanted["state"] not in ("", *STATUSES):
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")
-    return filters
+    return wanted
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -187,53 +117,55 @@ def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
 
 
-def _build_row(line: ExecutionLine, now: float) -> PlanRow:
-    return PlanRow(
-        execution_id=line.execution_id,
-        state=line.state,
-        words=line.words.word,
-        tone=line.words.tone,
-        title=shorten_text(line.title, TITLE_CHARS),
-        is_quoted=line.is_quoted,
-        progress=line.describe_progress(),
-        saved_plan=shorten_text(line.saved_plan or "", TITLE_CHARS),
-        plan_query=urlencode({"plan": line.saved_plan or ""}),
-        host=format_host(line.host or ""),
-        question=line.suspension_id,
-        fault=escape_text(line.fault or ""),
-        changed_at=line.changed_at,
-        age=format_age(now - line.changed_at.timestamp()),
-    )
+def _build_row(line: ExecutionLine, now: float) -> Values:
+    """Return one execution, with every text escaped and cut."""
+    return {
+        "execution_id": line.execution_id,
+        "state": line.state,
+        "words": line.words.word,
+        "tone": line.words.tone,
+        "title": shorten_text(line.title, TITLE_CHARS),
+        "is_quoted": line.is_quoted,
+        "progress": line.describe_progress(),
+        "saved_plan": shorten_text(line.saved_plan or "", TITLE_CHARS),
+        "plan_query": urlencode({"plan": line.saved_plan or ""}),
+        "host": format_host(line.host or ""),
+        "question": line.suspension_id,
+        "fault": escape_text(line.fault or ""),
+        "changed_at": line.changed_at,
+        "age": format_age(now - line.changed_at.timestamp()),
+        "call": None,
+        "result": "",
+    }
 
 
-async def _add_call(request: InboxRequest, row: PlanRow) -> PlanRow:
+async def _add_call(request: InboxRequest, row: Values) -> Values:
     """Return the row with its call, if its execution makes one call and can be read."""
     try:
-        execution = await request.service.find(row.execution_id)
+        execution = await request.service.find(row["execution_id"])
     except StoreError:
         return row
     calls = [call for state in execution.steps.values() for call in state.list_known_calls()]
     if len(calls) != 1:
         return row
     [call] = calls
-    words = WORDS["call"][call.status]
-    is_unknown = call.status == "outcome_unknown"
-    return replace(
-        row,
-        call=build_call(ToolNotes(request.service.tools).get(call.tool_name), call.arguments or call.proposed),
-        words=words.word if is_unknown else row.words,
-        tone=words.tone if is_unknown else row.tone,
-        decided=describe_decision(find_decided(execution, call), has_reason=False) or "",
-        result="" if call.status != "succeeded" else LARGE if call.artifact else format_value(call.value, RESULT_CHARS),
-    )
+    words, result = WORDS["call"][call.status], LARGE if call.artifact else format_value(call.value, RESULT_CHARS)
+    return {
+        **row,
+        **({"words": words.word, "tone": words.tone} if call.status == "outcome_unknown" else {}),
+        # With the arguments that ran or will run.
+        "call": build_call(ToolNotes(request.service.tools).get(call.tool_name), call.arguments or call.proposed),
+        "decided": describe_decision(find_decided(execution, call), has_reason=False) or "",
+        "result": result if call.status == "succeeded" else "",
+    }
 
 
-async def _list_next_runs(request: InboxRequest) -> tuple[NextRun, ...]:
-    """Return the next ones, earliest first. Damaged schedules must not hide the plans: their own page says what is
-    wrong."""
+async def _list_next_runs(request: InboxRequest) -> list[Values]:
+    """Return the next runs of schedules, earliest first. Damaged schedules must not hide the plans; their own page
+    says what is wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((schedule.next_at, schedule.plan) for schedule in schedules if schedule.paused_at is None)
-    return tuple(
-        NextRun(plan=shorten_text(plan, TITLE_CHARS), plan_query=urlencode({"plan": plan}), at=to_utc(next_at))
+    return [
+        {"plan": shorten_text(plan, TITLE_CHARS), "plan_query": urlencode({"plan": plan}), "at": to_utc(next_at)}
         for next_at, plan in waiting[:MAX_NEXT_RUNS]
-    )
+    ]

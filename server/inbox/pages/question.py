@@ -1,11 +1,11 @@
 """The page of one question, and the decision that a person sends from it.
 
 The form carries the digest of the revision that the page showed. The engine compares that digest again in the
-transaction that records the decision. A person who edits arguments approves them in a second step, on a page that shows
-the difference.
+transaction that records the decision. A person who edits arguments or rows approves them in a second step, on a page
+that shows the difference, and also says what it covers of the pages of rows that were not opened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -26,16 +26,19 @@ from planwarden.server.inbox.answering import (
     render_question,
     render_status,
 )
-from planwarden.server.inbox.forms import FilledForm, fill_form, is_changed, read_answer, refill_form
-from planwarden.server.inbox.keys.signing import can_sign
-from planwarden.server.inbox.pages.rows import decide_rows
+from planwarden.server.inbox.forms import WHOLE_FORM_KEY, FilledForm, fill_form, is_changed, refill_form
 from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
+from planwarden.server.inbox.row_choice import RowChoice, list_row_changes, read_choice, read_page_number, split_rows
+from planwarden.server.inbox.signing_keys import can_sign
 from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.row_ranges import format_ranges
 from planwarden.server.views.value_view import ArgumentChange, find_changes
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")
 _ORDER = "the order of the steps"
+NOTHING_TICKED = "Tick the rows to approve, or reject all of them."
+ALL_BEFORE_SIGNING = "Open every page of the rows before you sign: what you sign covers all rows that are ticked."
 
 
 class _Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +77,7 @@ async def decide(request: InboxRequest) -> Response:
         raise AlreadyDecided("this question has been decided in the meantime")
     if record.card.is_open and digest != record.question.digest:
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
-        return await render_question(request, record, Remark(text=text), status=409)
+        return await render_question(request, record, Remark(text, 409))
     if verdict == "reject":
         return await record_answer(request, record, Decision(approved=False, reason=read_reason(request)))
     match record.card.answer_kind:
@@ -83,7 +86,7 @@ async def decide(request: InboxRequest) -> Response:
         case "form":
             return await _submit_form(request, record, verdict)
         case "rows":
-            return await decide_rows(request, record, verdict)
+            return await _decide_rows(request, record, verdict)
         case "yes" | "plan":
             return await _approve(request, record, verdict)
         case _:
@@ -96,13 +99,13 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
     edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
     show = partial(render_question, request, record, filled=edit.filled, plan=edit.plan)
     if edit.fault:
-        return await show(Remark(text=edit.fault, tone="bad"), status=422)
+        return await show(Remark(edit.fault, 422, "bad"))
     if not edit.changes:
         if verdict in APPROVING:
             is_covering = plan is not None and request.form_value("cover") == "yes"
             content: JsonValue = {"cover": True} if is_covering else None
             return await record_answer(request, record, Decision(approved=True, reason=reason, content=content))
-        return await show(Remark(text="You changed nothing.", tone="plain") if verdict == "review" else None)
+        return await show(Remark("You changed nothing.", tone="plain") if verdict == "review" else None)
     if verdict == "edit":
         return await show()
     page = request.confirm(
@@ -117,15 +120,12 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
             can_sign=plan is None and can_sign(request, record),
         ),
     )
-    decision = Decision(approved=True, reason=reason)
-    if plan is None:
-        decision = replace(decision, modified_args=edit.draft)
-    else:
-        decision = replace(decision, content={"plan": edit.draft})
+    edits = Decision(modified_args=edit.draft) if plan is None else Decision(content={"plan": edit.draft})
+    decision = replace(edits, approved=True, reason=reason)
     try:
         return page or await record_answer(request, record, decision)
     except (InvalidPlan, InvalidArguments, LimitExceeded) as error:
-        return await show(describe_refusal(error), status=422)
+        return await show(replace(describe_refusal(error), status=422))
 
 
 def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
@@ -138,10 +138,7 @@ def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
             raise BadForm
         filled = refill_form(fields, values)
     else:
-        filled, names = fill_form(fields, request.form_values()), {field.name for field in fields}
-        # Arguments without an input stay.
-        unchanged = {name: value for name, value in before.items() if name not in names}
-        filled = replace(filled, values={**unchanged, **filled.values})
+        filled = fill_form(fields, request.form_values(), before)
     if filled.faults:
         return _Edit(fault=FAULTY_FIELDS, filled=filled)
     if not is_changed(before, filled.values):
@@ -183,25 +180,97 @@ async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: s
     fields = build_fields(request, record)
     filled = fill_form(fields, request.form_values())
     if filled.faults or verdict not in APPROVING:
-        remark = Remark(text=FAULTY_FIELDS, tone="bad") if filled.faults else None
+        remark = Remark(FAULTY_FIELDS, 422, "bad") if filled.faults else None
         return await render_question(request, record, remark, filled=filled, status=422)
     try:
-        return await record_answer(request, record, Decision(approved=True, content=read_answer(fields, filled)))
+        is_whole = [field.key for field in fields] == [WHOLE_FORM_KEY]
+        content = filled.values.get("") if is_whole else filled.values
+        return await record_answer(request, record, Decision(approved=True, content=content))
     except InvalidArguments as error:
-        remark = Remark(text=error.message, tone="bad")
-        return await render_question(request, record, remark, filled=filled, status=422)
+        return await render_question(request, record, Remark(error.message, 422, "bad"), filled=filled)
 
 
 async def _reconcile(request: InboxRequest, record: QuestionRecord) -> Response:
     """Record whether a call without a result took effect."""
     happened, text = request.form_value("happened"), request.form_value("result").strip()
     if happened not in ("yes", "no"):
-        return await render_question(request, record, Remark(text="Choose whether it happened."), status=422)
+        return await render_question(request, record, Remark("Choose whether it happened.", 422))
     content: dict[str, JsonValue] = {"happened": happened == "yes"}
     if happened == "yes" and text:
         try:
             content["result"] = read_json(text)
         except (InvalidArguments, LimitExceeded) as error:
-            remark = Remark(text=f"The result is {escape_text(error.message)}", tone="bad")
-            return await render_question(request, record, remark, status=422)
+            remark = Remark(f"The result is {escape_text(error.message)}", 422, "bad")
+            return await render_question(request, record, remark)
     return await record_answer(request, record, Decision(approved=True, content=content))
+
+
+async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
+    """Turn a page, show a fault or what was chosen, or approve the rows that are ticked."""
+    rows = record.question.covers
+    pages = split_rows(rows)
+    choice = read_choice(request, rows, request.service.tools, pages)
+    if choice.has_faults:
+        return await render_question(request, record, Remark(FAULTY_FIELDS, 422, "bad"), choice=choice)
+    turned = _turn(request, choice, pages)
+    if turned is not None or verdict == "edit":
+        return await render_question(request, record, choice=turned or choice)
+    picks = [row for row in range(len(rows)) if row not in choice.left_out]
+    if not picks:
+        return await render_question(request, record, Remark(NOTHING_TICKED, 422, "bad"), choice=choice)
+    unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
+    unseen = [row for page in unopened for row in page if row not in choice.left_out]
+    edited = choice.keep(picks)
+    if verdict in APPROVING and not record.card.is_open:
+        # The same decision again, to which the recorded one is the answer.
+        return await _approve_rows(request, record, choice, picks, edited)
+    if verdict == "sign" and unseen:
+        return await render_question(request, record, Remark(ALL_BEFORE_SIGNING, 422, "bad"), choice=choice)
+    if verdict in APPROVING and not (unseen or edited):
+        return await _approve_rows(request, record, choice, picks, edited)
+    if not (unseen or edited or choice.left_out):
+        return await render_question(request, record, Remark("You changed no row.", tone="plain"), choice=choice)
+    page = request.confirm(
+        [record.question.digest, choice.edits_text, choice.left_out_text],
+        lambda draft_hash: request.render_page(
+            "row_changes.html",
+            card=record.card,
+            choice=choice,
+            edited=len(edited),
+            changes=list_row_changes(record.card, choice),
+            chosen=len(picks),
+            count=len(rows),
+            unseen=len(unseen),
+            unseen_text=format_ranges(unseen).replace(",", ", "),
+            left_out=choice.left_out_text.replace(",", ", "),
+            seen=draft_hash,
+            reason=request.form_value("reason"),
+            can_sign=can_sign(request, record),
+        ),
+    )
+    return page or await _approve_rows(request, record, choice, picks, edited)
+
+
+async def _approve_rows(
+    request: InboxRequest, record: QuestionRecord, choice: RowChoice, picks: list[int], edited: dict[str, JsonValue]
+) -> Response:
+    content: JsonValue = {"items": list[JsonValue](picks)} if choice.left_out else None
+    decision = Decision(approved=True, reason=read_reason(request), content=content, modified_args=edited or None)
+    # What was edited is in the next revision of the question, if somebody else has to approve that.
+    unedited_choice = replace(choice, edits={})
+    try:
+        return await record_answer(request, record, decision, unedited_choice)
+    except InvalidArguments as error:
+        return await render_question(request, record, describe_refusal(error), choice=choice)
+
+
+def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:
+    """Return the choice on another page, or with all rows ticked or none; None if no such button was pressed."""
+    if text := request.form_value("page"):
+        page = read_page_number(text, len(pages))
+        return replace(choice, page=page, opened=choice.opened | {page})
+    tick = request.form_value("tick")
+    if tick not in ("", "all", "none"):
+        raise BadForm
+    rows = frozenset(range(pages[-1].stop))
+    return replace(choice, left_out=rows if tick == "none" else frozenset()) if tick else None

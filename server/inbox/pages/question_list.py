@@ -1,26 +1,20 @@
-"""The pages of several questions: the open ones, the chosen ones to decide together, and the closed ones."""
+"""The pages of several questions: the open ones, the chosen ones to decide together, the closed ones, and what a host's
+session did, promised and proved.
+"""
 
-import msgspec
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
-from planwarden.server.inbox.decision import record_decision
-from planwarden.server.inbox.questions import build_cards, find_question, list_decided, list_waiting
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UnknownSuspension
+from planwarden.server.guard.receipts import build_receipt, list_sessions
+from planwarden.server.inbox.questions import PAGE_SIZE, build_cards, find_page, find_question, record_decision
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values
 from planwarden.server.notifications.messages import describe_question
 from planwarden.server.views.card import Card
+from planwarden.server.views.escaping import escape_text
 
 MAX_TOGETHER = 50
-
-
-class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one decision of a batch."""
-
-    suspension_id: str
-    tool: str
-    text: str
-    tone: str
+MAX_SESSIONS = 50
 
 
 ROUTES = PageRoutes()
@@ -28,7 +22,9 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("", "/")
 async def show_waiting(request: InboxRequest) -> Response:
-    listed = await list_waiting(request.service, _read_cursor(request))
+    after, store = request.query("after") or None, request.service.store
+    # The most dangerous first, then the oldest.
+    listed = await find_page(request.service, await store.waiting(limit=PAGE_SIZE, cursor=after))
 
     async def build() -> Values:
         return {
@@ -37,7 +33,7 @@ async def show_waiting(request: InboxRequest) -> Response:
             "notices": {
                 item.question.suspension_id: describe_question(state, item) for state, item in listed.questions
             },
-            "after": _read_cursor(request),
+            "after": after,
         }
 
     return await request.render_live("waiting.html", "_waiting.html", listed.build_token(), build)
@@ -45,9 +41,10 @@ async def show_waiting(request: InboxRequest) -> Response:
 
 @ROUTES.page("/history")
 async def show_history(request: InboxRequest) -> Response:
-    listed = await list_decided(request.service, _read_cursor(request))
+    after, store = request.query("after") or None, request.service.store
+    listed = await find_page(request.service, await store.decided(limit=PAGE_SIZE, cursor=after))
     cards = build_cards(request.service, listed)
-    return request.render_page("history.html", listed=listed, cards=cards, after=_read_cursor(request))
+    return request.render_page("history.html", listed=listed, cards=cards, after=after)
 
 
 @ROUTES.page("/review")
@@ -60,9 +57,7 @@ async def show_review(request: InboxRequest) -> Response:
         )
     if len(question_ids) > MAX_TOGETHER:
         raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(question_ids)}")
-    ready: list[Card] = []
-    single: list[Card] = []
-    closed_count = 0
+    ready, single, closed_count = list[Card](), list[Card](), 0
     for suspension_id in question_ids:
         try:
             card = (await find_question(request.service, suspension_id)).card
@@ -85,11 +80,12 @@ async def decide_together(request: InboxRequest) -> Response:
     reason = request.form_value("reason").strip() or None
     decision = Decision(approved=verdict == "approve", reason=reason)
     outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(question_ids)]
-    failed = sum(outcome.tone == "bad" for outcome in outcomes)
+    failed = sum(outcome["tone"] == "bad" for outcome in outcomes)
     return request.render_page("reviewed.html", outcomes=outcomes, failed=failed, verdict=verdict)
 
 
-async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> BatchResult:
+async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> Values:
+    """Return what became of the decision about one question."""
     suspension_id, _, digest = item.partition(":")
     tool = "unknown"
     try:
@@ -99,15 +95,28 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
             raise BadForm("answer this question on its own page")
         execution = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
-        return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
+        return {"suspension_id": suspension_id[:64], "tool": tool, "text": error.message, "tone": "bad"}
     after = execution.suspensions[record.row.suspension_id]
     text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
     if after.is_open:
         text, tone = "your approval does not suffice; the question stays open", "bad"
         if any(vote.principal == request.session.principal for vote in after.endorsements):
             text, tone = "approved by you; other people must approve it too", "plain"
-    return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone=tone)
+    return {"suspension_id": suspension_id, "tool": tool, "text": text, "tone": tone}
 
 
-def _read_cursor(request: InboxRequest) -> str | None:
-    return request.query("after") or None
+@ROUTES.page("/receipts")
+async def show_receipt(request: InboxRequest) -> Response:
+    """Show the receipt of the session that the address names, or of the newest."""
+    store, settings = request.service.store, request.site.settings
+    try:
+        receipt = await build_receipt(store, settings, request.query("session"))
+    except InvalidArguments as error:
+        return request.render_page("receipts.html", title=escape_text(error.message), lines=(), sessions=())
+    sessions = [(each.session, escape_text(f"{each.host}, {each.folder}")) for each in await list_sessions(store)]
+    return request.render_page(
+        "receipts.html",
+        title=escape_text(receipt.title),
+        lines=[escape_text(line) for line in receipt.lines],
+        sessions=sessions[:MAX_SESSIONS],
+    )

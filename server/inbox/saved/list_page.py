@@ -1,26 +1,20 @@
-"""The list of saved plans, with the schedules of each, and the files that cannot be used."""
+"""The list of saved plans with the schedules of each, and what every page shows of a plan or of a file that is not one.
+
+A file may be hostile, such as one of a repository: everything that it says is escaped and cut.
+"""
 
 from collections.abc import Sequence
 
-import msgspec
 from starlette.responses import Response
 
-from planwarden.server.inbox.request import InboxRequest, PageRoutes, Values, build_token
-from planwarden.server.inbox.saved.plan_view import (
-    BrokenPlan,
-    SavedPlanCard,
-    build_broken_plan,
-    build_plan_card,
-)
-from planwarden.server.inbox.saved.schedule_view import (
-    ScheduleCard,
-    build_schedule_card,
-    list_schedules,
-    open_book,
-)
-from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.api.service import Service
+from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values, build_token
+from planwarden.server.inbox.saved.schedule_page import build_schedule_cards, list_schedules
+from planwarden.server.plans.folders import HOME
+from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import escape_text, shorten_text
+from planwarden.server.views.fields import build_fields
 from planwarden.storage.schedules import PlanSchedule
 
 PAGE_SIZE = 25
@@ -28,15 +22,10 @@ SHOWN_SCHEDULES = 3
 """Of each plan in the list; its own page shows more."""
 MAX_FAULTS = 50
 MAX_LOST = 25
-
-
-class ListedPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the list."""
-
-    card: SavedPlanCard
-    schedules: tuple[ScheduleCard, ...]
-    more_schedules: int
-
+VERSION_DIGITS = 12
+LISTED_CHARS = 280
+REASON_CHARS = 500
+MAX_NAMED_INPUTS = 8
 
 ROUTES = PageRoutes()
 
@@ -52,15 +41,19 @@ async def show_saved_plans(request: InboxRequest) -> Response:
     following = [plan for plan in catalogue.plans if plan.name > after]
     page_plans = following[:PAGE_SIZE]
     lost = [item for name, group in by_plan.items() if catalogue.get(name) is None for item in group]
-    broken = list_broken(catalogue)
+    hidden = [
+        {"path": escape_text(str(entry.path)), "reason": f"not used: {escape_text(str(entry.by))} has its name"}
+        for entry in catalogue.hidden
+    ]
+    broken = [*map(build_broken_plan, catalogue.faults), *hidden]
     values: Values = {
-        "plans": [await _build_row(request, build_plan_card(plan), by_plan.get(plan.name, [])) for plan in page_plans],
+        "plans": [await _build_row(request, plan, by_plan.get(plan.name, [])) for plan in page_plans],
         "total": len(catalogue.plans),
         "after": after,
         "next_after": page_plans[-1].name if len(following) > len(page_plans) else "",
         "broken": broken[:MAX_FAULTS],
         "more_broken": max(0, len(broken) - MAX_FAULTS),
-        "lost": await _build_cards(request, lost[:MAX_LOST]),
+        "lost": await build_schedule_cards(request, lost[:MAX_LOST]),
         "more_lost": max(0, len(lost) - MAX_LOST),
         "folder": escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         "fault": fault,
@@ -73,28 +66,50 @@ async def show_saved_plans(request: InboxRequest) -> Response:
     return await request.render_live("saved.html", "_saved_list.html", build_token(values), build)
 
 
-def list_broken(catalogue: PlanCatalogue) -> list[BrokenPlan]:
-    """Return the files that no plan comes from: what is wrong with them, or which file has their name."""
-    hidden = (
-        BrokenPlan(
-            name="", path=escape_text(str(entry.path)), reason=f"not used: {escape_text(str(entry.by))} has its name"
-        )
-        for entry in catalogue.hidden
-    )
-    return [*map(build_broken_plan, catalogue.faults), *hidden]
+async def _build_row(request: InboxRequest, plan: SavedPlan, schedules: Sequence[PlanSchedule]) -> Values:
+    cards = await build_schedule_cards(request, schedules[:SHOWN_SCHEDULES])
+    return {"card": build_plan_card(plan), "schedules": cards, "more_schedules": len(schedules) - len(cards)}
 
 
-async def _build_row(request: InboxRequest, card: SavedPlanCard, schedules: Sequence[PlanSchedule]) -> ListedPlan:
-    first_schedules = schedules[:SHOWN_SCHEDULES]
-    return ListedPlan(
-        card=card,
-        schedules=tuple(await _build_cards(request, first_schedules)),
-        more_schedules=len(schedules) - len(first_schedules),
-    )
+async def find_shown_plan(service: Service, name: str) -> SavedPlan | PlanFault:
+    """Return the plan as it is now, or why its file cannot be used.
+
+    Raises:
+        NotFound: there is no file of that name.
+    """
+    catalogue = await service.look_at_plans()
+    plan = catalogue.get(name) or catalogue.get_fault(name)
+    if plan is None or (isinstance(plan, PlanFault) and not is_plan_name(name)):
+        raise NotFound("there is no saved plan of this name; it may have been renamed or removed")
+    return plan
 
 
-async def _build_cards(request: InboxRequest, schedules: Sequence[PlanSchedule]) -> list[ScheduleCard]:
-    if not schedules:
-        return []
-    book = open_book(request)
-    return [await build_schedule_card(request, book, schedule, 1) for schedule in schedules]
+def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> Values:
+    """Return what a page shows of the plan, in escaped words; its description is cut to `limit` characters."""
+    names = [field.name for field in build_fields(plan.inputs)]
+    labels = [shorten_text(name, 64) for name in names[:MAX_NAMED_INPUTS]]
+    return {
+        "name": plan.name,
+        "title": shorten_text(flow(plan.title or ""), 200),
+        "description": shorten_text(flow(plan.description or ""), limit),
+        "source": "your plans" if plan.source == HOME else shorten_text(plan.source, 200),
+        # In the home only the operator writes.
+        "is_own": plan.source == HOME,
+        "path": escape_text(str(plan.path)),
+        "version": plan.digest[:VERSION_DIGITS],
+        "inputs": [*labels, f"{len(names) - len(labels)} more"] if len(names) > len(labels) else labels,
+    }
+
+
+def build_broken_plan(fault: PlanFault) -> Values:
+    """Return what a page shows of a file that is not a usable plan, in escaped words."""
+    return {
+        "name": fault.name if is_plan_name(fault.name) else "",
+        "path": escape_text(str(fault.path)),
+        "reason": shorten_text(fault.reason, REASON_CHARS),
+    }
+
+
+def flow(text: str) -> str:
+    """Return the text of a file, whose lines end where its writer ran out of room, as one line."""
+    return " ".join(text.split())

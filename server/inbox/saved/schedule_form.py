@@ -8,25 +8,17 @@ from starlette.responses import Response
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.requester import LOCAL
-from planwarden.server.inbox.forms import FilledForm
-from planwarden.server.inbox.request import (
-    BadForm,
-    InboxRequest,
-    NotFound,
-    PageRoutes,
-    Remark,
-    describe_refusal,
-    http_status,
-)
-from planwarden.server.inbox.saved.input_form import (
+from planwarden.server.inbox.forms import (
+    FilledForm,
     build_fault_remark,
     build_input_fields,
     keep_texts,
     read_given_inputs,
 )
-from planwarden.server.inbox.saved.plan_view import BrokenPlan, build_plan_card, find_shown_plan
-from planwarden.server.inbox.saved.schedule_view import MISSED, OVERLAPS, open_book
-from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.inbox.request import BadForm, InboxRequest, NotFound, PageRoutes, Remark, describe_refusal
+from planwarden.server.inbox.saved.list_page import build_plan_card, find_shown_plan
+from planwarden.server.inbox.saved.schedule_page import MISSED, OVERLAPS, open_book
+from planwarden.server.plans.plan_file import PlanFault, SavedPlan
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.schedule_commands import ScheduleRequest
 from planwarden.server.views.escaping import escape_text
@@ -53,14 +45,16 @@ async def add_schedule(request: InboxRequest) -> Response:
     verdict = request.form_value("decision")
     if verdict not in ("add", "times"):
         raise BadForm
-    schedule_id = _derive_id(request.read_key(f"schedule {request.path('name')}"))
+    # The form adds one schedule however often it comes.
+    key = request.read_key(f"schedule {request.path('name')}")
+    schedule_id = hashlib.sha256(key.encode()).hexdigest()[:32]
     book = open_book(request)
-    if verdict == "add" and await _is_there(request, schedule_id):
+    if verdict == "add" and await ScheduleStore(request.service.store).find(schedule_id) is not None:
         return request.redirect(f"/schedules/{schedule_id}?did=added")
     plan = await _find_plan(request)
     fields, texts = build_input_fields(plan.inputs), request.form_values()
     if request.form_value("digest") != plan.digest:
-        return _render_form(request, plan, Remark(text=CHANGED), filled=keep_texts(fields, texts), status=409)
+        return _render_form(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
     form = read_given_inputs(plan.inputs, fields, texts)
@@ -70,39 +64,24 @@ async def add_schedule(request: InboxRequest) -> Response:
     if overlap is None or missed is None:
         raise BadForm
     if faults or not form.is_usable:
-        remark = build_fault_remark(form) if not form.is_usable else Remark(text="No schedule was added.", tone="bad")
-        return _render_form(request, plan, remark, filled=form.filled, faults=faults, times=times, status=422)
+        remark = build_fault_remark(form) if not form.is_usable else Remark("No schedule was added.", 422, "bad")
+        return _render_form(request, plan, remark, filled=form.filled, faults=faults, times=times)
     order = ScheduleRequest(
-        plan=plan.name,
-        cron=cron,
-        timezone=zone,
-        inputs=form.values,
-        overlap=overlap,
-        missed=missed,
-        owner=LOCAL,
+        plan=plan.name, cron=cron, timezone=zone, inputs=form.values, overlap=overlap, missed=missed, owner=LOCAL
     )
     try:
         await book.add(order, schedule_id)
     except UsageError as error:
-        refusal = describe_refusal(error, "No schedule was added.")
-        return _render_form(request, plan, refusal, filled=form.filled, times=times, status=http_status(error))
+        remark = describe_refusal(error, "No schedule was added.")
+        return _render_form(request, plan, remark, filled=form.filled, times=times)
     return request.redirect(f"/schedules/{schedule_id}?did=added")
 
 
 async def _find_plan(request: InboxRequest) -> SavedPlan:
     plan = await find_shown_plan(request.service, request.path("name"))
-    if isinstance(plan, BrokenPlan):
+    if isinstance(plan, PlanFault):
         raise NotFound("the file of this saved plan cannot be used; its page says why")
     return plan
-
-
-def _derive_id(key: str) -> str:
-    """The id of the schedule that the form adds, so that it adds one however often it comes."""
-    return hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
-async def _is_there(request: InboxRequest, schedule_id: str) -> bool:
-    return await ScheduleStore(request.service.store).find(schedule_id) is not None
 
 
 def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:
@@ -129,16 +108,14 @@ def _render_form(
     filled: FilledForm | None = None,
     faults: Mapping[str, str] | None = None,
     times: Sequence[datetime] = (),
-    status: int = 200,
 ) -> Response:
     is_new = filled is None
     return request.render_page(
         "saved_schedule.html",
-        status=status,
         remark=remark,
         plan=build_plan_card(plan),
         digest=plan.digest,
-        key=request.new_key() if is_new or status == 409 else request.form_value("key"),
+        key=request.new_key() if is_new or (remark is not None and remark.status == 409) else request.form_value("key"),
         fields=build_input_fields(plan.inputs),
         filled=filled,
         cron=request.form_value("cron"),

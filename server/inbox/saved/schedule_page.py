@@ -1,22 +1,39 @@
 """The page of one schedule: when it ticks, what each tick did, and the buttons that pause, resume, run and remove it.
 
 After a button the page says what that did. It says so only of what is so now: the address that it was sent to can be
-opened by anybody, at any time.
+opened by anybody, at any time. Other pages list schedules with the same cards.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 
-from planwarden.agent.common.errors import StaleRevision
+from planwarden.agent.common.errors import PlanwardenError, StaleRevision, StoreError
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.service import Service
+from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, build_token
-from planwarden.server.inbox.saved.schedule_view import RunLine, ScheduleCard, build_schedule_card, open_book
 from planwarden.server.schedules.schedule_commands import ScheduleBook
-from planwarden.storage.schedules import MAX_RECENT, PlanSchedule
+from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.listing import TickView
+from planwarden.server.views.status_words import WORDS
+from planwarden.server.views.value_view import ValueView, format_name
+from planwarden.storage.schedules import MAX_RECENT, PlanSchedule, ScheduleStore
+from planwarden.storage.sql.records import HasRecords
 
 MAX_VERSION_DIGITS = 18
 STALE = "This schedule has changed since you looked at it. This page shows it as it is now; nothing more was started."
+OVERLAPS: Mapping[str, str] = {"skip": "start nothing", "queue": "wait until it has ended"}
+MISSED: Mapping[str, str] = {"latest": "start once, as soon as one runs", "none": "leave it out"}
 
+_PAUSED = "Paused: it starts nothing until you resume it. Runs that it started go on."
+_ADDED = "Added: it starts the plan at the times below, while a planwarden server runs."
+_DONE = {
+    ("paused", True): Remark(_PAUSED, tone="plain"),
+    ("resumed", False): Remark("Resumed: it ticks again at the times below.", tone="good"),
+    ("added", False): Remark(_ADDED, tone="good"),
+}
+"""What a button did, where the schedule is paused and where it is not."""
 
 ROUTES = PageRoutes()
 
@@ -28,12 +45,16 @@ async def show_schedule(request: InboxRequest) -> Response:
 
 @ROUTES.form("/schedules/{schedule_id}/pause")
 async def pause_schedule(request: InboxRequest) -> Response:
-    return await _change(request, ScheduleBook.pause, "?did=paused")
+    book, schedule = await _find(request)
+    await book.pause(schedule.schedule_id)
+    return request.redirect(f"/schedules/{schedule.schedule_id}?did=paused")
 
 
 @ROUTES.form("/schedules/{schedule_id}/resume")
 async def resume_schedule(request: InboxRequest) -> Response:
-    return await _change(request, ScheduleBook.resume, "?did=resumed")
+    book, schedule = await _find(request)
+    await book.resume(schedule.schedule_id)
+    return request.redirect(f"/schedules/{schedule.schedule_id}?did=resumed")
 
 
 @ROUTES.form("/schedules/{schedule_id}/run")
@@ -46,7 +67,7 @@ async def run_schedule(request: InboxRequest) -> Response:
     try:
         record = await book.run_now(schedule.schedule_id, version=int(version))
     except StaleRevision:
-        return await _render_schedule(request, Remark(text=STALE), status=409)
+        return await _render_schedule(request, Remark(STALE, 409))
     did = "did=queued" if record is None else f"did=ran&tick={record.tick_at}"
     return request.redirect(f"/schedules/{schedule.schedule_id}?{did}")
 
@@ -58,46 +79,108 @@ async def remove_schedule(request: InboxRequest) -> Response:
     return request.redirect(f"/saved?removed={schedule.schedule_id}")
 
 
-async def _change(
-    request: InboxRequest, change: Callable[[ScheduleBook, str], Awaitable[object]], outcome: str
-) -> Response:
-    book, schedule = await _find(request)
-    await change(book, schedule.schedule_id)
-    return request.redirect(f"/schedules/{schedule.schedule_id}{outcome}")
-
-
 async def _find(request: InboxRequest) -> tuple[ScheduleBook, PlanSchedule]:
     book = open_book(request)
     return book, await book.find(request.path("schedule_id"))
 
 
-async def _render_schedule(request: InboxRequest, remark: Remark | None = None, *, status: int = 200) -> Response:
-    card = await build_schedule_card(request, *await _find(request), MAX_RECENT)
+async def _render_schedule(request: InboxRequest, remark: Remark | None = None) -> Response:
+    card = await _build_card(request, *await _find(request), MAX_RECENT)
 
     async def build() -> Values:
-        return {"status": status, "schedule": card, "remark": remark or _describe_done(request, card)}
+        return {"schedule": card, "remark": remark or _describe_done(request, card)}
 
     return await request.render_live("schedule.html", "_schedule.html", build_token(card), build)
 
 
-def _describe_done(request: InboxRequest, card: ScheduleCard) -> Remark | None:
+def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
     """Return what the button did that led here; None if that is not how the schedule is now."""
-    did = request.query("did")
-    if did == "paused" and card.paused_at is not None:
-        return Remark(text="Paused: it starts nothing until you resume it. Runs that it started go on.", tone="plain")
-    if did == "resumed" and card.paused_at is None:
-        return Remark(text="Resumed: it ticks again at the times below.", tone="good")
-    if did == "added" and card.paused_at is None:
-        return Remark(text="Added: it starts the plan at the times below, while a planwarden server runs.", tone="good")
-    if did == "queued" and card.queued:
-        return Remark(text="The last run is not finished; this one starts after it.", tone="plain")
-    if did == "ran":
-        ran = next((run for run in card.runs if str(int(run.at.timestamp())) == request.query("tick")), None)
-        return None if ran is None else _describe_run(ran)
-    return None
+    did, is_paused = request.query("did"), card["paused_at"] is not None
+    if did == "queued" and card["queued"]:
+        return Remark("The last run is not finished; this one starts after it.", tone="plain")
+    if did != "ran":
+        return _DONE.get((did, is_paused))
+    run = next((run for run in card["runs"] if str(int(run["at"].timestamp())) == request.query("tick")), None)
+    if run is None:
+        return None
+    if run["execution_id"] is None:
+        return Remark(f"Nothing was started: {run['reason'] or run['words']}.", tone="bad")
+    return Remark(f"Started: the run {run['words']}.", tone="good")
 
 
-def _describe_run(run: RunLine) -> Remark:
-    if run.execution_id is None:
-        return Remark(text=f"Nothing was started: {run.reason or run.words}.", tone="bad")
-    return Remark(text=f"Started: the run {run.words}.", tone="good")
+def open_book(request: InboxRequest) -> ScheduleBook:
+    """Return the schedules of the inbox's store, for the person of this session. Raises `UsageError` when it keeps
+    none."""
+    service = request.service
+    return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
+
+
+async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
+    """Return all schedules, oldest first, and why they cannot be read; a store that keeps none has none."""
+    store = service.store
+    if not isinstance(store, HasRecords):
+        return (), ""
+    try:
+        return await ScheduleStore(store).all(), ""
+    except StoreError as error:
+        return (), escape_text(error.message)
+
+
+async def build_schedule_cards(request: InboxRequest, schedules: Sequence[PlanSchedule]) -> list[Values]:
+    """Return what a list shows of each schedule, with its newest tick."""
+    return [await _build_card(request, open_book(request), schedule, 1) for schedule in schedules]
+
+
+async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int) -> Values:
+    """Return the schedule in escaped words, with its newest ticks, and the last one that started a run; look up
+    `shown_runs` runs at most."""
+    card: Values = {
+        "schedule_id": schedule.schedule_id,
+        "plan": escape_text(schedule.plan),
+        "cron": escape_text(schedule.cron),
+        "timezone": escape_text(schedule.timezone),
+        "owner": escape_text(schedule.owner),
+        "created_by": escape_text(schedule.created_by),
+        # Of the stored row: what was shown.
+        "version": schedule.version,
+        "inputs": (),
+        "overlap": "",
+        "created_at": None,
+        "paused_at": None,
+        "next_ticks": (),
+        "queued": 0,
+        "runs": (),
+        "fault": "",
+    }
+    try:
+        view = book.build_view(schedule)
+    except PlanwardenError as error:
+        # A zone that this machine does not know, so it never ticks here.
+        return {**card, "fault": escape_text(error.message)}
+    ticks = list(view.recent[:shown_runs])
+    if all(tick.execution_id is None for tick in ticks):
+        ticks += [tick for tick in view.recent[shown_runs:] if tick.execution_id is not None][:1]
+    return {
+        **card,
+        "inputs": [(format_name(name), ValueView(value)) for name, value in view.inputs.items()],
+        "overlap": OVERLAPS[view.overlap],
+        "missed": MISSED[view.missed],
+        "created_at": view.created_at,
+        "paused_at": view.paused_at,
+        "next_ticks": view.next_ticks,
+        "queued": len(view.queued_ticks),
+        "runs": [await _build_run_line(request.service.store, tick) for tick in ticks],
+    }
+
+
+async def _build_run_line(store: Store, tick: TickView) -> Values:
+    """Return what became of a tick, and of the run that it started."""
+    line: Values = {"at": tick.tick_at, "reason": "", "execution_id": None}
+    if tick.execution_id is None:
+        words = WORDS["tick"][tick.outcome]
+        return {**line, "words": words.word, "tone": words.tone, "reason": escape_text(tick.reason or "")}
+    header = await store.header(tick.execution_id)
+    if header is None:
+        return {**line, "words": "started; its run was deleted since", "tone": "dim"}
+    words = WORDS["execution"][header.status]
+    return {**line, "words": words.word, "tone": words.tone, "execution_id": tick.execution_id}

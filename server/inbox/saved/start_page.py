@@ -5,36 +5,48 @@ created, so a file that has changed since then starts nothing. The key is stored
 twice starts one run, also in two processes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.common.errors import PlanChanged, UnknownPlan, UsageError
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    InvalidPlan,
+    LimitExceeded,
+    PlanChanged,
+    UnknownPlan,
+    UsageError,
+)
 from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.inbox.decision import CHANNEL
-from planwarden.server.inbox.forms import FilledForm
-from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, capitalize, http_status
-from planwarden.server.inbox.saved.input_form import (
+from planwarden.server.api.service import Service
+from planwarden.server.inbox.forms import (
+    FilledForm,
     build_fault_remark,
     build_input_fields,
     keep_texts,
     read_given_inputs,
 )
-from planwarden.server.inbox.saved.plan_view import (
-    WHOLE_CHARS,
-    BrokenPlan,
+from planwarden.server.inbox.questions import CHANNEL
+from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, capitalize, http_status
+from planwarden.server.inbox.saved.list_page import (
+    LISTED_CHARS,
+    REASON_CHARS,
+    build_broken_plan,
     build_plan_card,
     find_shown_plan,
-    forecast_run,
+    flow,
 )
-from planwarden.server.inbox.saved.schedule_view import build_schedule_card, list_schedules, open_book
-from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.inbox.saved.schedule_page import build_schedule_cards, list_schedules
+from planwarden.server.plans.plan_file import PlanFault, SavedPlan
 from planwarden.server.views.escaping import shorten_text
+from planwarden.server.views.forecast import Forecast, ForecastStep
 
 SHOWN_SCHEDULES = 25
+MAX_STEPS_SHOWN = 200
+WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
 """A form that comes again within so many seconds was pressed twice; later, the person wants another run."""
 MAX_PERSON_CHARS = 100
@@ -60,14 +72,14 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     if verdict != "forecast" and (earlier_response := await _find_known(request, name, key)) is not None:
         return earlier_response
     plan = await find_shown_plan(request.service, name)
-    if isinstance(plan, BrokenPlan):
-        return await _render_plan(request, plan, Remark(text=CHANGED), status=409)
+    if isinstance(plan, PlanFault):
+        return await _render_plan(request, plan, Remark(CHANGED, 409))
     fields, texts = build_input_fields(plan.inputs), request.form_values()
     if request.form_value("digest") != plan.digest:
-        return await _render_plan(request, plan, Remark(text=CHANGED), filled=keep_texts(fields, texts), status=409)
+        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
     form = read_given_inputs(plan.inputs, fields, texts)
     if not form.is_usable:
-        return await _render_plan(request, plan, build_fault_remark(form), filled=form.filled, status=422)
+        return await _render_plan(request, plan, build_fault_remark(form), filled=form.filled)
     if verdict == "forecast":
         return await _render_plan(request, plan, filled=form.filled, inputs=form.values)
     try:
@@ -82,10 +94,10 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         execution = await request.service.run_plan(name, start, shown_digest=plan.digest)
     except (PlanChanged, UnknownPlan):
         now = await find_shown_plan(request.service, name)
-        return await _render_plan(request, now, Remark(text=CHANGED), filled=form.filled, status=409)
+        return await _render_plan(request, now, Remark(CHANGED, 409), filled=form.filled)
     except UsageError as error:
-        remark = Remark(text=f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started.", tone="bad")
-        return await _render_plan(request, plan, remark, filled=form.filled, status=http_status(error))
+        text = f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started."
+        return await _render_plan(request, plan, Remark(text, http_status(error), "bad"), filled=form.filled)
     return request.redirect(f"/executions/{execution.execution_id}")
 
 
@@ -99,12 +111,12 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
     if header is None or store.clock.now() - header.created_at <= DOUBLE_S:
         return request.redirect(f"/executions/{start.execution_id}")
     # Who went back to an old page wants another run, and must not take the old one for it.
-    remark = Remark(text="This form has started a run before; nothing more was started. The form below starts another.")
+    text = "This form has started a run before; nothing more was started. The form below starts another."
     plan = await find_shown_plan(request.service, name)
     filled = None
     if isinstance(plan, SavedPlan):
         filled = keep_texts(build_input_fields(plan.inputs), request.form_values())
-    return await _render_plan(request, plan, remark, filled=filled, status=409, started=start.execution_id)
+    return await _render_plan(request, plan, Remark(text, 409), filled=filled, started=start.execution_id)
 
 
 def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
@@ -118,43 +130,111 @@ def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> 
 
 async def _render_plan(
     request: InboxRequest,
-    plan: SavedPlan | BrokenPlan,
+    plan: SavedPlan | PlanFault,
     remark: Remark | None = None,
     *,
     filled: FilledForm | None = None,
     inputs: Mapping[str, JsonValue] | None = None,
-    status: int = 200,
     started: str | None = None,
 ) -> Response:
     """`inputs` are those that the forecast is for; `started` is the run that an old form has started."""
     name = request.path("name")
     schedules, fault = await list_schedules(request.service)
     of_plan = [schedule for schedule in schedules if schedule.plan == name]
-    book = open_book(request) if of_plan else None
-    cards = [
-        await build_schedule_card(request, book, schedule, 1)
-        for schedule in of_plan[:SHOWN_SCHEDULES]
-        if book is not None
-    ]
-    values: dict[str, object] = {
-        "remark": remark,
+    cards = await build_schedule_cards(request, of_plan[:SHOWN_SCHEDULES])
+    values: Values = {
         "started": started,
         "schedules": cards,
         "more_schedules": len(of_plan) - len(cards),
         "fault": fault,
     }
-    if isinstance(plan, BrokenPlan):
-        return request.render_page("saved_broken.html", status=status, broken=plan, **values)
+    if isinstance(plan, PlanFault):
+        return request.render_page("saved_broken.html", remark=remark, broken=build_broken_plan(plan), **values)
     return request.render_page(
         "saved_plan.html",
-        status=status,
+        remark=remark,
         plan=build_plan_card(plan, WHOLE_CHARS),
         digest=plan.digest,
-        key=request.new_key() if filled is None or status == 409 else request.form_value("key"),
+        key=request.new_key()
+        if filled is None or (remark is not None and remark.status == 409)
+        else request.form_value("key"),
         fields=build_input_fields(plan.inputs),
         filled=filled,
         takes_inputs=plan.inputs is not None,
-        forecast=await forecast_run(request.service, plan, inputs),
+        forecast=await _forecast_run(request.service, plan, inputs),
         basis=_describe_basis(plan, inputs),
         **values,
     )
+
+
+async def _forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> Values:
+    """Return what a run with these inputs would do and ask; without them, what is known of every run."""
+    empty: Values = {"summary": "", "steps": (), "left_out": 0, "warnings": (), "fault": ""}
+    try:
+        forecast = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
+    except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
+        if inputs is None and isinstance(error, InvalidArguments):
+            return {**empty, "summary": "It depends on the inputs: fill them in, and press Forecast."}
+        return {**empty, "fault": shorten_text(capitalize(error.message), WHOLE_CHARS)}
+    descriptions = dict(_read_descriptions(plan.document))
+    first_steps = forecast.steps[:MAX_STEPS_SHOWN]
+    return {
+        **empty,
+        "summary": _summarize(forecast),
+        "steps": [_build_preview(step, forecast, descriptions.get(step.id, "")) for step in first_steps],
+        "left_out": len(forecast.steps) - len(first_steps),
+        "warnings": [shorten_text(warning, REASON_CHARS) for warning in forecast.warnings],
+    }
+
+
+def _build_preview(step: ForecastStep, forecast: Forecast, description: str) -> Values:
+    """Return a step before it has run: whom its calls will ask, what only the run will know, and what would fail."""
+    return {
+        "step_id": shorten_text(step.id, 200),
+        "description": shorten_text(flow(description), LISTED_CHARS),
+        "tools": [shorten_text(tool, 128) for tool in step.tools],
+        "after": [shorten_text(name, 64) for name in step.after],
+        "asks": [asking.sentence for asking in forecast.asks if asking.step_id == step.id],
+        "unknown": list(_describe_unknown(step, forecast)),
+        "faults": [
+            f"{shorten_text(call.tool_name, 128)} would fail now: {shorten_text(call.why, REASON_CHARS)}"
+            for call in forecast.impossible
+            if call.step_id == step.id
+        ],
+    }
+
+
+def _summarize(forecast: Forecast) -> str:
+    loops = sum(asking.for_all_rows is True for asking in forecast.asks)
+    count = len(forecast.asks) - loops
+    may_ask_more = bool(forecast.only_the_run_knows or forecast.models or forecast.unseen)
+    call_parts = [f"{count} call{'' if count == 1 else 's'} will ask before {'it runs' if count == 1 else 'they run'}"]
+    asks_for_rows = f"{loops} loop{'' if loops == 1 else 's'} will ask once for all rows"
+    summary = " and ".join([*(call_parts if count else []), *([asks_for_rows] if loops else [])])
+    if summary:
+        return f"{summary}, perhaps more." if may_ask_more else f"{summary}."
+    return "Whether it asks anybody, only the run will know." if may_ask_more else "It will ask nobody."
+
+
+def _describe_unknown(step: ForecastStep, forecast: Forecast) -> Iterator[str]:
+    if step.fate:
+        yield f"It {step.fate}."
+    if step.needs_model:
+        yield "A model writes its calls or its text."
+    for call in forecast.only_the_run_knows:
+        if call.step_id == step.id:
+            manner = "only read" if call.risk == "read" else f"are {call.risk or 'of unknown risk'}"
+            sources = ", ".join(shorten_text(name, 64) for name in call.takes_from[:10])
+            yield (
+                f"{shorten_text(call.tool_name, 128)} takes values of {sources}, so only the run will know whom it "
+                f"asks. Calls of this tool {manner}."
+            )
+
+
+def _read_descriptions(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    """Yield the id and the description of each step, as the file has them."""
+    steps = document.get("todoList", document.get("steps"))
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, dict) and isinstance(step_id := step.get("id"), str):
+            description = step.get("description")
+            yield step_id, description if isinstance(description, str) else ""

@@ -8,10 +8,10 @@ The same question always has the same form.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Literal
 
-import msgspec
+from mcp.types import ElicitRequestFormParams, ElicitRequestURLParams
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
@@ -55,46 +55,30 @@ _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", 
 _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optional)"}
 
 
-class ElicitationForm(msgspec.Struct, frozen=True):
-    """A form for the client to show."""
-
-    message: str
-    schema: dict[str, Any]
-
-
-class ElicitationLink(msgspec.Struct, frozen=True):
-    """An address for the client to open."""
-
-    message: str
-    url: str
-
-
+Mode = Literal["form", "url"]
+ElicitationForm = ElicitRequestFormParams
+ElicitationLink = ElicitRequestURLParams
 Elicitation = ElicitationForm | ElicitationLink
+"""A form for the client to show, or an address for it to open."""
 
 
 def build_link(suspension: Suspension) -> ElicitationLink | None:
     """Return the address where a person decides this question; None while no inbox runs. It has the id and no
     secret."""
-    url = suspension.how_to_answer.inbox_url
+    url, card = suspension.how_to_answer.inbox_url, suspension.card
     if url is None:
         return None
-    lines = build_compact_facts(suspension.card) or [
-        *build_headline(suspension.card),
-        "It does not fit here; all of it is on the page.",
-    ]
-    return ElicitationLink("\n".join([*lines, "A person decides on the page; accepting here only opens it."]), url)
+    lines = build_compact_facts(card) or [*build_headline(card), "It does not fit here; all of it is on the page."]
+    message = "\n".join([*lines, "A person decides on the page; accepting here only opens it."])
+    return ElicitationLink(message=message, url=url)
 
 
 def build_elicitation(
-    suspension: Suspension,
-    *,
-    shows_forms: bool,
-    opens_links: bool,
-    form: Callable[[Suspension], ElicitationForm | None] | None = None,
+    suspension: Suspension, modes: Collection[Mode], form: Callable[[Suspension], ElicitationForm | None] | None = None
 ) -> Elicitation | None:
     """Return a form, else the address of the question's page; None where the client can show neither."""
-    elicitation = (form or build_form)(suspension) if shows_forms else None
-    return elicitation or (build_link(suspension) if opens_links else None)
+    elicitation = (form or build_form)(suspension) if "form" in modes else None
+    return elicitation or (build_link(suspension) if "url" in modes else None)
 
 
 def build_form(suspension: Suspension) -> ElicitationForm | None:
@@ -104,13 +88,18 @@ def build_form(suspension: Suspension) -> ElicitationForm | None:
         return None
     if suspension.card.form is None:
         schema["properties"] = {name: _as_text_field(field) for name, field in schema["properties"].items()}
-    return ElicitationForm(message, schema)
+    return ElicitationForm(message=message, requested_schema=schema)
 
 
 def build_form_schema(card: Card) -> dict[str, Any] | None:
     """Return the JSON Schema of the form; None if the question needs more assurance, or its fields do not fit."""
     is_decidable = card.question.needs == "client" and not card.question.undecidable
-    fields = _build_fields(card) if is_decidable else None
+    if not is_decidable:
+        return None
+    if card.question.form is not None:
+        fields = _build_answer_fields(card.question.form)
+    else:
+        fields = {REASON: _REASON_FIELD, **_build_argument_fields(card)}, list[str]()
     if fields is None:
         return None
     properties, required = fields
@@ -145,13 +134,6 @@ def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Dec
     if verdict == "reject":
         return Decision(approved=False, reason=given_reason)
     return Decision(approved=True, reason=given_reason, modified_args=_apply_edits(suspension.card, values))
-
-
-def _build_fields(card: Card) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """Return the fields other than the decision, and the names of required ones; None if a form cannot hold them."""
-    if card.question.form is not None:
-        return _build_answer_fields(card.question.form)
-    return {REASON: _REASON_FIELD, **_build_argument_fields(card)}, []
 
 
 def _build_argument_fields(card: Card) -> dict[str, dict[str, JsonValue]]:

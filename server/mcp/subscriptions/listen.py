@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from mcp.server.mcpserver import require_client_extension
-from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, ServerEvent, SubscriptionBus
+from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, SubscriptionBus
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_matches, event_to_notification
 from mcp.types import (
@@ -34,13 +34,7 @@ from mcp.types import (
 
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
-from planwarden.server.mcp.subscriptions.topics import (
-    MAX_TOPICS,
-    Change,
-    Topic,
-    TopicWatcher,
-    find_topic,
-)
+from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, find_topic
 from planwarden.server.mcp.tasks.extension import Tasks, find_task
 from planwarden.server.mcp.tasks.state import TASKS, TERMINAL
 
@@ -63,18 +57,18 @@ class ListenMethod:
         self._tasks = tasks
         self._streams = set[_Stream]()
         self._is_closing = False
-        tasks.add_listener(self._mark_task_changed)
+        tasks.on_answer = self._mark_task_changed
 
     def close(self) -> None:
         """End every stream with a result, as the protocol asks of a server. Does not wait for the end."""
         self._is_closing = True
         for stream in self._streams:
-            stream.close()
+            stream.watcher.close()
 
     def _mark_task_changed(self, task_id: str) -> None:
         """Called for answers, because one that decides nothing changes the task but not its execution."""
         for stream in self._streams:
-            stream.mark_task_changed(task_id)
+            stream.watcher.mark_changed(Topic("task", task_id))
 
     async def __call__(
         self, ctx: ServiceContext, params: SubscriptionsListenRequestParams
@@ -91,7 +85,7 @@ class ListenMethod:
             self._streams.add(stream)
             try:
                 if self._is_closing:
-                    stream.close()
+                    stream.watcher.close()
                 await stream.run(task_ids)
             finally:
                 self._streams.discard(stream)
@@ -116,81 +110,61 @@ class _Stream:
             resources_list_changed=filter_.resources_list_changed or None,
             resource_subscriptions=uris or None,
         )
-        self._uris = frozenset(uris)
-        self._watcher = TopicWatcher(
-            service, self._principal, bus, self._accepts_event, partial(tasks.fingerprint_answers, service)
+        self.watcher = TopicWatcher(
+            service,
+            self._principal,
+            bus,
+            partial(event_matches, self._honored, frozenset(uris)),
+            partial(tasks.fingerprint_answers, service),
         )
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """By task id, for tasks that change when a time is over."""
-
-    def close(self) -> None:
-        self._watcher.close()
 
     def stop(self) -> None:
         """Send nothing more."""
         for alarm in self._timers.values():
             alarm.cancel()
 
-    def mark_task_changed(self, task_id: str) -> None:
-        self._watcher.mark_changed(Topic("task", task_id))
-
     async def run(self, task_ids: Sequence[str]) -> None:
-        """Watch before it acknowledges, so that no change is missed; the acknowledgement is the first frame."""
-        for topic in map(find_topic, self._uris):
+        """Watch before it acknowledges, so that no change is missed; the acknowledgement is the first frame.
+
+        Foreign and unknown tasks are not watched.
+        """
+        for topic in map(find_topic, self._honored.resource_subscriptions or ()):
             if topic is not None:
-                await self._watcher.add(topic)
-        accepted = [task_id for task_id in task_ids if await self._watch_task(task_id)]
-        await self._acknowledge(accepted)
+                await self.watcher.add(topic)
+        own = [task_id for task_id in task_ids if await find_task(self._service, task_id, self._principal)]
+        accepted = [task_id for task_id in own if await self.watcher.add(Topic("task", task_id))]
+        honored = self._honored.model_copy(update={TASK_IDS: accepted} if accepted else {})
+        params = SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=self._meta)
+        await self._send(SubscriptionsAcknowledgedNotification(params=params))
         for task_id in accepted:
             await self._send_task(Topic("task", task_id))
-        async with aclosing(self._watcher.changes()) as changes:
+        async with aclosing(self.watcher.changes()) as changes:
             async for change in changes:
-                await self._send_change(change)
-
-    def _accepts_event(self, event: ServerEvent) -> bool:
-        return event_matches(self._honored, self._uris, event)
-
-    async def _watch_task(self, task_id: str) -> bool:
-        """Return True when the task is now watched; False for foreign and unknown tasks alike."""
-        if await find_task(self._service, task_id, self._principal) is None:
-            return False
-        return await self._watcher.add(Topic("task", task_id))
-
-    async def _acknowledge(self, accepted: list[str]) -> None:
-        honored = self._honored.model_dump(by_alias=True, exclude_none=True)
-        if accepted:
-            honored[TASK_IDS] = accepted
-        params = SubscriptionsAcknowledgedNotificationParams(
-            notifications=SubscriptionFilter.model_validate(honored), _meta=self._meta
-        )
-        await self._send(SubscriptionsAcknowledgedNotification(params=params))
-
-    async def _send_change(self, change: Change) -> None:
-        if isinstance(change, Topic) and change.kind == "task":
-            await self._send_task(change)
-            return
-        event = ResourceUpdated(change.uri) if isinstance(change, Topic) else change
-        await self._send(event_to_notification(event, self._meta))
+                if isinstance(change, Topic) and change.kind == "task":
+                    await self._send_task(change)
+                else:
+                    event = ResourceUpdated(change.uri) if isinstance(change, Topic) else change
+                    await self._send(event_to_notification(event, self._meta))
 
     async def _send_task(self, topic: Topic) -> None:
         """Send the task as `tasks/get` would return it now; stop watching it after its end."""
         task = await find_task(self._service, topic.name, self._principal)
         if task is None:
-            self._watcher.remove(topic)
+            self.watcher.remove(topic)
             return
-        snapshot = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
-        self._set_timer(topic.name, snapshot.changes_in_s)
-        if snapshot.document["status"] in TERMINAL:
-            self._watcher.remove(topic)
-        await self._send(TaskNotification(params={**snapshot.document, "_meta": self._meta}))
-
-    def _set_timer(self, task_id: str, seconds: float | None) -> None:
-        earlier = self._timers.pop(task_id, None)
-        if earlier is not None:
-            earlier.cancel()
-        if seconds is not None:
-            self._timers[task_id] = asyncio.get_running_loop().call_later(seconds, self.mark_task_changed, task_id)
+        capabilities = self._ctx.session.client_capabilities
+        document, changes_in_s = await self._tasks.build_snapshot(self._service, task, capabilities)
+        if (timer := self._timers.pop(topic.name, None)) is not None:
+            timer.cancel()
+        if changes_in_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[topic.name] = loop.call_later(changes_in_s, self.watcher.mark_changed, topic)
+        if document["status"] in TERMINAL:
+            self.watcher.remove(topic)
+        await self._send(TaskNotification(params={**document, "_meta": self._meta}))
 
     async def _send(self, notification: Any) -> None:
         await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)

@@ -21,7 +21,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext
 from planwarden.server.mcp.resources import PLANS
-from planwarden.server.mcp.subscriptions.topics import find_or_start
+from planwarden.server.mcp.subscriptions.legacy import ConnectionListener, find_or_start
 from planwarden.server.plans.plan_file import SavedPlan
 
 logger = logging.getLogger(__name__)
@@ -81,23 +81,17 @@ class PlanListWatch:
         return tuple((plan.name, plan.digest) for plan in await self._list_plans())
 
 
-class _Notified:
+class _Notified(ConnectionListener):
     """A connection of an older revision. Notifications that it has not read yet are one."""
 
     def __init__(self, session: ServerSession) -> None:
+        super().__init__(session)
         self.changed = anyio.Event()
-        self.scope = anyio.CancelScope()
-        self._session = session
 
-    async def run(self) -> None:
-        with self.scope:
-            try:
-                while True:
-                    await self.changed.wait()
-                    self.changed = anyio.Event()
-                    await self._session.send_tool_list_changed()
-                    await self._session.send_prompt_list_changed()
-                    await self._session.send_resource_list_changed()
-            # The outermost loop: what fails here must not end the server.
-            except Exception:
-                logger.exception("a client cannot be told that its lists changed")
+    async def send_changes(self) -> None:
+        while True:
+            await self.changed.wait()
+            self.changed = anyio.Event()
+            await self.session.send_tool_list_changed()
+            await self.session.send_prompt_list_changed()
+            await self.session.send_resource_list_changed()

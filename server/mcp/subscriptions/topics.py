@@ -6,11 +6,10 @@ would see a difference, and only for the principal that owns it: foreign and unk
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 import anyio
 import msgspec
-from mcp.server.connection import Connection
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
 from planwarden.agent.core.execution.state import ExecutionState
@@ -18,7 +17,6 @@ from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.lazy_service import ServiceContext
 from planwarden.server.views.tools import ToolLine, build_tool_line
 
 MAX_TOPICS = 256
@@ -105,7 +103,7 @@ class TopicWatcher:
         unsubscribe = self._bus.subscribe(self._on_event)
         try:
             # What changed between `add` and now.
-            self._mark_all_changed()
+            self._mark_changed_where(None)
             while True:
                 wakeup = self._wakeup
                 while self._changed:
@@ -138,7 +136,7 @@ class TopicWatcher:
 
     def _on_commit(self, commit: Commit | None) -> None:
         if commit is None:
-            self._mark_all_changed()
+            self._mark_changed_where(None)
         elif commit.execution.principal == self._principal:
             self._mark_changed_where(lambda topic: self._is_affected(topic, commit.execution))
 
@@ -152,26 +150,20 @@ class TopicWatcher:
 
     def _is_affected(self, topic: Topic, execution: ExecutionState) -> bool:
         match topic.kind:
-            case "execution":
-                return topic.name == execution.thread_id
+            case "execution" | "task":
+                return topic.name in (execution.thread_id, execution.execution_id)
             case "suspension":
                 return topic.name in execution.suspensions
-            case "task":
-                return topic.name == execution.execution_id
             case "suspensions":
                 return bool(execution.open_suspensions) or execution.execution_id in self._executions_with_questions
             case "tool" | "tools":
                 return False
 
-    def _mark_changed_where(self, is_affected: Callable[[Topic], bool]) -> None:
-        affected = list(filter(is_affected, self._fingerprints))
+    def _mark_changed_where(self, is_affected: Callable[[Topic], bool] | None) -> None:
+        affected = dict.fromkeys(topic for topic in self._fingerprints if is_affected is None or is_affected(topic))
         if affected:
-            self._changed.update(dict.fromkeys(affected))
+            self._changed |= affected
             self._wake()
-
-    def _mark_all_changed(self) -> None:
-        self._changed.update(dict.fromkeys(self._fingerprints))
-        self._wake()
 
     def _wake(self) -> None:
         self._wakeup.set()
@@ -181,9 +173,15 @@ class TopicWatcher:
         """Return a value that differs when the topic's reader sees a difference; None if it is not the principal's."""
         match topic.kind:
             case "execution":
-                return await self._fingerprint_execution(topic.name)
+                headers = await self._service.store.thread(topic.name)
+                is_own = bool(headers) and headers[-1].principal == self._principal
+                return (headers[-1].execution_id, headers[-1].version) if is_own else None
             case "task":
-                return await self._fingerprint_task(topic.name)
+                header = await self._service.store.header(topic.name)
+                if header is None or header.principal != self._principal:
+                    return None
+                look = self._fingerprint_answers
+                return header.version, None if look is None else await look(topic.name)
             case "suspension":
                 return await self._fingerprint_suspension(topic.name)
             case "suspensions":
@@ -192,25 +190,10 @@ class TopicWatcher:
                 # Never None, because a tool that is gone is a change too.
                 return self._service.tools.get(topic.name) or "gone"
             case "tools":
-                return self._fingerprint_tools()
-
-    async def _fingerprint_execution(self, thread_id: str) -> object:
-        headers = await self._service.store.thread(thread_id)
-        if not headers or headers[-1].principal != self._principal:
-            return None
-        return headers[-1].execution_id, headers[-1].version
-
-    async def _fingerprint_task(self, task_id: str) -> object:
-        header = await self._service.store.header(task_id)
-        if header is None or header.principal != self._principal:
-            return None
-        return header.version, None if self._fingerprint_answers is None else await self._fingerprint_answers(task_id)
-
-    def _fingerprint_tools(self) -> object:
-        definitions = self._service.tools.definitions()
-        if definitions is not self._catalogue[0]:
-            self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
-        return self._catalogue[1]
+                definitions = self._service.tools.definitions()
+                if definitions is not self._catalogue[0]:
+                    self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
+                return self._catalogue[1]
 
     async def _fingerprint_suspensions(self) -> object:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal, max_rows=0)
@@ -227,38 +210,6 @@ class TopicWatcher:
             return None
         view, is_open = await self._service.read_question(row.thread_id, suspension_id, principal=self._principal)
         return is_open, view.digest, len(view.endorsements)
-
-
-class Listener(Protocol):
-    """What runs for one connection until that closes."""
-
-    scope: anyio.CancelScope
-
-    async def run(self) -> None: ...
-
-
-L = TypeVar("L", bound=Listener)
-
-
-def find_connection(ctx: ServiceContext) -> Connection:
-    """Return the connection of a request, whose end must end what was subscribed on it."""
-    # SDK 2.3 has no public way from a request to its connection.
-    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
-
-
-def find_or_start(ctx: ServiceContext, listeners: dict[int, L], make: Callable[[], L]) -> L:
-    """Return the listener of the request's connection, by whose identity `listeners` has it; made and started if it is
-    new.
-
-    It is cancelled and removed when the connection closes.
-    """
-    connection = find_connection(ctx)
-    listener = listeners.get(id(connection))
-    if listener is None:
-        listener = listeners[id(connection)] = make()
-        connection.exit_stack.callback(lambda: listeners.pop(id(connection)).scope.cancel())
-        ctx.lifespan_context.listener_tasks.start_soon(listener.run)
-    return listener
 
 
 def find_topic(uri: str) -> Topic | None:

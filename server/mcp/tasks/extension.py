@@ -12,7 +12,6 @@ Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specificatio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-import msgspec
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import require_client_extension
@@ -69,21 +68,6 @@ class UpdateParams(TaskParams):
     input_responses: Annotated[dict[str, Any], Field(max_length=100)]
 
 
-class Task(msgspec.Struct, frozen=True):
-    """An execution as a task of its principal."""
-
-    service: Service
-    execution: ExecutionState
-
-
-class TaskSnapshot(msgspec.Struct, frozen=True):
-    """A task as one client sees it."""
-
-    document: Document
-    changes_in_s: float | None
-    """Seconds until the task changes by itself; None if it does not."""
-
-
 class Tasks(Extension):
     """The extension that the server registers. A suite of fixtures may override `build_outcome`."""
 
@@ -91,11 +75,8 @@ class Tasks(Extension):
 
     def __init__(self, task_input: TaskInput | None = None) -> None:
         self._input = task_input or TaskInput()
-        self._listeners: list[Callable[[str], None]] = []
-
-    def add_listener(self, listener: Callable[[str], None]) -> None:
-        """Calls `listener`, which must not raise or block, with the id of each task that an answer changed here."""
-        self._listeners.append(listener)
+        self.on_answer: Callable[[str], None] = lambda task_id: None
+        """Is called with the id of each task that an answer changed here; must not raise or block."""
 
     async def fingerprint_answers(self, service: Service, task_id: str) -> object:
         """Return a value that differs after answers, in any process, changed the task. Raises `StoreError`."""
@@ -120,8 +101,7 @@ class Tasks(Extension):
         with translate_errors():
             service = await ctx.lifespan_context.service()
             execution = await service.find(task_id)
-            task = Task(service, execution)
-            state = await self._read_state(task, ctx.session.client_capabilities)
+            state = await self._read_state(service, execution, ctx.session.client_capabilities)
             return {"resultType": "task", **build_task_document(service, execution, state.status, state.progress)}
 
     async def run(self, tool: McpTool, request: ToolRequest) -> ToolResult:
@@ -146,54 +126,59 @@ class Tasks(Extension):
             return offer_task(result, execution.execution_id)
         return await wait_and_show_execution(request, execution)
 
-    async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
-        """Return the task with its open questions, result or error, depending on its status. Raises `StoreError`."""
-        state = await self._read_state(task, capabilities)
-        document = build_task_document(task.service, task.execution, state.status, state.progress)
+    async def build_snapshot(
+        self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
+    ) -> tuple[Document, float | None]:
+        """Return the task as this client sees it, and in how many seconds it changes by itself. Raises `StoreError`.
+
+        Depending on its status it has its open questions, its result or its error.
+        """
+        state = await self._read_state(service, execution, capabilities)
+        document = build_task_document(service, execution, state.status, state.progress)
         if state.status == "input_required":
             requests = {key: build_input_request(question) for key, (_, question) in state.questions.items()}
             document["inputRequests"] = requests
         elif state.status == "completed":
-            outcome = self.build_outcome(task)
+            outcome = self.build_outcome(service, execution)
             content = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
             failed = {"status": "failed", "error": content}
             document |= failed if isinstance(outcome, ErrorData) else {"result": content}
-        return TaskSnapshot(document, state.changes_in_s)
+        return document, state.changes_in_s
 
-    async def _read_state(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
+    async def _read_state(
+        self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
+    ) -> TaskState:
         """Return the state of the task; recorded if it tells the client that the task is over."""
-        state = await read_task_state(self._input, task.service, task.execution, capabilities)
+        state = await read_task_state(self._input, service, execution, capabilities)
         if state.has_ended_early or state.can_continue:
-            await record_end(self._input, task.service, task.execution, capabilities)
+            await record_end(self._input, service, execution, capabilities)
         return state
 
-    def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
+    def build_outcome(self, service: Service, execution: ExecutionState) -> CallToolResult | ErrorData:
         """Return the final result of the call: the finished execution, as every tool returns it."""
-        return build_result(describe_changes(task.service.build_view(task.execution)), format_execution)
+        return build_result(describe_changes(service.build_view(execution)), format_execution)
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
         with translate_errors():
-            return (
-                await self.build_snapshot(await _require_task(ctx, params), ctx.session.client_capabilities)
-            ).document
+            service, execution = await _require_task(ctx, params)
+            document, _ = await self.build_snapshot(service, execution, ctx.session.client_capabilities)
+            return document
 
     async def _update(self, ctx: ServiceContext, params: UpdateParams) -> Document:
         with translate_errors():
-            task = await _require_task(ctx, params)
-            state = await read_task_state(self._input, task.service, task.execution, ctx.session.client_capabilities)
+            service, execution = await _require_task(ctx, params)
+            state = await read_task_state(self._input, service, execution, ctx.session.client_capabilities)
+            answers = params.input_responses
             try:
-                await self._input.apply_responses(
-                    task.service, task.execution.principal, state.questions, params.input_responses
-                )
+                await self._input.apply_responses(service, execution.principal, state.questions, answers)
             finally:
-                for listener in self._listeners:
-                    listener(params.task_id)
+                self.on_answer(params.task_id)
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: ServiceContext, params: TaskParams) -> Document:
         with translate_errors():
-            task = await _require_task(ctx, params)
-            await task.service.cancel(task.execution, None)
+            service, execution = await _require_task(ctx, params)
+            await service.cancel(execution, None)
         return {"resultType": "complete"}
 
 
@@ -210,7 +195,7 @@ def offer_task(result: CallToolResult, execution_id: str) -> CallToolResult:
     return result.model_copy(update={"meta": {**(result.meta or {}), _TASK_META_KEY: execution_id}})
 
 
-async def find_task(service: Service, task_id: str, principal: str) -> Task | None:
+async def find_task(service: Service, task_id: str, principal: str) -> ExecutionState | None:
     """Return the principal's task; None if the id is unknown or belongs to another principal. Raises `StoreError`.
 
     A plan that nobody runs yet is not a task, because a client would poll it without end.
@@ -220,29 +205,23 @@ async def find_task(service: Service, task_id: str, principal: str) -> Task | No
     except UnknownThread:
         return None
     is_task = execution.principal == principal and execution.status != "planned"
-    return Task(service, execution) if is_task else None
+    return execution if is_task else None
 
 
-async def _require_task(ctx: ServiceContext, params: TaskParams) -> Task:
+async def _require_task(ctx: ServiceContext, params: TaskParams) -> tuple[Service, ExecutionState]:
     """Return the task of a request. Raises `MCPError` for clients without the extension and for unknown or foreign
     ids."""
     require_client_extension(ctx, TASKS)
-    _check_name_header(ctx, params.task_id)
-    service = await ctx.lifespan_context.service()
-    task = await find_task(service, params.task_id, ctx.lifespan_context.principal())
-    if task is None:
-        raise MCPError(code=INVALID_PARAMS, message="Failed to retrieve task: Task not found")
-    return task
-
-
-def _check_name_header(ctx: ServiceContext, task_id: str) -> None:
-    """Over HTTP, the header by which intermediaries route must name the task; the SDK checks only its own methods."""
     request: object = ctx.request
-    if isinstance(request, HttpRequest) and decode_header_value(request.headers.get(MCP_NAME_HEADER)) != task_id:
-        raise MCPError(
-            code=HEADER_MISMATCH,
-            message=f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter",
-        )
+    if isinstance(request, HttpRequest) and decode_header_value(request.headers.get(MCP_NAME_HEADER)) != params.task_id:
+        # Intermediaries route by this header; the SDK checks only its own methods.
+        message = f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
+        raise MCPError(code=HEADER_MISMATCH, message=message)
+    service = await ctx.lifespan_context.service()
+    execution = await find_task(service, params.task_id, ctx.lifespan_context.principal())
+    if execution is None:
+        raise MCPError(code=INVALID_PARAMS, message="Failed to retrieve task: Task not found")
+    return service, execution
 
 
 async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:

@@ -6,14 +6,22 @@ address changes with a restart, and the key of an old one must not stand for the
 in every other channel and has the assurance `client`, no more. A form without a decision decides nothing, because
 unattended hosts close forms by themselves. An address decides nothing, opened or not: the person decides on the page.
 The protocol allows each key only one answer, so after it the task does not ask the question again.
+
+Which questions were answered without a decision, and for which clients a task is over, are not facts of the execution,
+which continues whatever its tasks said. So they are rows of the audit, where they survive restarts and every process
+with the same store sees them.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
+import anyio
+import msgspec
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, ClientCapabilities, ElicitResult
+from mcp.types import INVALID_PARAMS, ClientCapabilities, ElicitRequest, ElicitResult
 from pydantic import ValidationError
 
 from planwarden.agent.approval.answers import Authority, Decision
@@ -26,28 +34,96 @@ from planwarden.agent.common.errors import (
     StaleRevision,
     UnknownSuspension,
 )
-from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
+from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import build_elicit_request, declares_forms, declares_links
+from planwarden.server.mcp.elicitation.exchange import find_modes
 from planwarden.server.mcp.elicitation.forms import (
     Elicitation,
     ElicitationForm,
-    ElicitationLink,
+    Mode,
     build_elicitation,
     build_form,
     compute_form_digest,
     read_decision,
 )
-from planwarden.server.mcp.tasks.notes import TaskNotesStore, parse_revision
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import Suspension
 
 CHANNEL = "tasks"
 MAX_KEY_SHOWN = 80
+CACHED, PAGE = 1_024, 100
+"""Executions whose notes are cached, and rows of the audit that are read at once."""
 
 Content = dict[str, Any]
 TaskQuestion = tuple[Suspension, Elicitation]
 """A suspension, and the form or address that asks this client's person about it."""
+
+
+class TaskNotes(msgspec.Struct):
+    """The notes of one execution, as far as the audit was read."""
+
+    position: int = 0
+    """Sequence number of the last row that was read."""
+    answered: set[str] = msgspec.field(default_factory=set[str])
+    """Revisions of questions that a client has answered, which a task may not ask again."""
+    opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    """When a person last agreed to open the page of a revision, in Unix seconds."""
+    ended: set[str] = msgspec.field(default_factory=set[str])
+    """The kinds of clients that were told that the task is over, named by what they can be asked."""
+
+    @property
+    def fingerprint(self) -> object:
+        """Differs after each answer that changed the task without a commit of its execution."""
+        return len(self.answered), len(self.opened)
+
+    def apply(self, row: AuditRow) -> None:
+        """Add the row; other kinds of rows, and the same row again, change nothing."""
+        facts = row.entry.facts
+        if row.entry.kind == "task_ended":
+            self.ended.add(str(facts.get("client")))
+        elif row.entry.kind in ("form_closed", "link_answered"):
+            question = parse_revision(str(facts.get("key")))
+            self.answered.add(question)
+            if facts.get("action") == "accept" and row.entry.kind == "link_answered":
+                self.opened[question] = row.at
+
+
+class TaskNotesStore:
+    """Reads and writes notes through the store, and caches them by execution."""
+
+    def __init__(self) -> None:
+        self._notes: OrderedDict[str, TaskNotes] = OrderedDict()
+        self._writing = anyio.Lock()
+
+    async def read(self, store: Store, execution_id: str) -> TaskNotes:
+        """Return the current notes, of all processes. Raises `StoreError`."""
+        notes = self._notes.setdefault(execution_id, TaskNotes())
+        self._notes.move_to_end(execution_id)
+        if len(self._notes) > CACHED:
+            self._notes.popitem(last=False)
+        end = await store.audit_end()
+        while notes.position < end:
+            rows = await store.task_rows(execution_id, after=notes.position, limit=PAGE)
+            for row in rows:
+                notes.apply(row)
+            notes.position = max(notes.position, rows[-1].sequence if len(rows) == PAGE else end)
+        return notes
+
+    async def add(
+        self, store: Store, execution_id: str, entry: AuditEntry, is_known: Callable[[TaskNotes], bool]
+    ) -> bool:
+        """Write the entry unless `is_known`; True if it was written. Raises `StoreError`."""
+        async with self._writing:
+            if is_known(await self.read(store, execution_id)):
+                return False
+            await store.audit((entry,))
+            return True
+
+
+def parse_revision(key: str) -> str:
+    """Return the revision that the key of an input request names, as `SUSPENSION.REVISION`."""
+    return ".".join(key.split(".", 2)[:2])
 
 
 class TaskInput:
@@ -73,12 +149,7 @@ class TaskInput:
         for suspension in view.suspensions:
             if suspension.addressee != "human":
                 continue
-            elicitation = build_elicitation(
-                suspension,
-                shows_forms=declares_forms(capabilities),
-                opens_links=declares_links(capabilities),
-                form=self._form,
-            )
+            elicitation = build_elicitation(suspension, find_modes(capabilities), self._form)
             if elicitation is not None:
                 questions[_build_key(suspension, elicitation)] = suspension, elicitation
         if not questions:
@@ -99,33 +170,39 @@ class TaskInput:
         for key, response in parsed.items():
             suspension, elicitation = questions[key]
             try:
-                decision = self._read_decision(suspension, elicitation, response)
+                # The answer to an address decides nothing.
+                is_answer = response.action == "accept" and elicitation.mode == "form"
+                decision = self._decision(suspension, response.content) if is_answer else None
                 if decision is None:
-                    await self._record_no_decision(service, suspension, elicitation, key, response.action, principal)
+                    await self._record_no_decision(
+                        service, suspension, elicitation.mode, key, response.action, principal
+                    )
                 else:
-                    await _record_decision(service, suspension, decision, principal, self._channel)
+                    await self._record_decision(service, suspension, decision, principal)
             except (InvalidArguments, LimitExceeded) as error:
                 raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
 
-    def _read_decision(
-        self, suspension: Suspension, elicitation: Elicitation, response: ElicitResult
-    ) -> Decision | None:
-        """Return the decision, or None if there is none; the answer to an address never has one."""
-        if response.action != "accept" or isinstance(elicitation, ElicitationLink):
-            return None
-        return self._decision(suspension, response.content)
+    async def _record_decision(
+        self, service: Service, suspension: Suspension, decision: Decision, principal: str
+    ) -> None:
+        """Record the decision. If the question was decided, expired or revised in the meantime, do nothing."""
+        authority = Authority(
+            assurance="client",
+            channel=self._channel,
+            principal=principal,
+            digest=suspension.digest,
+            rendered=compute_form_digest(suspension),
+        )
+        with suppress(AlreadyDecided, Expired, StaleDefinition, StaleRevision, UnknownSuspension):
+            await service.answer(
+                suspension.thread_id, suspension.suspension_id, decision, authority, principal=principal
+            )
 
     async def _record_no_decision(
-        self,
-        service: Service,
-        suspension: Suspension,
-        elicitation: Elicitation,
-        key: str,
-        action: Literal["accept", "decline", "cancel"],
-        principal: str,
+        self, service: Service, suspension: Suspension, mode: Mode, key: str, action: str, principal: str
     ) -> None:
         entry = AuditEntry(
-            kind="form_closed" if isinstance(elicitation, ElicitationForm) else "link_answered",
+            kind="form_closed" if mode == "form" else "link_answered",
             facts={"key": key, "action": action, "channel": self._channel, "principal": principal},
             execution_id=suspension.execution_id,
             suspension_id=suspension.suspension_id,
@@ -136,31 +213,14 @@ class TaskInput:
 
 def build_input_request(elicitation: Elicitation) -> Content:
     """Return the `elicitation/create` request, as JSON."""
-    return build_elicit_request(elicitation).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return ElicitRequest(params=elicitation).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _build_key(suspension: Suspension, elicitation: Elicitation) -> str:
     revision = f"{suspension.suspension_id}.{suspension.revision}"
-    if isinstance(elicitation, ElicitationForm):
+    if elicitation.mode == "form":
         return revision
     return f"{revision}.link-{sha256(elicitation.url.encode()).hexdigest()[:8]}"
-
-
-async def _record_decision(
-    service: Service, suspension: Suspension, decision: Decision, principal: str, channel: str
-) -> None:
-    """Record the decision. If the question was decided, expired or revised in the meantime, do nothing."""
-    authority = Authority(
-        assurance="client",
-        channel=channel,
-        principal=principal,
-        digest=suspension.digest,
-        rendered=compute_form_digest(suspension),
-    )
-    try:
-        await service.answer(suspension.thread_id, suspension.suspension_id, decision, authority, principal=principal)
-    except (AlreadyDecided, Expired, StaleDefinition, StaleRevision, UnknownSuspension):
-        return
 
 
 def _parse_response(key: str, response: object) -> ElicitResult:

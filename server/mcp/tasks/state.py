@@ -27,10 +27,9 @@ from mcp.types import ClientCapabilities
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import declares_forms, declares_links
+from planwarden.server.mcp.elicitation.exchange import find_modes
 from planwarden.server.mcp.progress import format_progress
-from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskQuestion
-from planwarden.server.mcp.tasks.notes import TaskNotes
+from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskNotes, TaskQuestion
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.instants import format_instant, to_utc
 
@@ -103,8 +102,8 @@ async def record_end(
 
 def _name_client_kind(capabilities: ClientCapabilities | None) -> str:
     """Return how the client can be asked: `form`, `link`, `form+link` or `nothing`."""
-    modes = (("form", declares_forms(capabilities)), ("link", declares_links(capabilities)))
-    return "+".join(name for name, declared in modes if declared) or "nothing"
+    names, modes = {"form": "form", "url": "link"}, find_modes(capabilities)
+    return "+".join(name for mode, name in names.items() if mode in modes) or "nothing"
 
 
 def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> float:
@@ -129,31 +128,19 @@ def build_task_document(
 ) -> Document:
     """Return the fields that every task has. `progress` replaces the next action in its message."""
     is_running = status == "working" and execution.status == "running"
+    if progress is None:
+        progress = format_progress(execution) if is_running else service.build_view(execution).next_action
+    # Not before the creation, even if the clock was set back.
+    updated_at = max(execution.updated_at, execution.created_at)
+    lived_ms = round((updated_at - execution.created_at) * 1000)
     return {
         "taskId": execution.execution_id,
         "status": status,
-        "statusMessage": _build_message(service, execution, is_running, progress),
+        # With the id that our tools take.
+        "statusMessage": f"thread {execution.thread_id}: {progress}",
         "createdAt": format_instant(to_utc(execution.created_at), "milliseconds"),
-        "lastUpdatedAt": format_instant(to_utc(_updated_at(execution)), "milliseconds"),
-        "ttlMs": _compute_ttl_ms(service, execution),
+        "lastUpdatedAt": format_instant(to_utc(updated_at), "milliseconds"),
+        # From the creation; None (unlimited) before the end, because only finished executions are deleted.
+        "ttlMs": lived_ms + service.retention_days * DAY_MS if execution.is_finished else None,
         "pollIntervalMs": WORKING_POLL_MS if is_running else WAITING_POLL_MS,
     }
-
-
-def _build_message(service: Service, execution: ExecutionState, is_running: bool, progress: str | None) -> str:
-    """Return the thread, whose id our tools take, and the progress or the next action."""
-    if progress is None:
-        progress = format_progress(execution) if is_running else service.build_view(execution).next_action
-    return f"thread {execution.thread_id}: {progress}"
-
-
-def _compute_ttl_ms(service: Service, execution: ExecutionState) -> int | None:
-    """Milliseconds from the creation; None (unlimited) before the end, because only finished executions are deleted."""
-    if not execution.is_finished:
-        return None
-    return round((_updated_at(execution) - execution.created_at) * 1000) + service.retention_days * DAY_MS
-
-
-def _updated_at(execution: ExecutionState) -> float:
-    """Return the last change; never before the creation, even if the clock was set back."""
-    return max(execution.updated_at, execution.created_at)

@@ -11,7 +11,7 @@ from typing import Any
 from mcp.types import CallToolResult, TextContent
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.guard.calls import Verdict, build_call, build_claude_document, deny
+from planwarden.server.guard.calls import build_call, build_claude_document, deny
 from planwarden.server.guard.guard import HostGuard
 
 MODELS_ID = "claudecode/toolUseId"
@@ -19,22 +19,17 @@ MODELS_ID = "claudecode/toolUseId"
 
 
 async def run_guard(
-    guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any] | None
+    guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any]
 ) -> CallToolResult:
     """Return one block of text with the JSON that the hook answers."""
-    return _build_result(await _decide(guard, arguments, principal, dict(meta or {})))
-
-
-async def _decide(guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any]) -> Verdict:
     if MODELS_ID in meta:
-        return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
-    try:
+        verdict = deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
+    else:
         values = (arguments.get(name) for name in ("host", "tool_name", "tool_input", "cwd", "session_id"))
-        call = build_call(*values)
-    except PlanwardenError as error:
-        return deny(f"Refused, because it could not be judged: {error.message}")
-    return await guard.decide(call, principal)
-
-
-def _build_result(verdict: Verdict) -> CallToolResult:
+        try:
+            call = build_call(*values)
+        except PlanwardenError as error:
+            verdict = deny(f"Refused, because it could not be judged: {error.message}")
+        else:
+            verdict = await guard.decide(call, principal)
     return CallToolResult(content=[TextContent(type="text", text=json.dumps(build_claude_document(verdict)))])

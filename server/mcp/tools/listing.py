@@ -6,20 +6,20 @@ from planwarden.server.mcp.tools import plans, suspensions
 from planwarden.server.mcp.tools.tool import McpTool
 
 TOOLS: tuple[McpTool, ...] = (
-    plans.SEARCH_TOOLS,
-    plans.GET_TOOL_SCHEMAS,
-    plans.CREATE_PLAN,
-    plans.RUN_GOAL,
-    plans.EXECUTE_PLAN,
-    plans.RUN_PLAN,
-    plans.RETRY_EXECUTION,
-    suspensions.ASK_PERSON,
-    plans.GET_EXECUTION,
-    suspensions.LIST_SUSPENSIONS,
-    suspensions.SUBMIT_ANSWER,
-    suspensions.RESUME_EXECUTION,
-    plans.CANCEL_EXECUTION,
+    plans.search_tools,
+    plans.get_tool_schemas,
+    plans.create_plan,
+    plans.run_goal,
+    plans.execute_plan,
+    plans.run_plan,
+    plans.retry_execution,
+    suspensions.ask_person,
+    plans.get_execution,
+    suspensions.list_suspensions,
+    suspensions.submit_answer,
+    suspensions.resume_execution,
+    plans.cancel_execution,
 )
-APP_TOOLS = (suspensions.APP_DECIDE, plans.APP_SHOW)
+APP_TOOLS = (suspensions.app_decide, plans.app_show)
 """Only the app's view calls them."""
 TOOLS_BY_NAME: Mapping[str, McpTool] = {tool.name: tool for tool in (*TOOLS, *APP_TOOLS)}

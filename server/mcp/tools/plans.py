@@ -5,13 +5,20 @@ from msgspec.structs import replace
 
 from planwarden.server.api import tools as tool_search
 from planwarden.server.mcp import schemas
-from planwarden.server.mcp.app.plan import name_version
+from planwarden.server.mcp.app.view import name_version
 from planwarden.server.mcp.results import build_result, build_view_result
 from planwarden.server.mcp.text import format_execution, format_schemas, format_tools
 from planwarden.server.mcp.tools.request import ToolRequest, add_app_data, show_execution, wait_and_show_execution
-from planwarden.server.mcp.tools.tool import McpTool
+from planwarden.server.mcp.tools.tool import mcp_tool
 
 
+@mcp_tool(
+    "Search tools",
+    "Find tools for plans, one line each. Planning does this by itself; use it to write a plan.",
+    {"query": schemas.STRING, **schemas.PAGE},
+    "reads",
+    output=schemas.TOOLS_OUT,
+)
 async def search_tools(request: ToolRequest) -> CallToolResult:
     arguments = request.arguments
     await request.service.wait_for_catalogue()
@@ -20,64 +27,41 @@ async def search_tools(request: ToolRequest) -> CallToolResult:
     return build_view_result(page, format_tools)
 
 
-SEARCH_TOOLS = McpTool(
-    name="search_tools",
-    title="Search tools",
-    description="Find tools for plans, one line each. Planning does this by itself; use it to write a plan.",
-    handler=search_tools,
-    properties={"query": schemas.STRING, **schemas.PAGE},
-    output=schemas.TOOLS_OUT,
-    reads=True,
+@mcp_tool(
+    "Get tool schemas",
+    "What named tools take and return, and whether they ask a person; for toolCalls in a plan.",
+    {"names": schemas.STRINGS},
+    "reads",
+    required=("names",),
+    output=schemas.SCHEMAS_OUT,
 )
-
-
 async def get_tool_schemas(request: ToolRequest) -> CallToolResult:
     names = request.arguments["names"]
     await request.service.wait_for_tools(names)
     return build_view_result(await request.service.get_tool_schemas(names, principal=request.principal), format_schemas)
 
 
-GET_TOOL_SCHEMAS = McpTool(
-    name="get_tool_schemas",
-    title="Get tool schemas",
-    description="What named tools take and return, and whether they ask a person; for toolCalls in a plan.",
-    handler=get_tool_schemas,
-    properties={"names": schemas.STRINGS},
-    required=("names",),
-    output=schemas.SCHEMAS_OUT,
-    reads=True,
+@mcp_tool(
+    "Create a plan",
+    "Make a plan for a goal without running it; execute_plan with the threadId runs it.",
+    {"goal": schemas.STRING, **schemas.RUN},
+    "shows_app",
+    required=("goal",),
 )
-
-
 async def create_plan(request: ToolRequest) -> CallToolResult:
     return await _start_goal(request, plan_only=True)
 
 
-CREATE_PLAN = McpTool(
-    name="create_plan",
-    title="Create a plan",
-    description="Make a plan for a goal without running it; execute_plan with the threadId runs it.",
-    handler=create_plan,
-    properties={"goal": schemas.STRING, **schemas.RUN},
+@mcp_tool(
+    "Run a goal",
+    "Plan and run a goal durably. Do what nextAction of the result says until status is completed. "
+    "Questions to the caller are yours: read prompt, answer with submit_answer.",
+    {"goal": schemas.STRING, **schemas.RUN},
+    "shows_app",
     required=("goal",),
-    shows_app=True,
 )
-
-
 async def run_goal(request: ToolRequest) -> CallToolResult:
     return await _start_goal(request, plan_only=False)
-
-
-RUN_GOAL = McpTool(
-    name="run_goal",
-    title="Run a goal",
-    description="Plan and run a goal durably. Do what nextAction of the result says until status is completed. "
-    "Questions to the caller are yours: read prompt, answer with submit_answer.",
-    handler=run_goal,
-    properties={"goal": schemas.STRING, **schemas.RUN},
-    required=("goal",),
-    shows_app=True,
-)
 
 
 async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResult:
@@ -86,45 +70,52 @@ async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResul
     return await wait_and_show_execution(request, execution)
 
 
-async def execute_plan(request: ToolRequest) -> CallToolResult:
-    execution = await request.service.execute_plan(request.arguments.get("plan"), request.start)
-    return await wait_and_show_execution(request, execution)
-
-
-EXECUTE_PLAN = McpTool(
-    name="execute_plan",
-    title="Execute a plan",
-    description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when "
+@mcp_tool(
+    "Execute a plan",
+    "Run the given plan, or without plan the planned one of threadId. A step counts as done only when "
     "its requiredTools were really called. Calls that need a person are asked about by themselves; a "
     "displayConfirmation step is for asking once before several of them.",
-    handler=execute_plan,
-    properties={
+    {
         "plan": schemas.PLAN,
         "inputs": {"type": "object", "description": "Values for the plan's inputs"},
         "goal": schemas.STRING,
         **schemas.RUN,
         "options": schemas.OPTIONS,
     },
-    shows_app=True,
+    "shows_app",
 )
+async def execute_plan(request: ToolRequest) -> CallToolResult:
+    execution = await request.service.execute_plan(request.arguments.get("plan"), request.start)
+    return await wait_and_show_execution(request, execution)
 
 
+@mcp_tool(
+    "Run a saved plan",
+    "Run a plan that the operator saved, by its name and with its inputs; prefer it where one fits.",
+    {"name": schemas.STRING, "inputs": schemas.OBJECT, **schemas.RUN},
+    "shows_app",
+    required=("name",),
+)
 async def run_plan(request: ToolRequest) -> CallToolResult:
     execution = await request.service.run_plan(request.arguments["name"], request.start)
     return await wait_and_show_execution(request, execution)
 
 
-RUN_PLAN = McpTool(
-    name="run_plan",
-    title="Run a saved plan",
-    description="Run a plan that the operator saved, by its name and with its inputs; prefer it where one fits.",
-    handler=run_plan,
-    properties={"name": schemas.STRING, "inputs": schemas.OBJECT, **schemas.RUN},
-    required=("name",),
-    shows_app=True,
+@mcp_tool(
+    "Retry an execution",
+    "Go on from a thread's ended execution without repeating what is completed, perhaps with a "
+    "corrected plan. fromStep is only for running that step and what follows again, also if completed.",
+    {
+        **schemas.THREAD,
+        "fromStep": schemas.STRING,
+        "inputs": schemas.OBJECT,
+        "plan": {"type": "object", "description": "The whole plan, corrected; completed steps unchanged"},
+        "key": schemas.STRING,
+        "waitSeconds": schemas.WAIT,
+    },
+    "shows_app",
+    required=("threadId",),
 )
-
-
 async def retry_execution(request: ToolRequest) -> CallToolResult:
     arguments = request.arguments
     execution = await request.service.retry(
@@ -133,25 +124,21 @@ async def retry_execution(request: ToolRequest) -> CallToolResult:
     return await wait_and_show_execution(request, execution)
 
 
-RETRY_EXECUTION = McpTool(
-    name="retry_execution",
-    title="Retry an execution",
-    description="Go on from a thread's ended execution without repeating what is completed, perhaps with a "
-    "corrected plan. fromStep is only for running that step and what follows again, also if completed.",
-    handler=retry_execution,
-    properties={
+@mcp_tool(
+    "Get an execution",
+    "Status, steps, results and open questions of a thread. observationsAfter: 0 adds its history. "
+    "stepId: only that step, a loop's items by 100 from itemsFrom. "
+    "A question's needs: client, a form of yours is enough; human, only the inbox or a terminal.",
+    {
         **schemas.THREAD,
-        "fromStep": schemas.STRING,
-        "inputs": schemas.OBJECT,
-        "plan": {"type": "object", "description": "The whole plan, corrected; completed steps unchanged"},
-        "key": schemas.STRING,
-        "waitSeconds": schemas.WAIT,
+        "observationsAfter": {"type": "integer", "minimum": 0},
+        "stepId": schemas.STRING,
+        "itemsFrom": {"type": "integer", "minimum": 0},
     },
+    "reads",
+    "shows_app",
     required=("threadId",),
-    shows_app=True,
 )
-
-
 async def get_execution(request: ToolRequest) -> CallToolResult:
     after, first = request.arguments.get("observationsAfter"), request.arguments.get("itemsFrom")
     view = await request.service.get_execution(
@@ -164,25 +151,15 @@ async def get_execution(request: ToolRequest) -> CallToolResult:
     return await add_app_data(request, view, build_view_result(view, format_execution))
 
 
-GET_EXECUTION = McpTool(
-    name="get_execution",
-    title="Get an execution",
-    description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds its history. "
-    "stepId: only that step, a loop's items by 100 from itemsFrom. "
-    "A question's needs: client, a form of yours is enough; human, only the inbox or a terminal.",
-    handler=get_execution,
-    properties={
-        **schemas.THREAD,
-        "observationsAfter": {"type": "integer", "minimum": 0},
-        "stepId": schemas.STRING,
-        "itemsFrom": {"type": "integer", "minimum": 0},
-    },
+@mcp_tool(
+    "Show the plan in the view",
+    "For planwarden's own view only.",
+    {**schemas.THREAD, "seen": schemas.STRING, "suspensionId": schemas.STRING},
+    "reads",
+    "shows_app",
+    "for_app",
     required=("threadId",),
-    reads=True,
-    shows_app=True,
 )
-
-
 async def app_show(request: ToolRequest) -> CallToolResult:
     """Return the plan as the view shows it, with its questions; `_meta` has them only if the view shows another
     version."""
@@ -194,33 +171,16 @@ async def app_show(request: ToolRequest) -> CallToolResult:
     return await add_app_data(request, view, result)
 
 
-APP_SHOW = McpTool(
-    name="app_show",
-    title="Show the plan in the view",
-    description="For planwarden's own view only.",
-    handler=app_show,
-    properties={**schemas.THREAD, "seen": schemas.STRING, "suspensionId": schemas.STRING},
+@mcp_tool(
+    "Cancel an execution",
+    "Stop a thread's execution; what was done stays done.",
+    {**schemas.THREAD, "reason": schemas.STRING},
+    "repeats",
     required=("threadId",),
-    reads=True,
-    shows_app=True,
-    for_app=True,
 )
-
-
 async def cancel_execution(request: ToolRequest) -> CallToolResult:
     before = await request.service.get_execution(request.thread_id, principal=request.principal)
     execution = await request.service.cancel_execution(
         request.thread_id, reason=request.arguments.get("reason"), principal=request.principal
     )
     return await show_execution(replace(request, before=before), request.service.build_view(execution))
-
-
-CANCEL_EXECUTION = McpTool(
-    name="cancel_execution",
-    title="Cancel an execution",
-    description="Stop a thread's execution; what was done stays done.",
-    handler=cancel_execution,
-    properties={**schemas.THREAD, "reason": schemas.STRING},
-    required=("threadId",),
-    repeats=True,
-)

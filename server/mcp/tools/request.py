@@ -15,9 +15,8 @@ from planwarden.agent.ports.store import FoundId, Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
-from planwarden.server.mcp.app.plan import PLAN_KEY, build_plan
-from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
-from planwarden.server.mcp.elicitation.exchange import can_open_links, can_show_forms
+from planwarden.server.mcp.app.view import META_KEY, PLAN_KEY, Nonces, build_plan, build_questions
+from planwarden.server.mcp.elicitation.exchange import find_usable_modes
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
@@ -32,13 +31,11 @@ _CHAIN = TypeAdapter[list[str]](
 
 
 MAX_HOST_CHARS = 64
-IdKind = Literal["thread", "suspension"]
-
 MAX_CANDIDATES = 3
 MIN_BEGINNING_CHARS = 4
-IDS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId"}
+IdKind = Literal["thread", "suspension", "execution"]
+_ARGUMENTS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
 """The arguments that name something."""
-_ARGUMENTS = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
 
 
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,15 +58,24 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requester(self) -> Requester:
-        """Who asks for the execution that this call starts.
+        """Who asks for the execution that this call starts, and the executions that delegated the call, the outermost
+        first, as its `_meta` states them.
 
         Raises:
-            InvalidArguments: `_meta` has no valid list of the executions that delegated this call.
+            InvalidArguments: `_meta` has no valid list of ids.
             LimitExceeded: the goal was delegated too often.
         """
         client = self.context.session.client_params
         host = None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS]
-        return Requester(self.principal, self.caller.client_id, host or None, self._read_chain())
+        meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
+        ids, depth = meta.get(CHAIN, []), meta.get(DEPTH, 0)
+        try:
+            chain = _CHAIN.validate_python(ids)
+        except ValidationError:
+            raise InvalidArguments(f"_meta {CHAIN!r} is not a list of at most 16 ids") from None
+        if type(depth) is int and depth > max(len(chain), MAX_DEPTH):
+            raise LimitExceeded(f"this goal was delegated {depth} times, the limit is {MAX_DEPTH}")
+        return Requester(self.principal, self.caller.client_id, host or None, tuple(chain))
 
     @property
     def start(self) -> StartOptions:
@@ -100,23 +106,6 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
-
-    def _read_chain(self) -> tuple[str, ...]:
-        """Return the executions that delegated this call, as `_meta` of the call states them; the outermost first.
-
-        Raises:
-            InvalidArguments: `_meta` has no valid list of ids.
-            LimitExceeded: the goal was delegated too often.
-        """
-        meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
-        ids, depth = meta.get(CHAIN, []), meta.get(DEPTH, 0)
-        try:
-            chain = _CHAIN.validate_python(ids)
-        except ValidationError:
-            raise InvalidArguments(f"_meta {CHAIN!r} is not a list of at most 16 ids") from None
-        if type(depth) is int and depth > max(len(chain), MAX_DEPTH):
-            raise LimitExceeded(f"this goal was delegated {depth} times, the limit is {MAX_DEPTH}")
-        return tuple(chain)
 
     async def read_question(self) -> tuple[Suspension, bool]:
         """Return the question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
@@ -152,7 +141,7 @@ async def show_execution(request: ToolRequest, view: Execution) -> CallToolResul
 
 def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
     """Return the view with the ways in which a person decides, where this client has no way to ask its person."""
-    if view.awaiting != "human" or can_show_forms(request.context) or can_open_links(request.context):
+    if view.awaiting != "human" or find_usable_modes(request.context):
         return view
     waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
     request.service.call_person(waiting.suspension_id)
@@ -175,17 +164,11 @@ async def add_app_data(request: ToolRequest, view: Execution, result: CallToolRe
 
 async def describe_ids(request: ToolRequest) -> str | None:
     """Return what is wrong with the ids of a call, if they are ids of something else."""
-    store = request.service.store
-    for kind, key in IDS.items():
-        value = request.arguments.get(key)
-        hint = None if value is None else await _describe_id(store, kind, value, request.principal)
+    for kind in ("thread", "suspension"):
+        value = request.arguments.get(_ARGUMENTS[kind])
+        hint = None if value is None else await _describe_id(request.service.store, kind, value, request.principal)
         if hint is not None:
             return hint
-    return await _describe_step_id(request)
-
-
-async def _describe_step_id(request: ToolRequest) -> str | None:
-    """Say that the id of a question is that of a step, and which questions the thread has open."""
     suspension_id, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
     if suspension_id is None or thread_id is None:
         return None
@@ -210,17 +193,17 @@ async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -
     if len(text) < MIN_BEGINNING_CHARS:
         return None
     entries = [entry for entry in await store.find_ids(text, MAX_CANDIDATES) if await _is_own(store, entry, principal)]
-    whole = [entry for entry in entries if entry.id == text]
-    same = [entry for entry in whole or entries if entry.kind == kind]
-    if same and value != same[0].id:
-        return f"{value[:64]!r} is not a whole id (did you mean {' or '.join(repr(entry.id) for entry in same)}?)"
-    for entry in [] if same else whole or entries:
-        return (
-            f"{value[:64]!r} is the {_ARGUMENTS[entry.kind]} of thread {entry.thread_id!r}, not a {_ARGUMENTS[kind]}"
-            if entry.kind != "thread"
-            else f"{value[:64]!r} is a threadId, not a {_ARGUMENTS[kind]}; get_execution shows its open questions"
-        )
-    return None
+    entries = [entry for entry in entries if entry.id == text] or entries
+    same = [entry for entry in entries if entry.kind == kind]
+    if same:
+        names = " or ".join(repr(entry.id) for entry in same)
+        return None if value == same[0].id else f"{value[:64]!r} is not a whole id (did you mean {names}?)"
+    if not entries:
+        return None
+    other = entries[0]
+    if other.kind == "thread":
+        return f"{value[:64]!r} is a threadId, not a {_ARGUMENTS[kind]}; get_execution shows its open questions"
+    return f"{value[:64]!r} is the {_ARGUMENTS[other.kind]} of thread {other.thread_id!r}, not a {_ARGUMENTS[kind]}"
 
 
 async def _is_own(store: Store, entry: FoundId, principal: str) -> bool:

@@ -11,31 +11,31 @@ from planwarden.agent.common.errors import InvalidArguments, StaleRevision, Unkn
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.elicitation.exchange import (
-    ElicitationAnswer,
-    can_open_links,
-    can_show_forms,
+    Answer,
     elicit,
+    find_usable_modes,
     notify_decided,
     read_answer,
-    read_asked,
+    read_reference,
 )
-from planwarden.server.mcp.elicitation.forms import (
-    Elicitation,
-    ElicitationForm,
-    build_elicitation,
-    compute_form_digest,
-    read_decision,
-)
+from planwarden.server.mcp.elicitation.forms import build_elicitation, compute_form_digest, read_decision
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.mcp.tools.request import ToolRequest, remember_before, show_execution, wait_and_show_execution
-from planwarden.server.mcp.tools.tool import McpTool
+from planwarden.server.mcp.tools.tool import mcp_tool
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
 
 
+@mcp_tool(
+    "List open questions",
+    "Open questions: to people (human) and to you (caller).",
+    {**schemas.THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **schemas.PAGE},
+    "reads",
+    output=schemas.SUSPENSIONS_OUT,
+)
 async def list_suspensions(request: ToolRequest) -> CallToolResult:
     arguments = request.arguments
     page = await request.service.list_suspensions(
@@ -50,17 +50,14 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
     return build_view_result(page, format_suspensions)
 
 
-LIST_SUSPENSIONS = McpTool(
-    name="list_suspensions",
-    title="List open questions",
-    description="Open questions: to people (human) and to you (caller).",
-    handler=list_suspensions,
-    properties={**schemas.THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **schemas.PAGE},
-    output=schemas.SUSPENSIONS_OUT,
-    reads=True,
+@mcp_tool(
+    "Answer your own question",
+    "Answer a question addressed to the caller. content is what its instructions ask for: a plan, "
+    '{"toolCalls": [...]} or {"content": "..."}.',
+    {**schemas.QUESTION, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+    "repeats",
+    required=("threadId", "suspensionId", "content"),
 )
-
-
 async def submit_answer(request: ToolRequest) -> CallToolResult:
     request = await remember_before(request)
     decision = Decision(content=request.arguments["content"])
@@ -68,58 +65,49 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
     return await _show_outcome(request, await _record_decision(request, decision, authority, caller_only=True))
 
 
-SUBMIT_ANSWER = McpTool(
-    name="submit_answer",
-    title="Answer your own question",
-    description="Answer a question addressed to the caller. content is what its instructions ask for: a plan, "
-    '{"toolCalls": [...]} or {"content": "..."}.',
-    handler=submit_answer,
-    properties={**schemas.QUESTION, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
-    required=("threadId", "suspensionId", "content"),
-    repeats=True,
+@mcp_tool(
+    "Put a decision",
+    "Put a person's question to that person, or pass on their rejection. approved: true from you is "
+    "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
+    "them.",
+    {**schemas.QUESTION, "decision": schemas.DECISION, "digest": schemas.STRING, "waitSeconds": schemas.WAIT},
+    "destroys",
+    "repeats",
+    "shows_app",
+    required=("threadId", "suspensionId"),
 )
-
-
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """The model's rejection counts. Its approval of a person's question is a proposal, and the person is asked."""
     request = await remember_before(request)
     answer = read_answer(request.context)
-    if answer is not None and answer.suspension_id == request.suspension_id:
+    if answer is not None and answer[0].suspension_id == request.suspension_id:
         return await _apply_person_answer(request, answer)
-    view = await _apply_proposal(request, _build_decision(request.arguments.get("decision", {})))
+    view = await _apply_proposal(request)
     suspension = _find_open_suspension(request, view)
     if suspension is None:
         return await _show_outcome(request, view)
-    elicitation = _build_elicitation(request, suspension)
-    if elicitation is None:
-        return await show_execution(request, view)
-    return await _ask_person(request, suspension, elicitation)
+    return await _ask_person(request, suspension) or await show_execution(request, view)
 
 
-RESUME_EXECUTION = McpTool(
-    name="resume_execution",
-    title="Put a decision",
-    description="Put a person's question to that person, or pass on their rejection. approved: true from you is "
-    "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
-    "them.",
-    handler=resume_execution,
-    properties={
-        **schemas.QUESTION,
-        "decision": schemas.DECISION,
-        "digest": schemas.STRING,
+@mcp_tool(
+    "Ask a person",
+    "Ask a person without a plan: to confirm, or to fill in form (JSON Schema of an object).",
+    {
+        "message": schemas.STRING,
+        "details": schemas.OBJECT,
+        "form": schemas.OBJECT,
+        "addressee": schemas.STRING,
+        "key": schemas.STRING,
         "waitSeconds": schemas.WAIT,
     },
-    required=("threadId", "suspensionId"),
-    destroys=True,
-    repeats=True,
-    shows_app=True,
+    "shows_app",
+    required=("message",),
 )
-
-
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """Ask the client's person as `resume_execution` does, or else waits for a decision through another channel."""
-    suspension_id = read_asked(request.context)
-    if suspension_id is not None:
+    reference = read_reference(request.context)
+    if reference is not None:
+        suspension_id = reference.suspension_id
         row = await request.service.store.find_suspension(suspension_id)
         if row is None or row.principal != request.principal:
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}")
@@ -141,30 +129,12 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
     if suspension is None:
         return await wait_and_show_execution(request, execution)
     request = _name_question(request, view.thread_id, suspension.suspension_id)
-    elicitation = _build_elicitation(request, suspension)
-    if elicitation is not None:
-        return await _ask_person(request, suspension, elicitation)
+    result = await _ask_person(request, suspension)
+    if result is not None:
+        return result
     request.service.call_person(suspension.suspension_id)
     await wait_for_decision(request.service, suspension, request.wait_s, request.context)
     return await _show_outcome(request, await _read_execution(request))
-
-
-ASK_PERSON = McpTool(
-    name="ask_person",
-    title="Ask a person",
-    description="Ask a person without a plan: to confirm, or to fill in form (JSON Schema of an object).",
-    handler=ask_person,
-    properties={
-        "message": schemas.STRING,
-        "details": schemas.OBJECT,
-        "form": schemas.OBJECT,
-        "addressee": schemas.STRING,
-        "key": schemas.STRING,
-        "waitSeconds": schemas.WAIT,
-    },
-    required=("message",),
-    shows_app=True,
-)
 
 
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
@@ -173,6 +143,15 @@ def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> 
     return replace(request, arguments=arguments)
 
 
+@mcp_tool(
+    "Decide in the view",
+    "For planwarden's own view only.",
+    {**schemas.QUESTION, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+    "destroys",
+    "shows_app",
+    "for_app",
+    required=("threadId", "suspensionId", "nonce", "content"),
+)
 async def app_decide(request: ToolRequest) -> CallToolResult:
     """Return the execution after the decision that a person made in the view of the MCP App.
 
@@ -191,19 +170,6 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
     return await _decide_as_client(request, decision, "app", digest, hash_question(question.card))
-
-
-APP_DECIDE = McpTool(
-    name="app_decide",
-    title="Decide in the view",
-    description="For planwarden's own view only.",
-    handler=app_decide,
-    properties={**schemas.QUESTION, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
-    required=("threadId", "suspensionId", "nonce", "content"),
-    destroys=True,
-    shows_app=True,
-    for_app=True,
-)
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
@@ -264,11 +230,18 @@ async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult
     return await show_execution(request, view)
 
 
-async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution:
+async def _apply_proposal(request: ToolRequest) -> Execution:
     """Return the execution after what the model sent. A person's question stays open unless the model rejects it.
 
     A model that sends no decision, or only a part of one, gets no example of one: the person is asked.
     """
+    fields: Mapping[str, Any] = request.arguments.get("decision", {})
+    decision = Decision(
+        approved=fields.get("approved"),
+        reason=fields.get("reason"),
+        modified_args=fields.get("modifiedArgs"),
+        content=fields.get("content"),
+    )
     question, is_open = await request.read_question()
     digest = request.arguments.get("digest")
     if is_open and digest not in (None, question.digest):
@@ -284,41 +257,36 @@ async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution
     return await _record_decision(request, decision, claimed)
 
 
-def _build_elicitation(request: ToolRequest, suspension: Suspension) -> Elicitation | None:
-    shows_forms, opens_links = can_show_forms(request.context), can_open_links(request.context)
-    return build_elicitation(suspension, shows_forms=shows_forms, opens_links=opens_links)
-
-
-async def _ask_person(
-    request: ToolRequest, suspension: Suspension, elicitation: Elicitation
-) -> CallToolResult | InputRequiredResult:
+async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolResult | InputRequiredResult | None:
+    """Return the call's result after the client's person was asked, or what asks; None where the client can neither
+    show the question nor open its page."""
+    elicitation = build_elicitation(suspension, find_usable_modes(request.context))
+    if elicitation is None:
+        return None
     answer = await elicit(request.service, suspension, elicitation, request.context)
     if isinstance(answer, InputRequiredResult):
         return answer
     if answer is not None:
         return await _apply_person_answer(request, answer)
-    show = _show_undecided if isinstance(elicitation, ElicitationForm) else _show_page_outcome
+    show = _show_undecided if elicitation.mode == "form" else _show_page_outcome
     return await show(request, "could not be asked")
 
 
-async def _apply_person_answer(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
-    if answer.mode == "url":
-        return await _wait_for_page(request, answer)
-    question, _ = await request.read_question()
-    decision = read_decision(question, answer.content) if answer.action == "accept" else None
-    if decision is None:
-        return await _show_undecided(request, "did not decide in the form")
-    return await _decide_as_client(request, decision, "elicitation", answer.digest, compute_form_digest(question))
-
-
-async def _wait_for_page(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
-    """Wait for the decision of a person who agreed to open the page, as long as the caller waits."""
-    if answer.action != "accept":
+async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallToolResult:
+    """Record what a person decided in a form; for an address, wait for the page as long as the caller waits."""
+    reference, result = answer
+    is_accepted = result.action == "accept"
+    if reference.mode == "url" and not is_accepted:
         return await _show_page_outcome(request, "did not open the page")
     question, is_open = await request.read_question()
-    if is_open:
-        await wait_for_decision(request.service, question, request.wait_s, request.context)
-    return await _show_page_outcome(request, "has not decided on the page yet")
+    if reference.mode == "url":
+        if is_open:
+            await wait_for_decision(request.service, question, request.wait_s, request.context)
+        return await _show_page_outcome(request, "has not decided on the page yet")
+    decision = read_decision(question, result.content) if is_accepted else None
+    if decision is None:
+        return await _show_undecided(request, "did not decide in the form")
+    return await _decide_as_client(request, decision, "elicitation", reference.digest, compute_form_digest(question))
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
@@ -350,13 +318,4 @@ def _find_open_suspension(request: ToolRequest, view: Execution) -> Suspension |
     """Return the suspension that this call names, or None when it is no longer open."""
     return next(
         (suspension for suspension in view.suspensions if suspension.suspension_id == request.suspension_id), None
-    )
-
-
-def _build_decision(fields: Mapping[str, Any]) -> Decision:
-    return Decision(
-        approved=fields.get("approved"),
-        reason=fields.get("reason"),
-        modified_args=fields.get("modifiedArgs"),
-        content=fields.get("content"),
     )

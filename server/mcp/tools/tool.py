@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from mcp.types import Tool as Listed
@@ -27,6 +27,12 @@ UNCHECKED_ARGUMENTS = ("options", "plan")
 MAX_FAULTS = 20
 
 
+Handler = Callable[[ToolRequest], Awaitable[ToolResult]]
+Trait = Literal["reads", "destroys", "repeats", "shows_app", "for_app"]
+"""A tool that `repeats` changes nothing more when its call is repeated. Hosts with apps draw the result of one that
+`shows_app`; only the app's view calls one that is `for_app`."""
+
+
 @dataclass(frozen=True)
 class McpTool:
     """One MCP tool."""
@@ -34,18 +40,11 @@ class McpTool:
     name: str
     title: str
     description: str
-    handler: Callable[[ToolRequest], Awaitable[ToolResult]]
+    handler: Handler
     properties: schemas.JsonSchema
     required: tuple[str, ...] = ()
     output: schemas.JsonSchema = field(default_factory=lambda: schemas.EXECUTION_OUT)
-    reads: bool = False
-    destroys: bool = False
-    repeats: bool = False
-    """True when repeating the call changes nothing more."""
-    shows_app: bool = False
-    """True when hosts that draw apps draw the result."""
-    for_app: bool = False
-    """True when only the app's view calls it."""
+    traits: frozenset[Trait] = frozenset()
     inputs: schemas.JsonSchema | None = None
     """For a saved plan as a tool: its own schema, and its arguments are the inputs of a run."""
 
@@ -61,9 +60,9 @@ class McpTool:
             icons=ICONS,
             annotations=ToolAnnotations(
                 title=self.title,
-                read_only_hint=self.reads,
-                destructive_hint=self.destroys,
-                idempotent_hint=self.reads or self.repeats,
+                read_only_hint="reads" in self.traits,
+                destructive_hint="destroys" in self.traits,
+                idempotent_hint=bool(self.traits & {"reads", "repeats"}),
                 open_world_hint=False,
             ),
         )
@@ -71,8 +70,10 @@ class McpTool:
     @cached_property
     def definition_with_app(self) -> Listed:
         """The entry in `tools/list` for hosts that draw apps."""
-        ui: dict[str, object] = {"resourceUri": URI, **({"visibility": ["app"]} if self.for_app else {})}
-        return self.definition.model_copy(update={"meta": {"ui": ui}}) if self.shows_app else self.definition
+        ui: dict[str, object] = {"resourceUri": URI, **({"visibility": ["app"]} if "for_app" in self.traits else {})}
+        return (
+            self.definition.model_copy(update={"meta": {"ui": ui}}) if "shows_app" in self.traits else self.definition
+        )
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments, without the nulls that some clients send for absent ones.
@@ -102,3 +103,20 @@ class McpTool:
         """The input schema without what has its own check."""
         anything: dict[str, schemas.JsonSchema] = {name: {} for name in UNCHECKED_ARGUMENTS if name in self.properties}
         return schemas.build_arguments_schema({**self.properties, **anything}, self.required)
+
+
+def mcp_tool(
+    title: str,
+    description: str,
+    properties: schemas.JsonSchema,
+    *traits: Trait,
+    required: tuple[str, ...] = (),
+    output: schemas.JsonSchema = schemas.EXECUTION_OUT,
+) -> Callable[[Handler], McpTool]:
+    """Make a tool of the handler below, whose name it has."""
+
+    def make(handler: Handler) -> McpTool:
+        name = handler.__name__
+        return McpTool(name, title, description, handler, properties, required, output, frozenset(traits))
+
+    return make

@@ -19,9 +19,8 @@ from mcp.client.stdio import StdioServerParameters
 from msgspec.structs import replace
 
 from planwarden.server.inbox import inbox_port as place_module
-from planwarden.server.inbox.inbox_port import InboxPlace
+from planwarden.server.inbox.inbox_port import InboxPlace, open_sockets, pair_socket
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.inbox.sockets import open_sockets, pair_socket
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.storage.location import StoreLocation
 from tests.kit import Client, Settings, SqliteStore, ok, requirement

@@ -229,7 +229,7 @@ def test_only_what_is_shown_whole_can_be_edited() -> None:
     shown: dict[str, JsonValue] = {"text": "ok", "number": 1.5, "flag": True}
     form = build_form(_view(_call({**shown, "hidden": "a\u200bb", "list": [1], "nothing": None})))
     assert form is not None
-    kinds = {name: entry["type"] for name, entry in form.schema["properties"].items()}
+    kinds = {name: entry["type"] for name, entry in form.requested_schema["properties"].items()}
     arguments = {"arg_text": "string", "arg_number": "string", "arg_flag": "boolean"}
     assert kinds == {"decision": "string", "reason": "string", **arguments}
 
@@ -238,7 +238,9 @@ def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in
     question = _view(_call({"number": 1.5, "count": 2, "text": "2"}))
     form = build_form(question)
     assert form is not None
-    given = {name: field["default"] for name, field in form.schema["properties"].items() if "default" in field}
+    given = {
+        name: field["default"] for name, field in form.requested_schema["properties"].items() if "default" in field
+    }
     assert given == {"arg_number": "1.5", "arg_count": "2", "arg_text": "2"}
     unchanged = read_decision(question, {"decision": "approve", **given})
     assert unchanged is not None and (unchanged.approved, unchanged.modified_args) == (True, None)
@@ -295,8 +297,11 @@ def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> 
     form: dict[str, JsonValue] = {"type": "object", "properties": fields}
     shown = build_form(_view(replace(QUESTION, kind="input", message="?", form=form)))
     assert shown is not None
-    assert {name: shown.schema["properties"][name]["title"] for name in titles} == {**titles, "city": "Where to (city)"}
+    assert {name: shown.requested_schema["properties"][name]["title"] for name in titles} == {
+        **titles,
+        "city": "Where to (city)",
+    }
     schema: dict[str, JsonValue] = {"properties": {"to": {"title": "Recipient"}}}
     tool = replace(DISPLAY_CONFIRMATION, definition=ToolDefinition(name="send", description="", input_schema=schema))
     edited = build_form(_view(QUESTION, Registry([tool])))
-    assert edited is not None and edited.schema["properties"]["arg_to"]["title"] == "Recipient (to)"
+    assert edited is not None and edited.requested_schema["properties"]["arg_to"]["title"] == "Recipient (to)"

@@ -10,8 +10,8 @@ import anyio
 
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import build_pairing_url
+from planwarden.server.inbox.inbox_port import InboxSockets, open_sockets
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import serve_app
 from tests.kit import Ledger, OperatorPolicy, Settings, SqliteStore, requirement, warden
 from tests.server.inbox.support import Inbox

@@ -12,7 +12,8 @@ from planwarden.agent.core.execution.edits import MAX_EDITS
 from planwarden.agent.core.execution.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
 from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
-from planwarden.server.inbox.plan_view import PlanView, build_plan_view
+from planwarden.server.inbox.pages.execution import build_plan_view
+from planwarden.server.inbox.request import Values
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.graph.plan_graph import build_graph
 from planwarden.server.views.outcome import Outcome, build_outcome
@@ -227,7 +228,7 @@ async def _answer(made: planwarden.Warden, asked: Execution, decision: kit.Decis
     return await made.service.find(answered.execution_id)
 
 
-def _view(execution: ExecutionState) -> PlanView:
+def _view(execution: ExecutionState) -> Values:
     assert execution.plan is not None
     return build_plan_view(execution, build_graph(execution.plan, execution), is_newest=True, people=())
 
@@ -261,8 +262,8 @@ async def test_after_a_wait_for_the_next_attempt_it_is_said_what_was_called_with
         await made.service.wait(await made.service.find(waits.execution_id), 60)
         done = await made.service.find(waits.execution_id)
     assert _words(done, "mail")[1] == f'send(number=7) → "sent" (approved {BY_ANN})'
-    [line] = _view(done).steps[0].calls
-    assert (line.decided, line.state, line.attempts) == (f"approved {BY_ANN}", "done", 2)
+    [line] = _view(done)["steps"][0]["calls"]
+    assert (line["decided"], line["state"], line["attempts"]) == (f"approved {BY_ANN}", "done", 2)
 
 
 @kit.requirement("decisions:said")
@@ -280,7 +281,9 @@ async def test_a_rejected_loop_says_of_each_row_and_of_the_run_who_rejected_it_a
     assert describe_state(ended) == f'ended: rejected {BY_ANN}: "They have paid"'
     assert shown.items is not None and (shown.items.rejected, shown.items.succeeded) == (2, 0)
     assert [item.status for item in shown.item_results] == ["rejected", "rejected"]
-    assert [call.decided for call in _view(ended).steps[0].calls] == [f'rejected {BY_ANN}: "They have paid"'] * 2
+    assert [call["decided"] for call in _view(ended)["steps"][0]["calls"]] == [
+        f'rejected {BY_ANN}: "They have paid"'
+    ] * 2
 
 
 @kit.requirement("decisions:said")
@@ -296,9 +299,9 @@ async def test_a_step_of_which_a_row_was_left_out_is_not_simply_done_and_an_edit
         f"erase(ids=[80]) → erased: 1 (approved {BY_ANN})  ({edited})",
         f"erase(ids=[9]) → rejected {BY_ANN}",
     ]
-    step = _view(done).steps[0]
-    assert (step.mark, step.sign, step.state, "1 was left out" in step.note) == ("partly", "◐", "partly done", True)
-    assert sum(edited in call.decided for call in step.calls) == 1
+    step = _view(done)["steps"][0]
+    assert (step["mark"], step["sign"], step["state"]) == ("partly", "◐", "partly done")
+    assert "1 was left out" in step["note"] and sum(edited in call["decided"] for call in step["calls"]) == 1
 
 
 async def _label(requester: kit.Requester, document: Json, **more: object) -> str:

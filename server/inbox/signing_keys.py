@@ -1,7 +1,7 @@
-"""Signing on the page of a question: whether this browser and person can sign, the challenge, and the signature.
+"""Signing keys in the inbox: signing on the page of a question, and the page that lists, adds and removes keys.
 
-The script sends the form twice to the same address: first to get a challenge for the answer in the form, then with the
-signature over that challenge. Both times the server builds the same answer from the same fields.
+The script sends the form of a question twice to the same address: first to get a challenge for the answer in the form,
+then with the signature over that challenge. Both times the server builds the same answer from the same fields.
 """
 
 from urllib.parse import urlsplit
@@ -15,10 +15,18 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution import events as ev
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
-from planwarden.server.inbox.request import InboxRequest
-from planwarden.server.signatures.keyring import Keyring, SignedStatement
+from planwarden.server.inbox.request import InboxRequest, PageRoutes
+from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring, SignedStatement
 from planwarden.server.signatures.signature import EXTRA, RelyingParty, SignatureRefused, can_use_keys_of, is_available
+from planwarden.server.views.escaping import escape_text
 from planwarden.storage.sql.records import HasRecords
+
+KEYS_PATH = f"{INBOX_PATH}/keys"
+MAX_REMOVED = 50
+"""Removed keys on the page, the newest."""
+
+
+ROUTES = PageRoutes()
 
 
 class KeyObstacle(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +94,7 @@ async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -
     if any(key.rp_id == relying_party.rp_id for key in usable):
         return None
     return KeyObstacle(
-        text="You approve this call with a key, and you have none here.",
-        link=f"{INBOX_PATH}/keys",
-        action="Add one",
+        text="You approve this call with a key, and you have none here.", link=f"{INBOX_PATH}/keys", action="Add one"
     )
 
 
@@ -122,3 +128,59 @@ async def take_signature(request: InboxRequest, record: QuestionRecord, decision
         return JSONResponse(await keyring.request_signature(request.session, relying_party, statement))
     except UsageError as error:
         return JSONResponse({"message": error.message}, status_code=422)
+
+
+@ROUTES.page("/keys")
+async def show_keys(request: InboxRequest) -> Response:
+    return await _render_keys(request)
+
+
+@ROUTES.form("/keys/add")
+async def add_key(request: InboxRequest) -> Response:
+    """Return a challenge to the script; add the key when the form holds the credential."""
+    keyring, relying_party = Keyring(request.service.store), find_relying_party(request)
+    try:
+        if relying_party is None:
+            raise UsageError("browsers cannot use keys at this address")
+        if request.wants_json:
+            return JSONResponse(await keyring.request_key(request.session, relying_party))
+        if not request.form_value("credential"):
+            raise UsageError("adding a key needs JavaScript, which did not run in this browser")
+        await keyring.add_key(
+            request.session,
+            relying_party,
+            nonce=request.form_value("nonce"),
+            label=request.form_value("label"),
+            credential=request.form_value("credential"),
+            text=request.form_value("signature"),
+        )
+    except UsageError as error:
+        if request.wants_json:
+            return JSONResponse({"message": error.message}, status_code=422)
+        return await _render_keys(request, fault=error.message)
+    return request.redirect("/keys")
+
+
+@ROUTES.form("/keys/{key_id}/remove")
+async def remove_key(request: InboxRequest) -> Response:
+    try:
+        await Keyring(request.service.store).remove_own_key(request.session, request.path("key_id"))
+    except UsageError as error:
+        return await _render_keys(request, fault=error.message)
+    return request.redirect("/keys")
+
+
+async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
+    keyring, name = Keyring(request.service.store), request.session.principal
+    keys = [key for key in await keyring.list_keys() if key.principal == name]
+    removed = [key for key in keys if key.revoked_at is not None]
+    return request.render_page(
+        "keys.html",
+        status=422 if fault else 200,
+        fault=escape_text(fault),
+        usable=[key for key in keys if key.revoked_at is None],
+        over=removed[: -MAX_REMOVED - 1 : -1],
+        more_over=max(0, len(removed) - MAX_REMOVED),
+        obstacle=find_obstacle(request, KEYS_PATH),
+        max_label=MAX_LABEL_CHARS,
+    )
