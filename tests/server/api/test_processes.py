@@ -15,7 +15,7 @@ from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.peers import StorePeers, describe_missing
 from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, Stalls, StallWatch, describe, read_stalls
-from planwarden.storage.sql.processes import ProcessFacts
+from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.kit import Ledger, MemoryStore, Registry, Tool, apply, ev, first_only, plan, requirement, tool_step, warden
 from tests.support.fakes import recording_tool
@@ -50,7 +50,7 @@ class Member:
         )
 
 
-class Told:
+class Told(ProcessRegistry):
     def __init__(self, living: tuple[ProcessFacts, ...]) -> None:
         self._living = living
 
