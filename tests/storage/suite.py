@@ -83,9 +83,9 @@ class Sqlite:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self._path = folder / "planwarden.db"
-        self.opened: list[SqliteStore] = []
+        self.opened: list[Store] = []
 
-    def connect(self) -> SqliteStore:
+    def connect(self) -> Store:
         if not self._path.exists():
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
             self._path.touch(mode=0o600)
@@ -99,29 +99,27 @@ class Sqlite:
             await store.close()
 
 
-class Postgres:
+class Postgres(Sqlite):
     gone_s = GONE_S
 
     def __init__(self, folder: Path) -> None:
-        self.clock = ManualClock()
+        super().__init__(folder)
         self.url = shared_server().make_database()
-        self.opened: list[PostgresStore] = []
 
-    def connect(self) -> PostgresStore:
+    def connect(self) -> Store:
         store = PostgresStore.open(self.url, clock=self.clock, lease_s=LEASE_S, gone_s=self.gone_s)
         self.opened.append(store)
         return store
 
     async def close(self) -> None:
-        for store in self.opened:
-            await store.close()
+        await super().close()
         shared_server().empty_database(self.url)
 
 
 class PooledPostgres(Postgres):
     """The same through PgBouncer in transaction mode, its control connection past it."""
 
-    def connect(self) -> PostgresStore:
+    def connect(self) -> Store:
         pooled = shared_pooler().lead_to(self.url)
         store = PostgresStore.open(pooled, control_url=self.url, clock=self.clock, lease_s=LEASE_S, gone_s=self.gone_s)
         self.opened.append(store)

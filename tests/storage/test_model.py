@@ -164,12 +164,9 @@ class Model:
             case ev.SuspensionReminded(suspension_id=name, number=number):
                 left = row.execution.suspensions[name].question.alarms[number:]
                 self.questions[name] = replace(self.questions[name], alarm_at=left[0].at if left else None)
-            case ev.SuspensionDecided(suspension_id=name):
-                self.questions[name] = replace(self.questions[name], status="decided")
-            case ev.SuspensionTimedOut(suspension_id=name):
-                self.questions[name] = replace(self.questions[name], status="timed_out")
-            case ev.SuspensionWithdrawn(suspension_id=name):
-                self.questions[name] = replace(self.questions[name], status="withdrawn")
+            case ev.SuspensionDecided(suspension_id=name) | ev.SuspensionTimedOut(suspension_id=name):
+                status = "decided" if isinstance(entry.event, ev.SuspensionDecided) else "timed_out"
+                self.questions[name] = replace(self.questions[name], status=status)
             case _:
                 pass
 

@@ -133,24 +133,24 @@ async def _read_reply(url: httpx2.URL, response: httpx2.Response, limits: WebLim
     return WebReply(url=str(url), media_type=media_type, charset=response.charset_encoding, body=bytes(body))
 
 
+_FAULTS: Mapping[type[httpx2.HTTPError], str] = {
+    httpx2.TimeoutException: "did not accept a connection in time; try again later",
+    httpx2.DecodingError: "sent a body that cannot be decompressed",
+    httpx2.ConnectError: "cannot be connected to; check the address or try again later",
+    httpx2.TransportError: "broke the connection or does not speak HTTP; check the address or try again later",
+}
+"""By the first kind that fits. The HTTP library's own messages may repeat what was sent."""
+
+
 @contextmanager
 def _translate_errors(url: httpx2.URL) -> Generator[None]:
-    """Translate errors of the HTTP library, whose own messages may repeat what was sent."""
-    host = f"the host {_quote_host(url)}"
     try:
         yield
-    except httpx2.TimeoutException as error:
-        raise ToolError(f"{host} did not accept a connection in time; try again later") from error
-    except httpx2.DecodingError as error:
-        raise ToolError(f"{host} sent a body that cannot be decompressed") from error
-    except httpx2.ConnectError as error:
+    except (*_FAULTS,) as error:
+        fault = next(text for kind, text in _FAULTS.items() if isinstance(error, kind))
         if _is_caused_by(error, ssl.SSLCertVerificationError):
-            raise ToolError(f"{host} has no valid TLS certificate for that name; check the address") from error
-        raise ToolError(f"{host} cannot be connected to; check the address or try again later") from error
-    except httpx2.TransportError as error:
-        raise ToolError(
-            f"{host} broke the connection or does not speak HTTP; check the address or try again later"
-        ) from error
+            fault = "has no valid TLS certificate for that name; check the address"
+        raise ToolError(f"the host {_quote_host(url)} {fault}") from error
 
 
 def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
