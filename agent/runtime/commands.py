@@ -8,7 +8,6 @@ import logging
 
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.revisions import add_late_report
-from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution import events as ev
@@ -21,12 +20,6 @@ logger = logging.getLogger(__name__)
 
 REPORT_CHARS = 200
 """Of a late result that the question itself quotes; the log has all of it."""
-
-
-def create(*events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()) -> BuildEvents:
-    """Append exactly these events, the first ones of an execution."""
-    batch = EventBatch(events, start=start, artifacts=artifacts)
-    return lambda execution, now, lookups: batch
 
 
 def start(options: ev.Options, client_id: str | None, request: StartRequest | None) -> BuildEvents:

@@ -263,7 +263,8 @@ class Engine:
         self, new: ExecutionState, *events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()
     ) -> ExecutionState:
         run = self._run(new)
-        await settle(run, Command(commands.create(*events, start=start, artifacts=artifacts)))
+        batch = EventBatch(events, start=start, artifacts=artifacts)
+        await settle(run, Command(lambda execution, now, lookups: batch))
         if start is not None:
             self._cache.remember_plan(run.execution, start)
         return run.execution
