@@ -158,10 +158,10 @@ def _forecast_call(
         return replace(forecast, fault=error.message)
     except PartsNeeded:
         return replace(forecast, takes_from=("an earlier result",))
-    named = (
+    coverage = (
         (other.step_id, names_call(row, call, definition.digest, arguments)) for other in before for row in other.covers
     )
-    confirmed = next((step_id for step_id, is_named in named if is_named), None)
+    confirmed = next((step_id for step_id, is_named in coverage if is_named), None)
     if confirmed is not None and judgement.get("asks") == "approval":
         judgement = {"covered_by": confirmed}
     return replace(

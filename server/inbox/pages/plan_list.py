@@ -49,17 +49,17 @@ async def show_calls(request: InboxRequest) -> Response:
 
 
 async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
-    wanted = _read_filter(request)
-    query = urlencode({name: value for name, value in wanted.items() if value})
+    choices = _read_filter(request)
+    query = urlencode({name: value for name, value in choices.items() if value})
     after, store = request.query("after") or None, request.service.store
     listed = await store.list_executions(
         ExecutionFilter(
-            search=wanted["q"],
-            status=STATUSES[wanted["state"]] if wanted["state"] else None,
-            host=wanted["host"] or None,
-            tool=wanted["tool"] or None,
-            tool_prefix=f"{build_slug(wanted['server'])}_" if wanted["server"] else "",
-            saved_plan=wanted["plan"] or None,
+            search=choices["q"],
+            status=STATUSES[choices["state"]] if choices["state"] else None,
+            host=choices["host"] or None,
+            tool=choices["tool"] or None,
+            tool_prefix=f"{build_slug(choices['server'])}_" if choices["server"] else "",
+            saved_plan=choices["plan"] or None,
             is_gated=is_gated,
         ),
         limit=PAGE_SIZE,
@@ -76,40 +76,40 @@ async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
             "rows": [await _add_call(request, row) for row in rows] if is_gated else rows,
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
-            "wanted": wanted,
-            "plan": shorten_text(wanted["plan"], TITLE_CHARS),
+            "choices": choices,
+            "plan": shorten_text(choices["plan"], TITLE_CHARS),
             # The part of an address that asks for the same again.
             "query": f"{query}&" if query else "",
             "after": after,
-            "choices": None if request.is_refresh else await _build_choices(request, wanted),
+            "choices": None if request.is_refresh else await _build_choices(request, choices),
         }
 
     # The page need not change because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 
-async def _build_choices(request: InboxRequest, wanted: Mapping[str, str]) -> Values:
+async def _build_choices(request: InboxRequest, choices: Mapping[str, str]) -> Values:
     """Return what the filter offers: each value with how it is shown."""
     store, tools = request.service.store, request.service.tools
-    hosts = (*await store.list_hosts(), wanted["host"])
-    names = (*(definition.name for definition in tools.definitions()), wanted["tool"])
+    hosts = (*await store.list_hosts(), choices["host"])
+    names = (*(definition.name for definition in tools.definitions()), choices["tool"])
     sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
     return {
         "states": [(state, state) for state in STATUSES],
         "tools": _build_options(names),
         "hosts": _build_options(hosts),
-        "servers": _build_options((*sources, wanted["server"])),
+        "servers": _build_options((*sources, choices["server"])),
     }
 
 
 def _read_filter(request: InboxRequest) -> dict[str, str]:
     """Return what the address asks for, as it was written. Raise `BadForm` for a state that there is not."""
     state = request.query("state")
-    wanted = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
-    wanted |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
-    if wanted["state"] not in ("", *STATUSES):
+    choices = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
+    choices |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
+    if choices["state"] not in ("", *STATUSES):
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")
-    return wanted
+    return choices
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
