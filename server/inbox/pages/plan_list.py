@@ -49,17 +49,17 @@ async def show_calls(request: InboxRequest) -> Response:
 
 
 async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
-    choices = _read_filter(request)
-    query = urlencode({name: value for name, value in choices.items() if value})
+    selection = _read_filter(request)
+    query = urlencode({name: value for name, value in selection.items() if value})
     after, store = request.query("after") or None, request.service.store
     listed = await store.list_executions(
         ExecutionFilter(
-            search=choices["q"],
-            status=STATUSES[choices["state"]] if choices["state"] else None,
-            host=choices["host"] or None,
-            tool=choices["tool"] or None,
-            tool_prefix=f"{build_slug(choices['server'])}_" if choices["server"] else "",
-            saved_plan=choices["plan"] or None,
+            search=selection["q"],
+            status=STATUSES[selection["state"]] if selection["state"] else None,
+            host=selection["host"] or None,
+            tool=selection["tool"] or None,
+            tool_prefix=f"{build_slug(selection['server'])}_" if selection["server"] else "",
+            saved_plan=selection["plan"] or None,
             is_gated=is_gated,
         ),
         limit=PAGE_SIZE,
@@ -76,40 +76,40 @@ async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
             "rows": [await _add_call(request, row) for row in rows] if is_gated else rows,
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
-            "choices": choices,
-            "plan": shorten_text(choices["plan"], TITLE_CHARS),
+            "wanted": selection,
+            "plan": shorten_text(selection["plan"], TITLE_CHARS),
             # The part of an address that asks for the same again.
             "query": f"{query}&" if query else "",
             "after": after,
-            "choices": None if request.is_refresh else await _build_choices(request, choices),
+            "choices": None if request.is_refresh else await _build_choices(request, selection),
         }
 
     # The page need not change because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 
-async def _build_choices(request: InboxRequest, choices: Mapping[str, str]) -> Values:
+async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) -> Values:
     """Return what the filter offers: each value with how it is shown."""
     store, tools = request.service.store, request.service.tools
-    hosts = (*await store.list_hosts(), choices["host"])
-    names = (*(definition.name for definition in tools.definitions()), choices["tool"])
+    hosts = (*await store.list_hosts(), selection["host"])
+    names = (*(definition.name for definition in tools.definitions()), selection["tool"])
     sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
     return {
         "states": [(state, state) for state in STATUSES],
         "tools": _build_options(names),
         "hosts": _build_options(hosts),
-        "servers": _build_options((*sources, choices["server"])),
+        "servers": _build_options((*sources, selection["server"])),
     }
 
 
 def _read_filter(request: InboxRequest) -> dict[str, str]:
     """Return what the address asks for, as it was written. Raise `BadForm` for a state that there is not."""
     state = request.query("state")
-    choices = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
-    choices |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
-    if choices["state"] not in ("", *STATUSES):
+    selection = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
+    selection |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
+    if selection["state"] not in ("", *STATUSES):
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")
-    return choices
+    return selection
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
