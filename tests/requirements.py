@@ -42,6 +42,7 @@ REQUIREMENTS: dict[str, str] = {
     "guard:files": "A host's file keeps everything but planwarden's own lines.",
     "gate:waits": "A gated call waits as its host can, runs once, and an answer without a decision decides nothing.",
     "gate:people": "Calls through a gate are listed with server, tool, arguments, host, outcome and result.",
+    "gate:hostile": "A gate lives on whatever its server or its host sends, within its memory, and names the server.",
     "gate:install": "The servers of a host go behind the gate and back, and its file keeps everything else.",
     "plans:hostile-files": "A file that is no plan is named with the reason, costs little, and hides no other one.",
     "plans:one-name": "A name stands for one file; the home's wins, also broken, and what it hides is said.",

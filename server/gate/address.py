@@ -23,6 +23,7 @@ from mcp.shared.inbound import (
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.types import (
     INVALID_REQUEST,
+    ErrorData,
     JSONRPCError,
     JSONRPCRequest,
     JSONRPCResponse,
@@ -53,9 +54,10 @@ FindLogin = Callable[[], Awaitable[LoginLocation | None]]
 class AddressUpstream:
     """A server behind an address."""
 
-    def __init__(self, config: ServerConfig, receiver: Receiver, find_login: FindLogin) -> None:
+    receiver: Receiver
+
+    def __init__(self, config: ServerConfig, find_login: FindLogin) -> None:
         self.config = config
-        self._receiver = receiver
         self._find_login = find_login
         self._sending: Any = None
         """The SDK's stream, which has no public type."""
@@ -128,32 +130,31 @@ class AddressUpstream:
         except Exception:
             logger.exception("the connection to server %r failed", self.config.name)
         self._sending = None
-        await self._receiver.handle_loss(reason)
+        await self.receiver.handle_loss(reason)
 
     async def _take(self, item: SessionMessage) -> bool:
         """Pass one message on, and return whether the connection goes on."""
         message = item.message
+        if isinstance(message, JSONRPCError):
+            failure = self._read_failure(message.error)
+            if failure is not None:
+                await self.receiver.fail_request(message.id, failure)
+                return message.error.code != INVALID_REQUEST
         if isinstance(message, JSONRPCResponse):
             self._note_result(message)
-        elif isinstance(message, JSONRPCError):
-            text, name = message.error.message, self.config.name
-            match message.error.code:
-                case code if code == INVALID_REQUEST and text == SESSION_ENDED:
-                    ended = ToolError(f"server {name!r} ended the session before it took the request; try again")
-                    await self._receiver.fail_request(message.id, ended)
-                    return False
-                case code if code == NOT_SENT:
-                    unreachable = ToolError(f"server {name!r} cannot be reached: {text}")
-                    await self._receiver.fail_request(message.id, unreachable)
-                    return True
-                case code if code in (LOST, TOO_LARGE):
-                    unknown = OutcomeUnknown(f"server {name!r} did not return a result: {text}")
-                    await self._receiver.fail_request(message.id, unknown)
-                    return True
-                case _:
-                    pass
-        await self._receiver.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        await self.receiver.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         return True
+
+    def _read_failure(self, error: ErrorData) -> ToolError | None:
+        """Return why a request has no answer; None for an answer of the server."""
+        name, text = f"server {self.config.name!r}", error.message
+        if error.code == INVALID_REQUEST and text == SESSION_ENDED:
+            return ToolError(f"{name} ended the session before it took the request; try again")
+        if error.code == NOT_SENT:
+            return ToolError(f"{name} cannot be reached: {text}")
+        if error.code in (LOST, TOO_LARGE):
+            return OutcomeUnknown(f"{name} did not return a result: {text}")
+        return None
 
     def _note_result(self, message: JSONRPCResponse) -> None:
         result: dict[str, JsonValue] = message.result

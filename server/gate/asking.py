@@ -39,7 +39,7 @@ class HostQuestions:
         if not execution.open_suspensions:
             return {}
         try:
-            capabilities = ClientCapabilities.model_validate(self._relay.capabilities)
+            capabilities = ClientCapabilities.model_validate(self._relay.host.capabilities)
         except ValidationError:
             return {}
         return await self._input.find_questions(self._service, self._service.build_view(execution), capabilities)
@@ -65,7 +65,7 @@ class HostQuestions:
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]
                 if not isinstance(elicitation, ElicitationForm):
                     params |= {"elicitationId": suspension.suspension_id}
-                answer = await self._relay.ask_host("elicitation/create", params)
+                answer = await self._relay.host.ask("elicitation/create", params)
                 await self.apply(execution, {key: answer})
         except PlanwardenError:
             # A host that fails has decided nothing.

@@ -198,7 +198,7 @@ class GatedCalls:
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
             raise InvalidArguments("a call needs a name, and arguments that are an object")
-        client, capabilities = self._relay.client, self._relay.capabilities
+        client, capabilities = self._relay.host.client, self._relay.host.capabilities
         responses = params.get("inputResponses")
         extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
         host = client.get("title") or client.get("name")
@@ -208,7 +208,7 @@ class GatedCalls:
             progress_token=meta.get("progressToken") if isinstance(meta, dict) else None,
             host=str(host)[:MAX_HOST_CHARS] if host else "an MCP host",
             responses=responses if isinstance(responses, dict) else {},
-            wants_task=bool(self._relay.envelope) and isinstance(extensions, dict) and TASKS in extensions,
+            wants_task=bool(self._relay.host.envelope) and isinstance(extensions, dict) and TASKS in extensions,
         )
 
     async def _find_requirement(self, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> Requirement:
@@ -436,7 +436,7 @@ class GatedCalls:
         questions = await self._find_questions(execution)
         if not questions:
             return hold_s
-        if self._relay.envelope:
+        if self._relay.host.envelope:
             # The answer of the call asks.
             return 0
         asker = await self._open_questions()
@@ -453,7 +453,7 @@ class GatedCalls:
 
     async def _find_questions(self, execution: ExecutionState) -> "Questions":
         """Return what the host can be asked about the execution in a call."""
-        capabilities = self._relay.capabilities
+        capabilities = self._relay.host.capabilities
         if not isinstance(capabilities, dict) or not isinstance(capabilities.get("elicitation"), dict):
             return {}
         return await (await self._open_questions()).find(execution)
@@ -463,7 +463,7 @@ class GatedCalls:
             return
         text = await self._describe_progress(execution)
         params: dict[str, JsonValue] = {"progressToken": call.progress_token, "progress": beats, "message": text}
-        await self._relay.write(frames.build_notification("notifications/progress", params))
+        await self._relay.host.write(frames.build_notification("notifications/progress", params))
 
     async def _describe_progress(self, execution: ExecutionState) -> str:
         if not execution.open_suspensions:
@@ -475,7 +475,7 @@ class GatedCalls:
             asker = await self._open_questions()
             task = await asker.build_task(execution, await self._describe_progress(execution))
             return {"resultType": "task", **task}
-        if self._relay.envelope and not call.wants_task and (questions := await self._find_questions(execution)):
+        if self._relay.host.envelope and not call.wants_task and (questions := await self._find_questions(execution)):
             requests = (await self._open_questions()).build_requests(questions)
             state = execution.open_suspensions[0].question.suspension_id
             return {"resultType": "input_required", "inputRequests": requests, "requestState": state}

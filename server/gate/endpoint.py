@@ -5,10 +5,11 @@ about itself, and has no session: then the requests of one principal share a con
 The owner of the token asks, and sees only what that owner asked for.
 """
 
-import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -34,9 +35,10 @@ from mcp.types import (
 )
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from msgspec.structs import replace
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
@@ -44,8 +46,8 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Caller, identify_bearer
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.serving import Gate, Opening, announce_gate, build_relay, judging_shared
-from planwarden.server.settings.configuration import Settings
+from planwarden.server.gate.relay import Host
+from planwarden.server.gate.serving import Gate, Opening, Write, announce_gate
 from planwarden.tools.downstream.config import ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -69,39 +71,39 @@ class Session:
         self._requests: dict[int | str, JSONRPCRequest] = {}
         """Those without an answer, the newest one at the end."""
 
-    async def run(
-        self, warden: Warden, settings: Settings, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Relay between the host and a connection of its own until the host ends the session."""
         async with self.transport.connect() as (received, sending):
 
             async def write(line: bytes) -> None:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                message = _read_message(line)
+                if message is None:
+                    return
                 metadata = ServerMessageMetadata(related_request_id=self._find_related(message))
                 if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
                     self._requests.pop(message.id, None)
-                try:
+                with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                     await sending.send(SessionMessage(message, metadata))
-                except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    return
 
-            async with connect(warden, settings, self.config, self.caller.principal, write) as gate:
+            async with connect(warden, self.config, self.caller.principal, write) as host:
                 task_status.started()
                 with self.transport.idle_scope or anyio.CancelScope(), suppress(anyio.ClosedResourceError):
                     async for item in received:
                         if isinstance(item, SessionMessage):
-                            await self._take(item, gate)
+                            await self._take(item.message, host)
 
-    async def _take(self, item: SessionMessage, gate: Gate) -> None:
-        message = item.message
+    async def close(self) -> None:
+        await self.transport.terminate()
+
+    async def _take(self, message: JSONRPCMessage, host: Host) -> None:
         if isinstance(message, JSONRPCRequest):
             self._requests[message.id] = message
-        await gate.relay.handle_host_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        await host.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             # The server does not answer it any more, and the stream of a request ends with an answer only.
             request = self._requests.pop((message.params or {}).get("requestId", ""), None)
             if request is not None:
-                await gate.relay.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
+                await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
         """Return the request in whose answer a message of the server belongs; the newest call if it does not say."""
@@ -119,14 +121,26 @@ class Session:
 class SharedHost:
     """The requests of one principal since 2026-07-28, which have no session."""
 
-    def __init__(self) -> None:
-        self.gate: Gate
+    def __init__(self, caller: Caller, config: ServerConfig) -> None:
+        self.caller = caller
+        self.config = config
         self.idle = anyio.CancelScope()
-        self._last_id = 0
+        self._host: Host
+        self._ids = count(1)
         self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
         """By the id of a request on the connection to the server, what its client sent, and where its answer goes."""
 
-    async def write(self, line: bytes) -> None:
+    async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Keep the connection to the server until there is no request for a while."""
+        async with connect(warden, self.config, self.caller.principal, self._write) as self._host:
+            with self.idle:
+                task_status.started()
+                await anyio.sleep_forever()
+
+    async def close(self) -> None:
+        """Do nothing: the connection has ended."""
+
+    async def _write(self, line: bytes) -> None:
         """Give a message of the server to the request that it belongs to."""
         frame = frames.read_frame(line)
         params = frames.read_value(frame.params if isinstance(frame.params, msgspec.Raw) else None)
@@ -139,25 +153,23 @@ class SharedHost:
             frame = replace(frame, id=request.id)
         elif isinstance(params, dict):
             frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
-        try:
-            stream.send_nowait(frame.encode().strip())
-        except anyio.WouldBlock:
-            # Only notifications are that many; the answer ends the stream, and needs one place.
-            if frame.method is msgspec.UNSET:
-                await stream.send(frame.encode().strip())
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            try:
+                stream.send_nowait(frame.encode().strip())
+            except anyio.WouldBlock:
+                # Only notifications are that many; the answer ends the stream, and needs one place.
+                if frame.method is msgspec.UNSET:
+                    await stream.send(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
         """Yield what the server says to the request, the answer last; an empty one when it says nothing for a while."""
-        self._last_id += 1
-        own_id = self._last_id
+        own_id = next(self._ids)
         sending, received = anyio.create_memory_object_stream[bytes](MAX_WAITING)
         self._streams[own_id] = frame, sending
         self.idle.deadline = float("inf")
         is_answered = False
         try:
-            await self.gate.relay.handle_host_line(_replace_ids(frame, own_id).encode())
+            await self._host.handle_line(_replace_ids(frame, own_id).encode())
             while not is_answered:
                 message = b""
                 with anyio.move_on_after(PING_S):
@@ -174,18 +186,19 @@ class SharedHost:
                 # Closing the stream is how a client of this revision cancels.
                 with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                     cancelled = frames.build_notification("notifications/cancelled", {"requestId": own_id})
-                    await self.gate.relay.handle_host_line(cancelled)
+                    await self._host.handle_line(cancelled)
 
 
 class GateEndpoint:
     """An ASGI application for the paths below `/gate/`. Its caller has authenticated the request."""
 
-    def __init__(self, warden: Warden, settings: Settings, tasks: TaskGroup) -> None:
+    def __init__(self, warden: Warden, tasks: TaskGroup) -> None:
         self._warden = warden
-        self._settings = settings
         self._tasks = tasks
         self._configs = {
-            config.name: config for config in settings.servers.configs if config.can_start and not config.is_gated
+            config.name: config
+            for config in warden.settings.servers.configs
+            if config.can_start and not config.is_gated
         }
         self._sessions: dict[str, Session] = {}
         self._shared: dict[tuple[str, str], SharedHost] = {}
@@ -193,26 +206,23 @@ class GateEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; `gate` in the scope names the server."""
-        config = self._configs.get(scope["gate"])
+        await (await self._find_app(Request(scope, receive)))(scope, receive, send)
+
+    async def _find_app(self, request: Request) -> ASGIApp:
+        config, caller = self._configs.get(name := str(request.scope["gate"])), identify_bearer()
         if config is None:
-            await JSONResponse({"error": f"there is no server {str(scope['gate'])[:64]!r}"}, 404)(scope, receive, send)
-            return
-        request, caller = Request(scope, receive), identify_bearer()
+            return JSONResponse({"error": f"there is no server {name[:64]!r}"}, 404)
         version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            await (await self._answer(request, caller, config))(scope, receive, send)
-            return
+            return await self._answer(request, caller, config)
         session_id = request.headers.get(MCP_SESSION_ID_HEADER)
-        session = self._sessions.get(session_id or "")
         if session_id is None and len(self._sessions) < MAX_SESSIONS:
-            await self._open_session(Session(caller, config), scope, receive, send)
-        elif session is None or session.caller != caller or session.config is not config:
-            status = 503 if session_id is None else 404
-            text = "too many sessions are open" if session_id is None else "Session not found"
-            error = {"jsonrpc": "2.0", "id": None, "error": {"code": frames.INVALID_REQUEST, "message": text}}
-            await JSONResponse(error, status)(scope, receive, send)
-        else:
-            await session.transport.handle_request(scope, receive, send)
+            return partial(self._open_session, Session(caller, config))
+        session = self._sessions.get(session_id or "")
+        if session is not None and session.caller == caller and session.config is config:
+            return session.transport.handle_request
+        text = "too many sessions are open" if session_id is None else "Session not found"
+        return _build_error(None, frames.INVALID_REQUEST, text, status=503 if session_id is None else 404)
 
     async def _open_session(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the transport answer the request that opens a session, and forget the session if it refuses it."""
@@ -223,28 +233,34 @@ class GateEndpoint:
             status = message.get("status", status)
             await send(message)
 
-        session_id = session.transport.mcp_session_id or ""
-        self._sessions[session_id] = session
         try:
-            await self._tasks.start(self._run, session_id, session)
+            await self._tasks.start(self._run, self._sessions, session.transport.mcp_session_id, session)
             await session.transport.handle_request(scope, receive, note_status)
         finally:
             if status >= 400:
                 with anyio.CancelScope(shield=True):
-                    await session.transport.terminate()
+                    await session.close()
 
     async def _run(
-        self, session_id: str, session: Session, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+        self,
+        hosts: dict[Any, Any],
+        key: object,
+        host: Session | SharedHost,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
+        """Keep the host among the `hosts` as long as its connection to the server lasts."""
+        hosts[key] = host
         try:
-            await session.run(self._warden, self._settings, task_status=task_status)
+            await host.run(self._warden, task_status=task_status)
         # One host must not end the others.
         except Exception:
-            logger.exception("a session at /gate/%s ended", session.config.name)
+            logger.exception("a connection at /gate/%s ended", host.config.name)
         finally:
-            del self._sessions[session_id]
+            if hosts.get(key) is host:
+                del hosts[key]
             with anyio.CancelScope(shield=True):
-                await session.transport.terminate()
+                await host.close()
 
     async def _answer(self, request: Request, caller: Caller, config: ServerConfig) -> Response:
         """Return the answer to a request that has no session."""
@@ -257,7 +273,8 @@ class GateEndpoint:
             return _build_error(None, frames.PARSE_ERROR, error.message)
         if not frame.is_request:
             return Response(status_code=202)
-        verdict = classify_inbound_request(json.loads(body), headers=request.headers)
+        params = frames.read_value(frame.params if isinstance(frame.params, msgspec.Raw) else None)
+        verdict = classify_inbound_request({"method": frame.method, "params": params}, headers=request.headers)
         if isinstance(verdict, InboundLadderRejection):
             return _build_error(frame.request_id, verdict.code, verdict.message, verdict.data)
         host = await self._find_host(caller, config)
@@ -282,44 +299,21 @@ class GateEndpoint:
         async with self._opening:
             host = self._shared.get(key)
             if host is None or host.idle.cancel_called:
-                host = SharedHost()
-                await self._tasks.start(self._run_shared, key, host, config)
+                host = SharedHost(caller, config)
+                await self._tasks.start(self._run, self._shared, key, host)
             return host
-
-    async def _run_shared(
-        self,
-        key: tuple[str, str],
-        host: SharedHost,
-        config: ServerConfig,
-        *,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        try:
-            async with connect(self._warden, self._settings, config, key[0], host.write) as host.gate:
-                self._shared[key] = host
-                with host.idle:
-                    task_status.started()
-                    await anyio.sleep_forever()
-        # One host must not end the others.
-        except Exception:
-            logger.exception("a connection at /gate/%s ended", config.name)
-        finally:
-            if self._shared.get(key) is host:
-                del self._shared[key]
 
 
 @asynccontextmanager
-async def connect(
-    warden: Warden, settings: Settings, config: ServerConfig, principal: str, write: Any
-) -> AsyncGenerator[Gate]:
-    """Yield a gate of its own between the principal, whom `write` sends lines, and the server."""
+async def connect(warden: Warden, config: ServerConfig, principal: str, write: Write) -> AsyncGenerator[Host]:
+    """Yield the principal, whom `write` sends lines, as a host with a connection of its own to the server."""
     opening = Opening()
     opening.settled.set()
-    gate = Gate(opening)
     async with anyio.create_task_group() as tasks:
-        gate.relay = build_relay(gate, config, warden, settings, write, tasks)
-        async with judging_shared(gate, warden, settings, principal):
-            yield gate
+        host = Host(write, tasks)
+        gate = Gate(opening, config, warden, host)
+        async with gate.judging(principal):
+            yield host
         tasks.cancel_scope.cancel()
 
 
@@ -327,7 +321,7 @@ async def connect(
 async def serving_gates(warden: Warden) -> AsyncGenerator[GateEndpoint]:
     """Yield what serves `/gate/NAME` while the block runs; the warden is open."""
     async with announce_gate(warden.service, ""), anyio.create_task_group() as tasks:
-        yield GateEndpoint(warden, warden.settings, tasks)
+        yield GateEndpoint(warden, tasks)
         tasks.cancel_scope.cancel()
 
 
@@ -342,6 +336,20 @@ def _replace_ids(frame: Frame, own_id: int) -> Frame:
 
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+def _read_message(line: bytes) -> JSONRPCMessage | None:
+    """Return what can be sent over HTTP: not a notification whose parameters are a list, for instance."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        frame = frames.read_frame(line)
+        if frame.method is not msgspec.UNSET:
+            return None
+        text = "the server answered with something that is not a result"
+        return jsonrpc_message_adapter.validate_json(
+            frames.build_error(frame.request_id, frames.INTERNAL_ERROR, text), by_name=False
+        )
 
 
 def _read_meta(params: JsonValue) -> dict[str, JsonValue]:
@@ -367,9 +375,10 @@ def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, Json
     return params
 
 
-def _build_error(request_id: Any, code: int, message: str, data: Any = None) -> Response:
+def _build_error(request_id: Any, code: int, message: str, data: Any = None, *, status: int | None = None) -> Response:
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, ERROR_CODE_HTTP_STATUS.get(code, 200))
+    status = ERROR_CODE_HTTP_STATUS.get(code, 200) if status is None else status
+    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, status)
 
 
 def _build_event(line: bytes) -> bytes:

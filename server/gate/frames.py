@@ -4,7 +4,7 @@ A message of the host is written again from what was read of it, so that the wra
 of the same bytes. A message of the server is passed on as it came.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
@@ -46,6 +46,13 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the parameters, each with its bytes. Raises `InvalidArguments`: they are not an object."""
         return {} if isinstance(self.params, UnsetType) else read_object(self.params)
 
+    def read_member(self, name: str) -> Raw | None:
+        """Return one parameter; None where it is missing, or the parameters are not an object."""
+        try:
+            return self.read_params().get(name)
+        except InvalidArguments:
+            return None
+
 
 _FRAME = msgspec.json.Decoder(Frame)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
@@ -60,17 +67,6 @@ def read_frame(line: bytes) -> Frame:
     if frame.jsonrpc != "2.0":
         raise InvalidArguments("the line is not a message of JSON-RPC 2.0")
     return frame
-
-
-async def read_or_refuse(line: bytes, write: Callable[[bytes], Awaitable[None]]) -> Frame | None:
-    """Return the message of a host; None for an empty line, and for another one that `write` gets an error about."""
-    if not line.strip():
-        return None
-    try:
-        return read_frame(line)
-    except InvalidArguments as error:
-        await write(build_error(None, PARSE_ERROR, error.message))
-        return None
 
 
 def read_object(raw: Raw) -> dict[str, Raw]:

@@ -12,7 +12,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from pydantic import JsonValue
@@ -23,35 +23,43 @@ from planwarden.server.settings.additions import read_text
 from planwarden.tools.downstream.gated_servers import MAX_NAME_CHARS
 
 HostName = Literal["claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "claude-desktop"]
-LABELS: Mapping[HostName, str] = {
-    "claude-code": "Claude Code",
-    "codex": "Codex",
-    "gemini": "Gemini CLI",
-    "opencode": "opencode",
-    "cursor": "Cursor",
-    "vscode": "VS Code",
-    "claude-desktop": "Claude Desktop",
-}
 State = Literal["behind the gate", "passes by", "planwarden itself"]
-_MCP_SERVERS = ("mcpServers",)
-_KEYS: Mapping[HostName, tuple[str, ...]] = {"codex": ("mcp_servers",), "opencode": ("mcp",), "vscode": ("servers",)}
-_PROJECT_FILES: Mapping[HostName, str] = {
-    "claude-code": ".mcp.json",
-    "codex": ".codex/config.toml",
-    "gemini": ".gemini/settings.json",
-    "opencode": "opencode.json",
-    "cursor": ".cursor/mcp.json",
-    "vscode": ".vscode/mcp.json",
+_SERVERS = ("mcpServers",)
+
+
+class HostFiles(NamedTuple):
+    """Where a host keeps its list of servers."""
+
+    label: str
+    user: str
+    """The file of a user."""
+    project: str = ""
+    """The file of a project, below its folder."""
+    keys: tuple[str, ...] = _SERVERS
+
+
+HOSTS: Mapping[HostName, HostFiles] = {
+    "claude-code": HostFiles("Claude Code", "{claude}/.claude.json", ".mcp.json"),
+    "codex": HostFiles("Codex", "{codex}/config.toml", ".codex/config.toml", ("mcp_servers",)),
+    "gemini": HostFiles("Gemini CLI", "{home}/.gemini/settings.json", ".gemini/settings.json"),
+    "opencode": HostFiles("opencode", "{config}/opencode/opencode.json", "opencode.json", ("mcp",)),
+    "cursor": HostFiles("Cursor", "{home}/.cursor/mcp.json", ".cursor/mcp.json"),
+    "vscode": HostFiles("VS Code", "{applications}/Code/User/mcp.json", ".vscode/mcp.json", ("servers",)),
+    "claude-desktop": HostFiles("Claude Desktop", "{applications}/Claude/claude_desktop_config.json"),
 }
 _ADDRESSES = ("url", "httpUrl", "serverUrl")
-_TOML_TEXT = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-_TOML_COMMAND = re.compile(rf"^([ \t]*command[ \t]*=[ \t]*)({_TOML_TEXT})", re.MULTILINE)
+_TEXT = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
+"""A text of JSON or of TOML."""
+_GAP = re.compile(r"(?:[\s,]|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+"""What may be between the items of a list."""
+_TOML_COMMAND = re.compile(rf"^([ \t]*command[ \t]*=[ \t]*)({_TEXT.pattern})", re.MULTILINE)
 _TOML_ARGS = re.compile(r"^[ \t]*args[ \t]*=[ \t]*\[", re.MULTILINE)
-_TOML_ITEM = re.compile(rf"{_TOML_TEXT}(?:, )?")
 _TABLE = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 
 Edit = tuple[int, int, str]
 """Where a piece of the text begins and ends, and what it becomes."""
+Places = tuple[slice | None, int | None]
+"""Where an entry has its command, unless it is the first item of the list, and where its list of words begins."""
 
 
 class HostServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,71 +101,81 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
     def add(self, text: str, names: Sequence[str], program: Sequence[str]) -> str:
         """Return the text in which the entries run behind the gate of the program. Raises `InvalidArguments`."""
         gates = {name: (*program, "gate", "--name", name, "--") for name in names}
-        return self._change(text, gates, lambda server: (*gates[server.name], *server.words))
+        edits: list[Edit] = []
+        for name, gate in gates.items():
+            edits += self._put_in_front(text, name, [json.dumps(word, ensure_ascii=False) for word in gate])
+        return self._change(text, edits, lambda server: (*gates.get(server.name, ()), *server.words))
 
     def remove(self, text: str, names: Sequence[str]) -> str:
         """Return the text in which the entries run without a gate. Raises `InvalidArguments`."""
-        return self._change(text, dict.fromkeys(names, ()), lambda server: server.words[server.own_words :])
+        edits = [
+            edit for server in self.list_servers(text) if server.name in names for edit in self._take_away(text, server)
+        ]
+        return self._change(text, edits, lambda server: server.words[server.own_words * (server.name in names) :])
 
     @property
     def _is_toml(self) -> bool:
         return self.path.suffix == ".toml"
 
-    def _change(
-        self, text: str, gates: Mapping[str, Sequence[str]], change: Callable[[HostServer], Sequence[str]]
-    ) -> str:
-        before = self.list_servers(text)
-        edits: list[Edit] = []
-        for server in before:
-            if server.name in gates:
-                edit = self._edit_toml if self._is_toml else self._edit_json
-                edits += edit(text, server, [json.dumps(word, ensure_ascii=False) for word in gates[server.name]])
+    def _change(self, text: str, edits: Sequence[Edit], change: Callable[[HostServer], Sequence[str]]) -> str:
         changed = text
         for start, end, piece in sorted(edits, reverse=True):
             changed = changed[:start] + piece + changed[end:]
-        expected = [tuple(change(server)) if server.name in gates else server.words for server in before]
+        expected = [tuple(change(server)) for server in self.list_servers(text)]
         if [server.words for server in self.list_servers(changed)] != expected:
             raise InvalidArguments("an entry is written in a way that cannot be changed; change it yourself")
         return changed
 
-    def _edit_json(self, text: str, server: HostServer, gate: Sequence[str]) -> Iterator[Edit]:
-        """Yield what the entry becomes; without a gate, planwarden's words are removed."""
-        node: JsonNode | None = read_json_text(text)
-        for key in (*self.keys, server.name):
-            node = None if node is None else node.find(key)
-        command = None if node is None else node.find("command")
-        if node is None or command is None:
-            return
-        args = command if command.kind == "array" else node.find("args")
-        items = [] if args is None else [child for *_, child in args.children]
-        if args is command:
-            # One list: the words go in front.
-            yield items[0].start, items[0 if gate else server.own_words].start, "".join(f"{word}, " for word in gate)
-            return
-        old = text[command.start : command.end]
-        if gate:
-            words = ", ".join((*gate[1:], old))
-            yield command.start, command.end, gate[0] if args is not None else f'{gate[0]}, "args": [{words}]'
-            if args is not None and items:
-                yield items[0].start, items[0].start, f"{words}, "
-            elif args is not None:
-                # The space says that the list was there, and empty.
-                yield args.end - 1, args.end - 1, f" {words}"
-            return
-        assert args is not None
-        own = items[server.own_words - 1]
-        yield command.start, command.end, text[own.start : own.end]
-        start = items[0].start
-        if len(items) > server.own_words:
-            yield start, items[server.own_words].start, ""
-        elif text[command.end : start] == ', "args": [':
-            yield command.end, args.end, ""
-        else:
-            yield start - (text[start - 1] == " "), own.end, ""
+    def _put_in_front(self, text: str, name: str, gate: Sequence[str]) -> Iterator[Edit]:
+        command, args = self._find(text, name)
+        words = ", ".join(gate if command is None else (*gate[1:], text[command]))
+        if command is not None:
+            yield command.start, command.stop, gate[0]
+        if args is not None:
+            first = _skip(text, args)
+            # The space says that the list was there, and empty.
+            yield (args, args, f" {words}") if text[first : first + 1] == "]" else (first, first, f"{words}, ")
+        elif command is not None:
+            yield command.stop, command.stop, f"{self._new_list}{words}]"
 
-    def _edit_toml(self, text: str, server: HostServer, gate: Sequence[str]) -> Iterator[Edit]:
+    def _take_away(self, text: str, server: HostServer) -> Iterator[Edit]:
+        command, args = self._find(text, server.name)
+        first = place = end = 0 if args is None else _skip(text, args)
+        old = ""
+        for _ in range(server.own_words):
+            item = _TEXT.match(text, place)
+            if item is None:
+                return
+            old, end, place = item[0], item.end(), _skip(text, item.end())
+        if command is not None:
+            yield command.start, command.stop, old
+        if text[place : place + 1] != "]":
+            yield first, place, ""
+        elif command is not None and text[command.stop : first] == self._new_list:
+            yield command.stop, place + 1, ""
+        else:
+            yield first - (text[first - 1] == " "), end, ""
+
+    @property
+    def _new_list(self) -> str:
+        """What stands between a command and the words of a list that is added."""
+        return "\nargs = [" if self._is_toml else ', "args": ['
+
+    def _find(self, text: str, name: str) -> Places:
+        return self._find_in_toml(text, name) if self._is_toml else self._find_in_json(text, name)
+
+    def _find_in_json(self, text: str, name: str) -> Places:
+        node: JsonNode | None = read_json_text(text)
+        for key in (*self.keys, name):
+            node = None if node is None else node.find(key)
+        command, args = (None, None) if node is None else (node.find("command"), node.find("args"))
+        if command is None or command.kind == "array":
+            return None, None if command is None else command.start + 1
+        return slice(command.start, command.end), None if args is None else args.start + 1
+
+    def _find_in_toml(self, text: str, name: str) -> Places:
         for header in _TABLE.finditer(text):
-            if _read_header(header[0]) != {self.keys[0]: {server.name: {}}}:
+            if _read_header(header[0]) != {self.keys[0]: {name: {}}}:
                 continue
             following = _TABLE.search(text, header.end())
             # A line of an array may begin with a bracket too.
@@ -165,24 +183,9 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
                 following = _TABLE.search(text, following.end())
             end = len(text) if following is None else following.start()
             command, args = _TOML_COMMAND.search(text, header.end(), end), _TOML_ARGS.search(text, header.end(), end)
-            if command is None:
-                continue
-            if gate:
-                words = ", ".join((*gate[1:], command[2]))
-                # The comma behind the last word says that the list was there.
-                place, piece = (command.end(), f"\nargs = [{words}]") if args is None else (args.end(), f"{words}, ")
-                yield command.start(2), command.end(2), gate[0]
-                yield place, place, piece
-            elif args is not None:
-                place, old = args.end(), ""
-                for _ in range(server.own_words):
-                    item = _TOML_ITEM.match(text, place)
-                    if item is None:
-                        return
-                    old, place = item[0], item.end()
-                yield command.start(2), command.end(2), old.removesuffix(", ")
-                is_added = not old.endswith(", ") and text[place : place + 1] == "]"
-                yield (args.start() - 1, place + 1, "") if is_added else (args.end(), place, "")
+            if command is not None:
+                return slice(*command.span(2)), None if args is None else args.end()
+        return None, None
 
 
 class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,22 +206,30 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_server_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[ServerFile, ...]:
     """Return the files of the host that list servers: of the project's folder, or without one of this user."""
-    user, keys = _find_user_file(host, environment), _KEYS.get(host, _MCP_SERVERS)
+    files, home = HOSTS[host], Path(environment.get("HOME") or Path.home())
+    config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
+    applications = config
+    if sys.platform == "darwin":
+        applications = home / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        applications = Path(environment.get("APPDATA") or home / "AppData" / "Roaming")
+    claude, codex = environment.get("CLAUDE_CONFIG_DIR") or home, environment.get("CODEX_HOME") or home / ".codex"
+    user = Path(files.user.format(home=home, config=config, applications=applications, claude=claude, codex=codex))
     if project is None:
-        return (ServerFile(host=host, path=_prefer_comments(user), keys=keys, is_project=False),)
-    if host not in _PROJECT_FILES:
+        return (ServerFile(host=host, path=_prefer_comments(user), keys=files.keys, is_project=False),)
+    if not files.project:
         return ()
-    path = _prefer_comments(project / _PROJECT_FILES[host])
-    file = ServerFile(host=host, path=path, keys=keys, is_project=True)
+    path = _prefer_comments(project / files.project)
+    file = ServerFile(host=host, path=path, keys=files.keys, is_project=True)
     if host != "claude-code":
         return (file,)
     # What `claude mcp add` writes: servers of this user in this project.
-    return (file, ServerFile(host=host, path=user, keys=("projects", str(project), *keys), is_project=False))
+    return (file, ServerFile(host=host, path=user, keys=("projects", str(project), *files.keys), is_project=False))
 
 
 def read_statuses(environment: Mapping[str, str], project: Path | None) -> list[FileStatus]:
     """Return what the files of all hosts say; a file that cannot be read is one with a problem."""
-    return [_read_status(file) for host in LABELS for file in find_server_files(host, environment, project)]
+    return [_read_status(file) for host in HOSTS for file in find_server_files(host, environment, project)]
 
 
 def _read_status(file: ServerFile) -> FileStatus:
@@ -228,26 +239,6 @@ def _read_status(file: ServerFile) -> FileStatus:
     except (InvalidArguments, OSError, UnicodeDecodeError) as error:
         reason = error.message if isinstance(error, InvalidArguments) else type(error).__name__
         return FileStatus(file=file, problem=f"it cannot be read: {reason}")
-
-
-def _find_user_file(host: HostName, environment: Mapping[str, str]) -> Path:
-    home = Path(environment.get("HOME") or Path.home())
-    config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
-    applications = config
-    if sys.platform == "darwin":
-        applications = home / "Library" / "Application Support"
-    elif sys.platform == "win32":
-        applications = Path(environment.get("APPDATA") or home / "AppData" / "Roaming")
-    files: Mapping[HostName, Path] = {
-        "claude-code": Path(environment.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json",
-        "codex": Path(environment.get("CODEX_HOME") or home / ".codex") / "config.toml",
-        "gemini": home / ".gemini" / "settings.json",
-        "opencode": config / "opencode" / "opencode.json",
-        "cursor": home / ".cursor" / "mcp.json",
-        "vscode": applications / "Code" / "User" / "mcp.json",
-        "claude-desktop": applications / "Claude" / "claude_desktop_config.json",
-    }
-    return files[host]
 
 
 def _prefer_comments(path: Path) -> Path:
@@ -306,6 +297,11 @@ def _read_toml(text: str) -> JsonValue:
         return cast("JsonValue", tomllib.loads(text))
     except (ValueError, RecursionError) as error:
         raise InvalidArguments(f"it is not TOML: {str(error)[:200]}") from None
+
+
+def _skip(text: str, place: int) -> int:
+    gap = _GAP.match(text, place)
+    return place if gap is None else gap.end()
 
 
 def _read_header(line: str) -> dict[str, Any]:

@@ -1,39 +1,41 @@
-"""Passes messages between one host and the wrapped server, and makes requests of the gate's own to that server.
+"""Passes messages between one host and its servers, and makes requests of the gate's own to both sides.
 
 Everything passes as it is, in both directions, whatever revision of the protocol the two speak; only `tools/call` is
-handed to what judges calls. While the server is out of reach, each request starts it, and is answered with an error
-that names it if that fails. A server that is started again gets the handshake of the host again.
+handed to what judges calls. While a server is out of reach, each request starts it, and is answered with an error that
+names it if that fails. A server that is started again gets the handshake of the host again.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from typing import Protocol
+from uuid import uuid4
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES
 from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, PlanwardenError, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame, RequestId
-from planwarden.server.gate.upstream import Connect, LargeResult, ProcessUpstream
+from planwarden.server.gate.upstream import LargeResult, Upstream
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.transports.log import ServerLog
 
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS = 1_000
-"""Requests of a host, and those of its server, that may be under way at the same time."""
+"""Requests of a host, and those that it has to answer, that may be under way at the same time."""
+TOO_MANY = f"{MAX_REQUESTS} requests are under way; wait for their answers"
 OLDEST_WITHOUT_HANDSHAKE = "2025-06-18"
 """The revision that a handshake is answered with while the server is out of reach, if the host names none."""
 ENVELOPE = "io.modelcontextprotocol/"
 """Begins the keys of `_meta` in which each request of newer revisions says what the handshake said before."""
-
-
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 TASK_PREFIX = "planwarden-"
 """Begins the ids of the gate's own tasks."""
@@ -55,152 +57,206 @@ class CallHandler(Protocol):
         ...
 
 
-class Relay:
-    """One host and its server."""
+class Host:
+    """One host and its one server: what the host waits for, and what it has to answer."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        log: ServerLog,
-        write: Callable[[bytes], Awaitable[None]],
-        tasks: TaskGroup,
-        connect: Connect = ProcessUpstream,
-    ) -> None:
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         """`write` sends a line to the host."""
-        self.config = config
         self.write = write
-        self.calls: CallHandler | None = None
-        """Set before the first message."""
-        self._tasks = tasks
-        self._upstream = connect(config, log, self)
-        self._starting = anyio.Lock()
-        self._handshake: Raw | None = None
+        self.tasks = tasks
+        self.relays: list[Relay] = []
+        self.handshake: Raw | None = None
         """The parameters with which the host initialized."""
-        self._greeting_id: RequestId | None = None
-        """Of the handshake that the server has to answer."""
         self.client: dict[str, JsonValue] = {}
         """What the host says of itself, by its last handshake or request."""
         self.envelope: dict[str, JsonValue] = {}
         """The keys of `_meta` that each request of the host has since 2026-07-28."""
-        self._is_greeted = False
-        """The running process had a handshake."""
-        self._passing: set[RequestId] = set()
-        """Requests of the host that the server has to answer."""
-        self._queued: set[RequestId] = set()
-        """Those that wait for the server to start."""
-        self._held: dict[RequestId, anyio.CancelScope] = {}
-        """Those that are answered here."""
-        self._questions: dict[RequestId, _OwnRequest] = {}
-        """Requests of the gate that the host has to answer."""
-        self._asked: set[RequestId] = set()
-        """Requests of the running server that the host has to answer."""
-        self._own: dict[RequestId, _OwnRequest] = {}
-        self._last_id = frames.FIRST_OWN_ID
+        self._requests: dict[RequestId, anyio.CancelScope] = {}
+        self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
+        """Requests that the host has to answer: of the gate, or of a server by the id that it gave."""
+        self._ids = count(1)
 
-    async def handle_host_line(self, line: bytes) -> None:
+    async def handle_line(self, line: bytes) -> None:
         """Pass one message of the host on, or begin to answer it."""
-        frame = await frames.read_or_refuse(line, self.write)
-        if frame is None:
+        if not line.strip():
+            return
+        try:
+            frame = frames.read_frame(line)
+        except InvalidArguments as error:
+            await self.write(frames.build_error(None, frames.PARSE_ERROR, error.message))
             return
         if frame.is_request:
-            await self._handle_request(frame)
+            await self._begin(frame)
         elif isinstance(frame.method, str):
-            await self._handle_notification(frame)
-        elif (request_id := frame.request_id) is not None and request_id in self._questions:
-            self._questions[request_id].settle(frame)
-        elif request_id in self._asked:
-            self._asked.discard(request_id)
-            with suppress(ToolError):
-                await self._forward(frame)
+            # A server may run a call that asks for no answer.
+            if frame.method.startswith("notifications/"):
+                await self._pass_notification(frame)
+        elif isinstance(question := self._questions.get(frame.request_id), tuple):
+            del self._questions[frame.request_id]
+            await question[0].forward(replace(frame, id=question[1]))
+        elif question is not None and not question.done():
+            question.set_result(frame)
 
-    async def _handle_request(self, frame: Frame) -> None:
+    async def _begin(self, frame: Frame) -> None:
         request_id = frame.request_id
         is_ours = isinstance(request_id, int | float) and request_id >= frames.FIRST_OWN_ID
-        under_way = (self._passing, self._queued, self._held)
-        if request_id is None or is_ours or any(request_id in requests for requests in under_way):
+        if request_id is None or is_ours or request_id in self._requests:
             text = "the id of a request is a text or a number, and no other request under way has it"
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, text))
-            return
-        if sum(map(len, under_way)) >= MAX_REQUESTS:
-            text = f"{MAX_REQUESTS} requests are under way; wait for their answers"
-            await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, text))
-            return
-        self.note_client(frame)
-        if frame.method == "tools/call" or self._is_about_task(frame):
-            self._held[request_id] = scope = anyio.CancelScope()
-            self._tasks.start_soon(self._answer_call, frame, request_id, scope)
-        elif self._upstream.is_running and self._is_greeted and frame.method != "initialize":
-            await self._pass(frame, request_id)
+        elif len(self._requests) >= MAX_REQUESTS:
+            await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, TOO_MANY))
         else:
-            self._queued.add(request_id)
-            self._tasks.start_soon(self._start_and_pass, frame, request_id)
+            self._note_client(frame)
+            self._requests[request_id] = scope = anyio.CancelScope()
+            self.tasks.start_soon(self._answer, frame, request_id, scope)
 
-    def _is_about_task(self, frame: Frame) -> bool:
-        """Return whether the request is about a task of the gate; other tasks are the server's own."""
-        if frame.method not in TASK_METHODS:
-            return False
-        task_id = frames.read_value(self._read_params(frame).get("taskId"))
-        return isinstance(task_id, str) and task_id.startswith(TASK_PREFIX)
-
-    async def _handle_notification(self, frame: Frame) -> None:
-        if frame.method == "notifications/cancelled":
-            cancelled = frames.read_value(self._read_params(frame).get("requestId"))
-            if isinstance(cancelled, int | float | str) and (scope := self._held.get(cancelled)) is not None:
-                # The call itself goes on: hosts cancel by themselves when their time limit passes.
-                scope.cancel()
-                return
-        # A server may run a call that asks for no answer.
-        if self._upstream.is_running and str(frame.method).startswith("notifications/"):
-            with suppress(ToolError):
-                await self._forward(frame)
-
-    async def _answer_call(self, frame: Frame, request_id: RequestId, scope: anyio.CancelScope) -> None:
-        assert self.calls is not None
+    async def _answer(self, frame: Frame, request_id: RequestId, scope: anyio.CancelScope) -> None:
         try:
             with scope:
                 try:
-                    answer = await self.calls.handle(frame)
+                    answer = await self.route(frame)
                 except PlanwardenError as error:
                     answer = frames.build_error(request_id, frames.INVALID_PARAMS, error.message)
-                if answer is not None:
-                    await self.write(answer)
-                else:
-                    del self._held[request_id]
-                    self._queued.add(request_id)
-                    await self._start_and_pass(frame, request_id)
-        # The outermost handler of a call: the host is told that it failed, and the log says why.
-        except Exception:
-            logger.exception("a call failed")
-            await self.write(frames.build_error(request_id, frames.INTERNAL_ERROR, "planwarden failed; see its log"))
+                # The outermost handler of a request: the host is told that it failed, and the log says why.
+                except Exception:
+                    logger.exception("a request failed")
+                    text = "planwarden failed; see its log"
+                    answer = frames.build_error(request_id, frames.INTERNAL_ERROR, text)
+                await self.write(answer)
         finally:
-            self._held.pop(request_id, None)
+            del self._requests[request_id]
 
-    async def _start_and_pass(self, frame: Frame, request_id: RequestId) -> None:
+    async def route(self, frame: Frame) -> bytes:
+        """Return the answer to a request. Raises `PlanwardenError`: it cannot be answered."""
+        return await self.relays[0].answer(frame)
+
+    async def _pass_notification(self, frame: Frame) -> None:
+        relays = self.relays
+        if frame.method == "notifications/cancelled":
+            cancelled = frames.read_value(frame.read_member("requestId"))
+            if isinstance(cancelled, int | float | str) and (scope := self._requests.get(cancelled)) is not None:
+                # A call that waits here goes on: hosts cancel by themselves when their time limit passes.
+                relays = [relay for relay in relays if relay.is_asked(cancelled)]
+                scope.cancel()
+        for relay in relays:
+            await relay.forward(frame)
+
+    async def ask(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the host's result of a request of the gate, which is withdrawn when this is cancelled.
+
+        Raises `ToolError`: the host answered with an error, or with something that is not a result.
+        """
+        # A server, which chooses the ids of its own requests, cannot guess it.
+        request_id = f"planwarden-{uuid4().hex}"
+        self._questions[request_id] = answer = asyncio.get_running_loop().create_future()
         try:
-            is_handshake = frame.method == "initialize"
-            if is_handshake and not isinstance(frame.params, UnsetType):
-                self._handshake, self._is_greeted, self._greeting_id = frame.params, True, request_id
-            await self.ensure_running(greets=not is_handshake)
-        except ToolError as error:
-            self._passing.add(request_id)
-            await self._refuse(request_id, error.message)
-            return
+            await self.write(frames.build_request(request_id, method, params))
+            return _read_result(await answer)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                await self.write(frames.build_notification("notifications/cancelled", {"requestId": request_id}))
+            raise
         finally:
-            self._queued.discard(request_id)
-        await self._pass(frame, request_id)
-        if is_handshake:
-            await anyio.sleep(self.config.settings.start_timeout_s)
-            if request_id == self._greeting_id:
-                await self._refuse(request_id, "it does not answer")
+            del self._questions[request_id]
 
-    def _greet_without_server(self, request_id: RequestId) -> bytes:
-        """Return the answer to a handshake while the server is out of reach; the next request tries again."""
+    async def pass_message(self, relay: "Relay", frame: Frame) -> str:
+        """Pass a request or a notification of a server on; return why a request is refused, or nothing."""
+        if frame.is_request and frame.request_id is not None:
+            if len(self._questions) >= MAX_REQUESTS:
+                return TOO_MANY
+            if self.envelope and self.handshake is None:
+                return "the host speaks a revision in which a server asks by the result of a call"
+            # Several servers may use the same id.
+            is_alone = len(self.relays) == 1
+            own_id = frame.request_id if is_alone else f"{relay.config.name}:{next(self._ids)}"
+            self._questions[own_id] = relay, frame.request_id
+            frame = replace(frame, id=own_id)
+        elif frame.method == "notifications/cancelled":
+            its_id = frames.read_value(frame.read_member("requestId"))
+            own_id = next((own for own, question in self._questions.items() if question == (relay, its_id)), None)
+            if own_id is None:
+                return ""
+            del self._questions[own_id]
+            params = {**frame.read_params(), "requestId": Raw(msgspec.json.encode(own_id))}
+            frame = replace(frame, params=Raw(msgspec.json.encode(params)))
+        await self.write(frame.encode())
+        return ""
+
+    def forget(self, relay: "Relay") -> None:
+        """Drop the questions of a server whose connection ended."""
+        for own_id, question in list(self._questions.items()):
+            if isinstance(question, tuple) and question[0] is relay:
+                del self._questions[own_id]
+
+    def _note_client(self, frame: Frame) -> None:
+        """Remember what the host says of itself in a request."""
+        try:
+            keys = frames.read_object(frame.read_member("_meta") or Raw(b"{}"))
+        except InvalidArguments:
+            keys = {}
+        envelope = {key: frames.read_value(value) for key, value in keys.items() if key.startswith(ENVELOPE)}
+        if f"{ENVELOPE}protocolVersion" in envelope:
+            self.envelope = envelope
+        info = keys.get(f"{ENVELOPE}clientInfo")
+        if frame.method == "initialize":
+            self.envelope, info = {}, frame.read_member("clientInfo")
+            self.handshake = frame.params if isinstance(frame.params, Raw) else None
+        if isinstance(client := frames.read_value(info), dict):
+            self.client = client
+
+    @property
+    def capabilities(self) -> JsonValue:
+        """What the host declares, in its last request or its handshake."""
+        if self.envelope:
+            return self.envelope.get(f"{ENVELOPE}clientCapabilities")
+        handshake = frames.read_value(self.handshake)
+        return handshake.get("capabilities") if isinstance(handshake, dict) else None
+
+
+class Relay:
+    """One server of a host."""
+
+    def __init__(self, config: ServerConfig, upstream: Upstream, host: Host, calls: CallHandler) -> None:
+        self.config = config
+        self.host = host
+        self._calls = calls
+        self._upstream = upstream
+        upstream.receiver = self
+        self._starting = anyio.Lock()
         self._is_greeted = False
-        version = frames.read_value(
-            (frames.read_object(self._handshake) if self._handshake else {}).get("protocolVersion")
-        )
+        """The running process had a handshake."""
+        self._failures, self._failure = 0, ""
+        """How often it could not be reached, and why the last time."""
+        self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
+        """Of the requests that the server has to answer."""
+        self._ids = count(frames.FIRST_OWN_ID)
+        host.relays.append(self)
+
+    async def answer(self, frame: Frame) -> bytes:
+        """Return the answer to a request of the host. Raises `PlanwardenError`: it is a call that cannot be judged."""
+        if frame.method == "tools/call" or _is_about_task(frame):
+            answer = await self._calls.handle(frame)
+            if answer is not None:
+                return answer
+        if frame.method == "initialize":
+            return await self._greet(frame)
+        try:
+            await self.ensure_running()
+            return (await self._exchange(frame)).encode()
+        except ToolError as error:
+            return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
+
+    async def _greet(self, frame: Frame) -> bytes:
+        """Return the answer to the handshake, which succeeds without the server too; the next request tries again."""
+        self._is_greeted = True
+        with suppress(ToolError, TimeoutError):
+            await self.ensure_running(greets=False)
+            with anyio.fail_after(self.config.settings.start_timeout_s):
+                return (await self._exchange(frame)).encode()
+        self._is_greeted = False
+        version = frames.read_value(frame.read_member("protocolVersion"))
         return frames.build_result(
-            request_id,
+            frame.request_id,
             {
                 "protocolVersion": version if isinstance(version, str) else OLDEST_WITHOUT_HANDSHAKE,
                 "capabilities": {"tools": {"listChanged": True}, "resources": {}, "prompts": {}},
@@ -208,49 +264,42 @@ class Relay:
             },
         )
 
-    async def _pass(self, frame: Frame, request_id: RequestId) -> None:
-        self._passing.add(request_id)
-        try:
-            await self._forward(frame)
-        except ToolError as error:
-            await self._refuse(request_id, error.message)
+    def is_asked(self, request_id: RequestId) -> bool:
+        """Return whether the server has to answer that request."""
+        return request_id in self._answers
 
-    async def _refuse(self, request_id: RequestId, message: str) -> None:
-        """Answer a request that passed, unless it is answered. A handshake succeeds all the same."""
-        if request_id not in self._passing:
-            return
-        self._passing.discard(request_id)
-        if request_id == self._greeting_id:
-            self._greeting_id = None
-            await self.write(self._greet_without_server(request_id))
-        else:
-            await self.write(frames.build_error(request_id, frames.UNREACHABLE, message))
-
-    async def _forward(self, frame: Frame) -> None:
-        await self._upstream.send(frame.encode())
+    async def forward(self, frame: Frame) -> None:
+        """Pass on what needs no answer; a server that does not run does not miss it."""
+        if self._upstream.is_running:
+            with suppress(ToolError):
+                await self._upstream.send(frame.encode())
 
     async def ensure_running(self, *, greets: bool = True) -> None:
         """Start the server unless it runs, with the handshake of the host if it had one.
 
         Raises `ToolError`: it cannot be started; nothing was sent.
         """
+        name, limit_s, failures = f"server {self.config.name!r}", self.config.settings.start_timeout_s, self._failures
         async with self._starting:
+            if self._failures != failures:
+                # It was tried while this waited.
+                raise ToolError(self._failure)
             try:
                 if not self._upstream.is_running:
                     self._is_greeted = not greets
-                    await self._upstream.start(self._tasks)
-                if greets and not self._is_greeted and self._handshake is not None:
-                    with anyio.fail_after(self.config.settings.start_timeout_s):
-                        await self._exchange("initialize", msgspec.json.decode(self._handshake))
+                    await self._upstream.start(self.host.tasks)
+                if greets and not self._is_greeted and self.host.handshake is not None:
+                    with anyio.fail_after(limit_s):
+                        await self._request("initialize", msgspec.json.decode(self.host.handshake))
                     await self._upstream.send(frames.build_notification("notifications/initialized", {}))
+                self._is_greeted = True
+                return
             except TimeoutError:
-                reason = f"it did not answer within {self.config.settings.start_timeout_s:g} s"
-                raise ToolError(f"server {self.config.name!r} cannot be reached: {reason}") from None
+                reason = f"it did not answer within {limit_s:g} s"
             except ToolError as error:
-                name = f"server {self.config.name!r}"
                 reason = error.message.removeprefix(f"{name} ").removeprefix("cannot be reached: ")
-                raise ToolError(f"{name} cannot be reached: {reason}") from None
-            self._is_greeted = True
+            self._failures, self._failure = failures + 1, f"{name} cannot be reached: {reason}"
+            raise ToolError(self._failure)
 
     async def request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Return the result of a request of the gate's own.
@@ -262,165 +311,86 @@ class Relay:
             ToolError: the server cannot be started; nothing was sent.
         """
         await self.ensure_running()
-        return await self._exchange(method, params)
-
-    async def ask_host(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return the host's result of a request of the gate, which is withdrawn when this is cancelled.
-
-        Raises `ToolError`: the host answered with an error, or with something that is not a result.
-        """
-        self._last_id += 1
-        # Another form than the ids of a server's own requests, which are passed on.
-        request_id, own = f"planwarden-{self._last_id}", _OwnRequest()
-        self._questions[request_id] = own
-        try:
-            await self.write(frames.build_request(request_id, method, params))
-            return await own.wait()
-        except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-                await self.write(frames.build_notification("notifications/cancelled", {"requestId": request_id}))
-            raise
-        finally:
-            del self._questions[request_id]
-
-    async def _exchange(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        self._last_id += 1
-        request_id, own = self._last_id, _OwnRequest()
-        self._own[request_id] = own
         meta = params.get("_meta")
-        if self.envelope and method != "initialize":
-            params = {**params, "_meta": {**self.envelope, **(meta if isinstance(meta, dict) else {})}}
+        if self.host.envelope:
+            params = {**params, "_meta": {**self.host.envelope, **(meta if isinstance(meta, dict) else {})}}
+        return await self._request(method, params)
+
+    async def _request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        frame = Frame("2.0", next(self._ids), method, Raw(msgspec.json.encode(params)))
         try:
-            await self._upstream.send(frames.build_request(request_id, method, params))
-            return await own.wait()
+            return _read_result(await self._exchange(frame))
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(1), suppress(ToolError):
-                cancelled: dict[str, JsonValue] = {"requestId": request_id, "reason": "the time limit has passed"}
+                cancelled: dict[str, JsonValue] = {
+                    "requestId": frame.request_id,
+                    "reason": "the time limit has passed",
+                }
                 await self._upstream.send(frames.build_notification("notifications/cancelled", cancelled))
             raise
+
+    async def _exchange(self, request: Frame) -> Frame:
+        self._answers[request.request_id] = future = asyncio.get_running_loop().create_future()
+        try:
+            await self._upstream.send(request.encode())
+            answer = await future
         finally:
-            del self._own[request_id]
+            del self._answers[request.request_id]
+        if isinstance(answer, ToolError):
+            raise answer
+        return answer
+
+    def _settle(self, request_id: RequestId | None, answer: Frame | ToolError) -> None:
+        future = self._answers.get(request_id)
+        if future is not None and not future.done():
+            future.set_result(answer)
 
     async def handle_line(self, line: bytes) -> None:
-        """Pass one message of the server on, or take the answer to a request of the gate."""
+        """Pass one message of the server on, or take an answer."""
         try:
             frame = frames.read_frame(line)
         except InvalidArguments:
             # Servers print to their standard output; a host would not understand it either.
             return
-        request_id = frame.request_id
-        if isinstance(frame.method, str):
-            refusal = self._note_server_message(frame)
-            if refusal:
-                with suppress(ToolError):
-                    await self._upstream.send(frames.build_error(request_id, frames.INVALID_REQUEST, refusal))
-                return
-        elif (own := self._own.get(request_id if request_id is not None else "")) is not None:
-            own.settle(frame)
+        if not isinstance(frame.method, str):
+            self._settle(frame.request_id, frame)
             return
-        elif request_id not in self._passing:
-            return
-        else:
-            self._passing.discard(request_id)
-            if request_id == self._greeting_id:
-                self._greeting_id = None
-        await self.write(frames.end_line(line))
-
-    def _note_server_message(self, frame: Frame) -> str:
-        """Return why a request of the server is not passed on, or nothing."""
-        if frame.method == "notifications/tools/list_changed" and self.calls is not None:
-            self.calls.note_change()
-        if not frame.is_request or frame.request_id is None:
-            return ""
-        if len(self._asked) >= MAX_REQUESTS:
-            return f"{MAX_REQUESTS} requests are under way; wait for their answers"
-        if self.envelope and self._handshake is None:
-            return "the host speaks a revision in which a server asks by the result of a call"
-        self._asked.add(frame.request_id)
-        return ""
+        if frame.method == "notifications/tools/list_changed":
+            self._calls.note_change()
+        if refusal := await self.host.pass_message(self, frame):
+            with suppress(ToolError):
+                await self._upstream.send(frames.build_error(frame.request_id, frames.INVALID_REQUEST, refusal))
 
     async def fail_request(self, request_id: RequestId | None, error: ToolError) -> None:
         """Tell what asked that there is no answer."""
-        if request_id is not None and (own := self._own.get(request_id)) is not None:
-            own.fail(error)
-        elif request_id is not None:
-            await self._refuse(request_id, error.message)
+        self._settle(request_id, error)
 
     async def handle_loss(self, reason: str) -> None:
         """Answer what the server did not answer; the next request connects again."""
         self._is_greeted = False
-        self._asked.clear()
+        self.host.forget(self)
         message = f"server {self.config.name!r} ended before it answered: {reason}"
         logger.warning("%s", message)
-        for own in list(self._own.values()):
-            own.fail(OutcomeUnknown(message))
-        for request_id in list(self._passing):
-            await self._refuse(request_id, message)
-
-    def note_client(self, frame: Frame) -> None:
-        """Remember what the host says of itself in a request."""
-        params = self._read_params(frame)
-        meta = params.get("_meta")
-        try:
-            keys = {} if meta is None else frames.read_object(meta)
-        except InvalidArguments:
-            keys = {}
-        envelope = {key: frames.read_value(value) for key, value in keys.items() if key.startswith(ENVELOPE)}
-        if f"{ENVELOPE}protocolVersion" in envelope:
-            self.envelope = envelope
-        info = params.get("clientInfo") if frame.method == "initialize" else keys.get(f"{ENVELOPE}clientInfo")
-        if isinstance(client := frames.read_value(info), dict):
-            self.client = client
-        if frame.method == "initialize":
-            self.envelope = {}
-
-    @property
-    def capabilities(self) -> JsonValue:
-        """What the host declares, in its last request or its handshake."""
-        if self.envelope:
-            return self.envelope.get(f"{ENVELOPE}clientCapabilities")
-        return frames.read_value((frames.read_object(self._handshake) if self._handshake else {}).get("capabilities"))
-
-    def _read_params(self, frame: Frame) -> dict[str, Raw]:
-        try:
-            return frame.read_params()
-        except InvalidArguments:
-            return {}
+        for request_id in self._answers:
+            self._settle(request_id, OutcomeUnknown(message))
 
 
-class _OwnRequest:
-    """A request of the gate that waits for its answer."""
+def _is_about_task(frame: Frame) -> bool:
+    """Return whether the request is about a task of the gate; other tasks are the server's own."""
+    task_id = frames.read_value(frame.read_member("taskId")) if frame.method in TASK_METHODS else None
+    return isinstance(task_id, str) and task_id.startswith(TASK_PREFIX)
 
-    def __init__(self) -> None:
-        self._answered = anyio.Event()
-        self._result: dict[str, JsonValue] = {}
-        self._failure: ToolError | None = None
 
-    async def wait(self) -> dict[str, JsonValue]:
-        """Return the result. Raises `ToolError`: what `fail` or `settle` took as the reason."""
-        await self._answered.wait()
-        if self._failure is not None:
-            raise self._failure
-        return self._result
-
-    def fail(self, failure: ToolError) -> None:
-        if not self._answered.is_set():
-            self._failure = failure
-            self._answered.set()
-
-    def settle(self, frame: Frame) -> None:
-        if frame.error is not UNSET:
-            error = frames.read_value(frame.error)
-            message = error.get("message") if isinstance(error, dict) else None
-            self.fail(RefusedRequest(str(message)[:1_000]))
-            return
-        if isinstance(frame.result, Raw) and len(bytes(frame.result)) > MAX_ARTIFACT_BYTES:
-            size = len(bytes(frame.result))
-            self.fail(LargeResult(f"the result has {size} bytes; {MAX_ARTIFACT_BYTES} can be kept", frame.result))
-            return
-        result = frames.read_value(frame.result if isinstance(frame.result, Raw) else None)
-        if isinstance(result, dict):
-            self._result = result
-            self._answered.set()
-        else:
-            self.fail(OutcomeUnknown("the server answered with something that is not a result"))
+def _read_result(frame: Frame) -> dict[str, JsonValue]:
+    """Return the result of a request of the gate. Raises as `Relay.request`."""
+    if frame.error is not UNSET:
+        error = frames.read_value(frame.error)
+        message = error.get("message") if isinstance(error, dict) else None
+        raise RefusedRequest(str(message)[:1_000])
+    size = len(bytes(frame.result)) if isinstance(frame.result, Raw) else 0
+    if isinstance(frame.result, Raw) and size > MAX_ARTIFACT_BYTES:
+        raise LargeResult(f"the result has {size} bytes; {MAX_ARTIFACT_BYTES} can be kept", frame.result)
+    result = frames.read_value(frame.result if isinstance(frame.result, Raw) else None)
+    if not isinstance(result, dict):
+        raise OutcomeUnknown("the server answered with something that is not a result")
+    return result

@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from typing import TextIO
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError, UsageError
@@ -23,9 +22,10 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.gate import frames
 from planwarden.server.gate.calls import GatedCalls
 from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import Relay
+from planwarden.server.gate.relay import Host, Relay
+from planwarden.server.gate.several import ServerGroup
 from planwarden.server.gate.tools import GatedTools, SharedTools
-from planwarden.server.gate.upstream import ProcessUpstream, Receiver, Upstream
+from planwarden.server.gate.upstream import ProcessUpstream, Upstream
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.gates import RunningGates
@@ -58,18 +58,34 @@ class Opening:
 class Gate:
     """Answers the calls of one server once the store is open; until then, and if that fails, nothing runs."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, config: ServerConfig, warden: Warden, host: Host) -> None:
         self.opening = opening
         self.calls: GatedCalls | None = None
         self.tools: GatedTools | None = None
-        self.relay: Relay
+        self.config = config
+        self._warden = warden
+        if config.url is None:
+            log = ServerLog(warden.settings.home / FOLDER / f"{file_stem(config)}.log")
+            upstream = ProcessUpstream(config, log)
+        else:
+            # A local server needs no SDK, whose import takes longer than everything else here.
+            address = import_module("planwarden.server.gate.address")
+            upstream: Upstream = address.AddressUpstream(config, self._find_login)
+        self.relay = Relay(config, upstream, host, self)
+
+    async def _find_login(self) -> LoginLocation | None:
+        if self.config.login_name is None and self.config.is_gated:
+            return None
+        await self.open_calls()
+        downstream = self._warden.service.downstream
+        return None if downstream is None else downstream.login_location(self.config)
 
     async def handle(self, frame: Frame) -> bytes | None:
         calls = await self.open_calls()
         result = await (calls.answer(frame) if frame.method == "tools/call" else calls.answer_task(frame))
         if result is None:
             return None
-        if self.relay.envelope:
+        if self.relay.host.envelope:
             result = {"resultType": "complete", **result}
         return frames.build_result(frame.request_id, result)
 
@@ -92,8 +108,11 @@ class Gate:
             self.tools.note_change()
 
     @asynccontextmanager
-    async def judging(self, service: Service, calls: GatedCalls, tools: GatedTools) -> AsyncGenerator[None]:
-        """Answer calls while the block runs."""
+    async def judging(self, principal: str = LOCAL) -> AsyncGenerator[None]:
+        """Answer the calls of the principal while the block runs; the warden is open."""
+        service = self._warden.service
+        tools = await self._build_tools(service)
+        calls = GatedCalls(service, self._warden.settings, self.relay, tools, principal)
         async with anyio.create_task_group() as tasks:
             stop = service.listen(calls.build_listener(tasks))
             try:
@@ -104,6 +123,16 @@ class Gate:
                 stop()
                 tools.close()
                 tasks.cancel_scope.cancel()
+
+    async def _build_tools(self, service: Service) -> GatedTools:
+        settings, registry = self._warden.settings, self._warden.tools
+        if not self.config.is_gated:
+            assert service.downstream is not None
+            return SharedTools(self.relay, registry, service.downstream)
+        on_listing = partial(RunningGates(service.store).open, service.owner, self.config.slug)
+        tools = GatedTools(self.relay, registry, settings.apply_to, settings.home, on_listing)
+        await tools.load()
+        return tools
 
 
 def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
@@ -125,69 +154,20 @@ async def serve_gate(settings: Settings, config: ServerConfig, wire: TextIO) -> 
     Raises:
         UsageError: a setting, a tool or the name is not usable; nothing was served.
     """
-    settings = limit_servers(settings, config)
-    warden = Warden(settings=settings, whole_process=True)
-    gate = Gate(Opening())
-
-    def build(write: Write, tasks: TaskGroup) -> Write:
-        gate.relay = build_relay(gate, config, warden, settings, write, tasks)
-        return gate.relay.handle_host_line
-
-    await _serve(wire, gate.opening, build, partial(_open, gate, warden, settings, config))
+    await _serve(limit_servers(settings, config), [config], wire)
 
 
 async def serve_gates(settings: Settings, wire: TextIO) -> None:
     """Serve all servers of planwarden.json behind one connection. Ends and raises as `serve_gate`."""
-    # An import of the SDK, which the relay of one local server does without.
-    group_class = import_module("planwarden.server.gate.several").ServerGroup
-    warden = Warden(settings=settings, whole_process=True)
     configs = [config for config in settings.servers.configs if config.can_start and not config.is_gated]
     if not configs:
         raise UsageError("planwarden.json has no server; name one: planwarden gate -- COMMAND ARGUMENT...")
-    opening = Opening()
-    gates = [Gate(opening) for _ in configs]
-
-    def build(write: Write, tasks: TaskGroup) -> Write:
-        group = group_class(write, tasks)
-        for gate, config in zip(gates, configs, strict=True):
-            gate.relay = build_relay(gate, config, warden, settings, group.build_writer(gate, config.name), tasks)
-            group.members.append(gate)
-        return group.handle_host_line
-
-    await _serve(wire, opening, build, partial(_open_all, gates, warden, settings))
+    await _serve(settings, configs, wire)
 
 
-def build_relay(
-    gate: Gate, config: ServerConfig, warden: Warden, settings: Settings, write: Write, tasks: TaskGroup
-) -> Relay:
-    """Return what passes messages between the host, which gets what `write` takes, and the server."""
-
-    async def find_login() -> LoginLocation | None:
-        await gate.open_calls()
-        downstream = warden.service.downstream
-        return None if downstream is None else downstream.login_location(config)
-
-    def connect(config: ServerConfig, log: ServerLog, receiver: Receiver) -> Upstream:
-        if config.url is None:
-            return ProcessUpstream(config, log, receiver)
-        # A local server needs no SDK, whose import takes longer than everything else here.
-        address = import_module("planwarden.server.gate.address")
-        may_have_login = config.login_name is not None or not config.is_gated
-        return address.AddressUpstream(config, receiver, find_login if may_have_login else no_login)
-
-    log = ServerLog(settings.home / FOLDER / f"{file_stem(config)}.log")
-    relay = Relay(config, log, write, tasks, connect)
-    relay.calls = gate
-    return relay
-
-
-async def _serve(
-    wire: TextIO,
-    opening: Opening,
-    build: Callable[[Write, TaskGroup], Write],
-    open_store: Callable[[], AbstractAsyncContextManager[None]],
-) -> None:
-    """Pass the lines of the host to what `build` returns, and open the store when a call needs it."""
+async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: TextIO) -> None:
+    """Pass messages between the host and the servers, and open the store when a call needs it."""
+    warden, opening = Warden(settings=settings, whole_process=True), Opening()
     write_lock, ended = anyio.Lock(), anyio.Event()
 
     async def write(line: bytes) -> None:
@@ -195,12 +175,15 @@ async def _serve(
             await anyio.to_thread.run_sync(_write, wire, line)
 
     async with anyio.create_task_group() as tasks:
-        handle_line = build(write, tasks)
+        host = Host(write, tasks) if configs[0].is_gated else ServerGroup(write, tasks)
+        gates = [Gate(opening, config, warden, host) for config in configs]
+        if isinstance(host, ServerGroup):
+            host.members = gates
 
         async def read_host() -> None:
             try:
                 async for line in _read_lines():
-                    await handle_line(line)
+                    await host.handle_line(line)
             finally:
                 ended.set()
                 opening.has_work.set()
@@ -211,7 +194,7 @@ async def _serve(
             with anyio.move_on_after(HEADSTART_S):
                 await opening.has_work.wait()
             if not ended.is_set():
-                async with open_store():
+                async with _open(gates, warden):
                     opening.settled.set()
                     await ended.wait()
         except PlanwardenError as error:
@@ -226,50 +209,32 @@ async def _serve(
         os._exit(opening.exit_code)
 
 
-async def no_login() -> None:
-    """Return None: nobody has logged in to the server."""
-
-
 @asynccontextmanager
-async def _open(gate: Gate, warden: Warden, settings: Settings, config: ServerConfig) -> AsyncGenerator[None]:
+async def _open(gates: Sequence[Gate], warden: Warden) -> AsyncGenerator[None]:
     """Open the store, the engine and the inbox, and answer calls while the block runs."""
     async with warden, AsyncExitStack() as stack:
-        service = warden.service
-        running = RunningGates(service.store)
-        other = await anyio.to_thread.run_sync(describe_other_server, settings.home, config)
-        if other is not None and any(living.server == config.slug for living in await running.list_living()):
-            # Rules and pages could not tell the two apart.
-            raise UsageError(
-                f"a gate named {config.name!r} runs already, in front of {other}; choose another name with --name"
-            )
-        await anyio.to_thread.run_sync(save_gated_server, settings.home, config)
-        await stack.enter_async_context(announce_gate(service, config.slug))
-        on_listing = partial(running.open, service.owner, config.slug)
-        tools = GatedTools(gate.relay, warden.tools, settings.apply_to, settings.home, on_listing)
-        await tools.load()
-        await stack.enter_async_context(with_launcher(settings, service))
-        calls = GatedCalls(service, settings, gate.relay, tools)
-        await stack.enter_async_context(gate.judging(service, calls, tools))
-        yield
-
-
-@asynccontextmanager
-async def _open_all(gates: Sequence[Gate], warden: Warden, settings: Settings) -> AsyncGenerator[None]:
-    """Open the store, the engine and the inbox, and answer calls of all servers while the block runs."""
-    async with warden, AsyncExitStack() as stack:
-        await stack.enter_async_context(announce_gate(warden.service, ""))
-        await stack.enter_async_context(with_launcher(settings, warden.service))
+        slug = ""
+        for config in (gate.config for gate in gates if gate.config.is_gated):
+            await _keep(config, warden)
+            slug = config.slug
+        await stack.enter_async_context(announce_gate(warden.service, slug))
+        await stack.enter_async_context(with_launcher(warden.settings, warden.service))
         for gate in gates:
-            await stack.enter_async_context(judging_shared(gate, warden, settings, LOCAL))
+            await stack.enter_async_context(gate.judging())
         yield
 
 
-def judging_shared(gate: Gate, warden: Warden, settings: Settings, principal: str) -> AbstractAsyncContextManager[None]:
-    """Answer the principal's calls of a server of planwarden.json while the block runs."""
-    service = warden.service
-    assert service.downstream is not None
-    tools = SharedTools(gate.relay, warden.tools, service.downstream)
-    return gate.judging(service, GatedCalls(service, settings, gate.relay, tools, principal), tools)
+async def _keep(config: ServerConfig, warden: Warden) -> None:
+    """Keep in the home how the wrapped server is reached. Raises `UsageError`: another one has its name."""
+    home = warden.settings.home
+    other = await anyio.to_thread.run_sync(describe_other_server, home, config)
+    living = await RunningGates(warden.service.store).list_living() if other is not None else ()
+    if any(gate.server == config.slug for gate in living):
+        # Rules and pages could not tell the two apart.
+        raise UsageError(
+            f"a gate named {config.name!r} runs already, in front of {other}; choose another name with --name"
+        )
+    await anyio.to_thread.run_sync(save_gated_server, home, config)
 
 
 @asynccontextmanager

@@ -192,12 +192,12 @@ class GatedTools:
 
         A host of a newer revision can be asked only by the result of its call; the inbox has the question then.
         """
-        capabilities = self._relay.capabilities
-        can_ask = isinstance(capabilities, dict) and "elicitation" in capabilities and not self._relay.envelope
+        capabilities = self._relay.host.capabilities
+        can_ask = isinstance(capabilities, dict) and "elicitation" in capabilities and not self._relay.host.envelope
         if not (can_ask and self.waiting[context.execution_id] and isinstance(question, dict)):
             return None
         with anyio.move_on_after(HOST_ANSWERS_S), suppress(ToolError):
-            return await self._relay.ask_host("elicitation/create", question)
+            return await self._relay.host.ask("elicitation/create", question)
         return None
 
     async def _send(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> Outcome:

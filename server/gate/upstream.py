@@ -5,7 +5,7 @@ A server behind an address is in `address.py`.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -58,6 +58,9 @@ class Receiver(Protocol):
 class Upstream(Protocol):
     """The connection to one server."""
 
+    receiver: Receiver
+    """Set before the start."""
+
     @property
     def is_running(self) -> bool: ...
 
@@ -75,16 +78,14 @@ class Upstream(Protocol):
         ...
 
 
-Connect = Callable[[ServerConfig, ServerLog, Receiver], Upstream]
-
-
 class ProcessUpstream:
     """A server that is a process."""
 
-    def __init__(self, config: ServerConfig, log: ServerLog, receiver: Receiver) -> None:
+    receiver: Receiver
+
+    def __init__(self, config: ServerConfig, log: ServerLog) -> None:
         self.config = config
         self._log = log
-        self._receiver = receiver
         self._child: Child | None = None
         self._lost_reason = ""
         self._has_ended = anyio.Event()
@@ -134,7 +135,7 @@ class ProcessUpstream:
             with anyio.CancelScope(shield=True):
                 await child.stop()
             self._log.close()
-        await self._receiver.handle_loss(self._lost_reason)
+        await self.receiver.handle_loss(self._lost_reason)
         self._has_ended.set()
 
     async def _watch(self, child: Child, scope: anyio.CancelScope) -> None:
@@ -148,7 +149,12 @@ class ProcessUpstream:
             while chunk := await child.process.stdout.read(READ_BYTES):
                 for line in lines.feed(chunk):
                     if isinstance(line, bytes):
-                        await self._receiver.handle_line(line)
+                        await self.receiver.handle_line(line)
                     else:
-                        what = f"server {self.config.name!r} sent more than {MAX_ANSWER_BYTES} bytes in one message"
-                        await self._receiver.fail_request(line.request_id, LargeResult(what, None))
+                        what = f"sent more than {MAX_ANSWER_BYTES} bytes in one message"
+                        if line.request_id is None:
+                            # Nothing says which request it answers, which would wait for ever.
+                            child.on_lost(f"it {what}")
+                            return
+                        error = LargeResult(f"server {self.config.name!r} {what}", None)
+                        await self.receiver.fail_request(line.request_id, error)

@@ -142,10 +142,19 @@ class Home:
         greets: bool = True,
         capabilities: dict[str, Any] | None = None,
         newer: dict[str, Any] | None = None,
+        serves_all: bool = False,
     ) -> AsyncGenerator[Host]:
-        """Run a gate with a host; `newer` are the capabilities of one that makes no handshake."""
+        """Run a gate with a host; `newer` are the capabilities of one that makes no handshake.
+
+        With `serves_all` the peer is a server of planwarden.json.
+        """
+        command = self.command
+        if serves_all:
+            document = {"mcpServers": {"peer": {"command": command[-3], "args": command[-2:]}}}
+            (self.folder / "planwarden.json").write_text(json.dumps(document))
+            command = command[: command.index("--name")]
         environment = {**os.environ, "PLANWARDEN_SECRET": "no"}
-        async with await anyio.open_process(self.command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment) as run:
+        async with await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment) as run:
             host = Host(run)
             tasks.start_soon(host.read)
             host.capabilities = newer

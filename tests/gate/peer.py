@@ -30,6 +30,33 @@ def list_tools_of(folder: Path) -> list[dict[str, Any]]:
     return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}]
 
 
+def misbehave(request_id: int, act: str) -> None:
+    """Do to the gate what a server must not do."""
+    padding = "x" * 1_000_000
+    match act:
+        case "a large answer":
+            sys.stdout.write(f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"a":"')
+            sys.stdout.writelines(padding for _ in range(100))
+            sys.stdout.write('"}}\n')
+        case "a large line":
+            sys.stdout.writelines(padding for _ in range(100))
+            sys.stdout.write("\n")
+        case "a flood":
+            note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": padding[:10_000]}}
+            for _ in range(5_000):
+                print(json.dumps(note))
+            print(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"number": 5_000}}))
+        case "two answers":
+            for number in (1, 2):
+                print(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"number": number}}))
+        case _:
+            sys.stdout.flush()
+            while "notifications/cancelled" not in LINES.readline():
+                pass
+            os._exit(3)
+    sys.stdout.flush()
+
+
 def call(name: str, arguments: dict[str, Any], answers: Any = None) -> dict[str, Any]:
     if name == "ask" and "later" in arguments and answers is None:
         form = {"type": "object", "properties": {"x": {"type": "string"}}}
@@ -76,7 +103,8 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
             about = {"serverInfo": {"name": "peer", "version": "7", "own": 1}, "instructions": "Peer's own words."}
             return {"protocolVersion": message["params"]["protocolVersion"], "capabilities": capabilities, **about}
         case "tools/list":
-            return {"tools": list_tools_of(FOLDER), "unknown": [1, None]}
+            odd: list[Any] = [{"name": []}] if (FOLDER / "odd").exists() else []
+            return {"tools": [*list_tools_of(FOLDER), *odd], "unknown": [1, None]}
         case "tools/call":
             params = message["params"]
             return call(params["name"], params.get("arguments") or {}, params.get("inputResponses"))
@@ -89,9 +117,14 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
 def main() -> None:
     if (FOLDER / "broken").exists():
         sys.exit("it cannot start")
+    if (FOLDER / "mute").exists():
+        LINES.read()
     for line in LINES:
         message = json.loads(line)
-        if "method" in message:
+        arguments = message.get("params", {}).get("arguments") or {}
+        if "act" in arguments:
+            misbehave(message["id"], arguments["act"])
+        elif "method" in message:
             result = answer(message)
             if "id" in message:
                 print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)

@@ -16,7 +16,7 @@ from planwarden.server.cli.output import DONE, FAILED, build_terminal, write_res
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.gate.host_servers import (
-    LABELS,
+    HOSTS,
     FileStatus,
     HostServer,
     ServerFile,
@@ -49,7 +49,7 @@ def draw_statuses(terminal: Terminal, statuses: Sequence[FileStatus]) -> None:
     for status in statuses:
         about = "" if status.servers or status.problem else ": no servers"
         path = (f"  {escape_text(str(status.file.path))}", "dim")
-        terminal.say(TerminalLine(((f"{LABELS[status.file.host]}{about}", "bold"), path)))
+        terminal.say(TerminalLine(((f"{HOSTS[status.file.host].label}{about}", "bold"), path)))
         if status.problem:
             terminal.say(TerminalLine(((one_line(status.problem, 300), "bad"),), "failed", indent=1))
         for server in status.servers:
@@ -64,7 +64,7 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
         raise UsageError(f"servers are named without two hyphens: planwarden gate install {arguments.host} SERVER")
     files = find_server_files(arguments.host, os.environ, Path.cwd() if arguments.project else None)
     if not files:
-        raise UsageError(f"{LABELS[arguments.host]} has no servers of a project; leave --project out")
+        raise UsageError(f"{HOSTS[arguments.host].label} has no servers of a project; leave --project out")
     terminal, names = build_terminal(arguments), set[str]()
 
     def change(file: ServerFile, text: str) -> str:
@@ -83,7 +83,7 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
         if name not in names:
             places = " or ".join(repr(str(file.path)) for file in files)
             raise UsageError(f"there is no server {name[:80]!r} in {places}{did_you_mean(name, sorted(names))}")
-    outcome = f"{'removed' if program is None else 'installed'}. Start {LABELS[arguments.host]} again."
+    outcome = f"{'removed' if program is None else 'installed'}. Start {HOSTS[arguments.host].label} again."
     return make_changes(arguments, changes, "There is nothing to change.", outcome)
 
 

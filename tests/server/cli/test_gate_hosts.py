@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli.file_changes import build_change, make_changes
 from planwarden.server.cli.output import DONE, FAILED, USAGE
 from planwarden.server.cli.parser import build_parser
-from planwarden.server.gate.host_servers import LABELS, HostName, find_server_files
+from planwarden.server.gate.host_servers import HOSTS, HostName, find_server_files
 from planwarden.server.guard.install.json_text import read_json_text
 from planwarden.server.main import main
 from tests.requirements import requirement
@@ -66,7 +66,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("host", list(LABELS))
+@pytest.mark.parametrize("host", list(HOSTS))
 @requirement("gate:install")
 def test_servers_are_put_behind_the_gate_and_back_byte_for_byte(
     user: Path, host: HostName, capsys: pytest.CaptureFixture[str]
