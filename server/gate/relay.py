@@ -90,10 +90,10 @@ class Host:
         elif isinstance(frame.method, str):
             # A server may run a call that asks for no answer.
             if frame.method.startswith("notifications/"):
-                await self._pass_notification(frame)
+                self._pass_notification(frame)
         elif isinstance(question := self._questions.get(frame.request_id), tuple):
             del self._questions[frame.request_id]
-            await question[0].forward(replace(frame, id=question[1]))
+            question[0].forward(replace(frame, id=question[1]))
         elif question is not None and not question.done():
             question.set_result(frame)
 
@@ -130,7 +130,7 @@ class Host:
         """Return the answer to a request. Raises `PlanwardenError`: it cannot be answered."""
         return await self.relays[0].answer(frame)
 
-    async def _pass_notification(self, frame: Frame) -> None:
+    def _pass_notification(self, frame: Frame) -> None:
         relays = self.relays
         if frame.method == "notifications/cancelled":
             cancelled = frames.read_value(frame.read_member("requestId"))
@@ -139,7 +139,7 @@ class Host:
                 relays = [relay for relay in relays if relay.is_asked(cancelled)]
                 scope.cancel()
         for relay in relays:
-            await relay.forward(frame)
+            relay.forward(frame)
 
     async def ask(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Return the host's result of a request of the gate, which is withdrawn when this is cancelled.
@@ -227,6 +227,8 @@ class Relay:
         """The running process had a handshake."""
         self._failures, self._failure = 0, ""
         """How often it could not be reached, and why the last time."""
+        self._forwarding = 0
+        """Messages on their way to the server that need no answer."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
         """Of the requests that the server has to answer."""
         self._ids = count(frames.FIRST_OWN_ID)
@@ -268,11 +270,16 @@ class Relay:
         """Return whether the server has to answer that request."""
         return request_id in self._answers
 
-    async def forward(self, frame: Frame) -> None:
-        """Pass on what needs no answer; a server that does not run does not miss it."""
-        if self._upstream.is_running:
-            with suppress(ToolError):
-                await self._upstream.send(frame.encode())
+    def forward(self, frame: Frame) -> None:
+        """Begin to pass on what needs no answer; a server that does not run, or takes no messages, misses it."""
+        if self._upstream.is_running and self._forwarding < MAX_REQUESTS:
+            self._forwarding += 1
+            self.host.tasks.start_soon(self._forward, frame)
+
+    async def _forward(self, frame: Frame) -> None:
+        with suppress(ToolError):
+            await self._upstream.send(frame.encode())
+        self._forwarding -= 1
 
     async def ensure_running(self, *, greets: bool = True) -> None:
         """Start the server unless it runs, with the handshake of the host if it had one.

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import select
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,10 @@ def misbehave(request_id: int, act: str) -> None:
             sys.stdout.writelines(padding for _ in range(100))
             sys.stdout.write("\n")
         case "a flood":
-            note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": padding[:10_000]}}
-            for _ in range(5_000):
+            note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": padding[:100_000]}}
+            for _ in range(500):
                 print(json.dumps(note))
-            print(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"number": 5_000}}))
+            print(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"number": 500}}))
         case "two answers":
             for number in (1, 2):
                 print(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"number": number}}))
@@ -96,7 +97,7 @@ def call(name: str, arguments: dict[str, Any], answers: Any = None) -> dict[str,
     return {"content": [{"type": "text", "text": f"{name} {arguments} {secrets}"}], "later": None}
 
 
-def answer(message: dict[str, Any]) -> dict[str, Any] | None:
+def answer(message: dict[str, Any]) -> Any:
     match message.get("method"):
         case "initialize":
             capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {}}
@@ -108,6 +109,10 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
         case "tools/call":
             params = message["params"]
             return call(params["name"], params.get("arguments") or {}, params.get("inputResponses"))
+        case "resources/read" if message["params"]["uri"] == "note://bad":
+            # Neither has a form that HTTP can carry.
+            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/odd", "params": [1]}))
+            return [1]
         case "resources/read":
             return {"contents": [{"uri": message["params"]["uri"], "text": "the note"}]}
         case _:
@@ -118,10 +123,10 @@ def main() -> None:
     if (FOLDER / "broken").exists():
         sys.exit("it cannot start")
     if (FOLDER / "mute").exists():
-        LINES.read()
+        signal.pause()
     for line in LINES:
         message = json.loads(line)
-        arguments = message.get("params", {}).get("arguments") or {}
+        arguments: dict[str, Any] = message.get("params", {}).get("arguments") or {}
         if "act" in arguments:
             misbehave(message["id"], arguments["act"])
         elif "method" in message:

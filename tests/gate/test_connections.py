@@ -21,6 +21,7 @@ from mcp.types import ElicitResult
 import planwarden
 from planwarden.server.settings.configuration import load_settings
 from tests.gate.host import NEWER, Home, read_text
+from tests.gate.host import PEER as RAW_PEER
 
 pytestmark = pytest.mark.anyio
 PEER = str(Path(__file__).with_name("sdk_peer.py"))
@@ -122,7 +123,8 @@ async def test_all_servers_of_the_home_behind_one_connection(home: Home) -> None
 
 
 async def test_each_server_of_the_home_over_http(home: Home) -> None:
-    write_servers(home)
+    raw = {"command": sys.executable, "args": [str(RAW_PEER), str(home.peer)]}
+    write_servers(home, raw=raw)
     port = find_port()
     url = f"http://127.0.0.1:{port}/gate"
     serve = ("-m", "planwarden.server.main", "serve", "--http", "--port", str(port), "--home", str(home.folder))
@@ -133,6 +135,10 @@ async def test_each_server_of_the_home_over_http(home: Home) -> None:
                 assert (await http.post(f"{url}/other", json={})).status_code == 404
                 await hide_a_call(http, f"{url}/peer")
                 assert home.ledger == list(MODES)
+            async with Client(f"{url}/raw", mode="legacy") as client:
+                with pytest.raises(MCPError, match="something that is not a result"):
+                    await client.read_resource("note://bad")
+                assert "the note" in str(await client.read_resource("note://1"))
             tokens = [await make_token(home, owner) for owner in ("ann", "bob")]
             for status, token in ((401, "pwt_other"), (406, tokens[0])):
                 headers = {"authorization": f"Bearer {token}"}
