@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.gate.upstream import Receiver
+from planwarden.server.gate.relay import Relay
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE
 from planwarden.tools.downstream.transports.http import http_transport
@@ -54,7 +54,7 @@ FindLogin = Callable[[], Awaitable[LoginLocation | None]]
 class AddressUpstream:
     """A server behind an address."""
 
-    receiver: Receiver
+    receiver: Relay
 
     def __init__(self, config: ServerConfig, find_login: FindLogin) -> None:
         self.config = config
@@ -130,7 +130,7 @@ class AddressUpstream:
         except Exception:
             logger.exception("the connection to server %r failed", self.config.name)
         self._sending = None
-        await self.receiver.handle_loss(reason)
+        self.receiver.handle_loss(reason)
 
     async def _take(self, item: SessionMessage) -> bool:
         """Pass one message on, and return whether the connection goes on."""
@@ -138,7 +138,7 @@ class AddressUpstream:
         if isinstance(message, JSONRPCError):
             failure = self._read_failure(message.error)
             if failure is not None:
-                await self.receiver.fail_request(message.id, failure)
+                self.receiver.settle(message.id, failure)
                 return message.error.code != INVALID_REQUEST
         if isinstance(message, JSONRPCResponse):
             self._note_result(message)

@@ -92,9 +92,6 @@ class Session:
                         if isinstance(item, SessionMessage):
                             await self._take(item.message, host)
 
-    async def close(self) -> None:
-        await self.transport.terminate()
-
     async def _take(self, message: JSONRPCMessage, host: Host) -> None:
         if isinstance(message, JSONRPCRequest):
             self._requests[message.id] = message
@@ -137,29 +134,23 @@ class SharedHost:
                 task_status.started()
                 await anyio.sleep_forever()
 
-    async def close(self) -> None:
-        """Do nothing: the connection has ended."""
-
     async def _write(self, line: bytes) -> None:
         """Give a message of the server to the request that it belongs to."""
         frame = frames.read_frame(line)
-        params = frames.read_value(frame.params if isinstance(frame.params, msgspec.Raw) else None)
+        params = frames.read_value(frame.params)
         own_id = frame.id if frame.method is msgspec.UNSET else _read_own_id(params)
         own_id = own_id if isinstance(own_id, int) or not self._streams else max(self._streams)
         if not isinstance(own_id, int) or own_id not in self._streams:
             return
         request, stream = self._streams[own_id]
-        if frame.method is msgspec.UNSET:
-            frame = replace(frame, id=request.id)
-        elif isinstance(params, dict):
-            frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            try:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.WouldBlock):
+            if frame.method is msgspec.UNSET:
+                await stream.send(replace(frame, id=request.id).encode().strip())
+            else:
+                if isinstance(params, dict):
+                    frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
+                # Only notifications are so many that a client has not read them all; those are dropped then.
                 stream.send_nowait(frame.encode().strip())
-            except anyio.WouldBlock:
-                # Only notifications are that many; the answer ends the stream, and needs one place.
-                if frame.method is msgspec.UNSET:
-                    await stream.send(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
         """Yield what the server says to the request, the answer last; an empty one when it says nothing for a while."""
@@ -222,7 +213,8 @@ class GateEndpoint:
         if session is not None and session.caller == caller and session.config is config:
             return session.transport.handle_request
         text = "too many sessions are open" if session_id is None else "Session not found"
-        return _build_error(None, frames.INVALID_REQUEST, text, status=503 if session_id is None else 404)
+        error = frames.build_error(None, frames.INVALID_REQUEST, text)
+        return _build_response(error, 503 if session_id is None else 404)
 
     async def _open_session(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the transport answer the request that opens a session, and forget the session if it refuses it."""
@@ -239,7 +231,7 @@ class GateEndpoint:
         finally:
             if status >= 400:
                 with anyio.CancelScope(shield=True):
-                    await session.close()
+                    await session.transport.terminate()
 
     async def _run(
         self,
@@ -259,8 +251,9 @@ class GateEndpoint:
         finally:
             if hosts.get(key) is host:
                 del hosts[key]
-            with anyio.CancelScope(shield=True):
-                await host.close()
+            if isinstance(host, Session):
+                with anyio.CancelScope(shield=True):
+                    await host.transport.terminate()
 
     async def _answer(self, request: Request, caller: Caller, config: ServerConfig) -> Response:
         """Return the answer to a request that has no session."""
@@ -270,22 +263,20 @@ class GateEndpoint:
         try:
             frame = frames.read_frame(body)
         except InvalidArguments as error:
-            return _build_error(None, frames.PARSE_ERROR, error.message)
+            return _build_response(frames.build_error(None, frames.PARSE_ERROR, error.message))
         if not frame.is_request:
             return Response(status_code=202)
-        params = frames.read_value(frame.params if isinstance(frame.params, msgspec.Raw) else None)
+        params = frames.read_value(frame.params)
         verdict = classify_inbound_request({"method": frame.method, "params": params}, headers=request.headers)
         if isinstance(verdict, InboundLadderRejection):
-            return _build_error(frame.request_id, verdict.code, verdict.message, verdict.data)
+            error = frames.build_error(frame.request_id, verdict.code, verdict.message, verdict.data)
+            return _build_response(error)
         host = await self._find_host(caller, config)
         answers = host.answer(frame)
         first = await anext(answers)
-        if first and (answer := frames.read_frame(first)).method is msgspec.UNSET:
+        if first and frames.read_frame(first).method is msgspec.UNSET:
             await answers.aclose()
-            error = frames.read_value(answer.error if isinstance(answer.error, msgspec.Raw) else None)
-            code = error.get("code") if isinstance(error, dict) else None
-            status = ERROR_CODE_HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200
-            return Response(first, status, media_type="application/json")
+            return _build_response(first)
 
         async def stream() -> AsyncGenerator[bytes]:
             yield _build_event(first)
@@ -375,10 +366,13 @@ def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, Json
     return params
 
 
-def _build_error(request_id: Any, code: int, message: str, data: Any = None, *, status: int | None = None) -> Response:
-    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    status = ERROR_CODE_HTTP_STATUS.get(code, 200) if status is None else status
-    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, status)
+def _build_response(line: bytes, status: int | None = None) -> Response:
+    """Return an answer in JSON, with the status that its error has in HTTP."""
+    answer = frames.read_frame(line)
+    error = frames.read_value(answer.error)
+    code = error.get("code") if isinstance(error, dict) else None
+    status = status or (ERROR_CODE_HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200)
+    return Response(line, status, media_type="application/json")
 
 
 def _build_event(line: bytes) -> bytes:

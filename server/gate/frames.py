@@ -77,10 +77,10 @@ def read_object(raw: Raw) -> dict[str, Raw]:
         raise InvalidArguments("a value is not a JSON object") from None
 
 
-def read_value(raw: Raw | None) -> JsonValue:
+def read_value(raw: Raw | UnsetType | None) -> JsonValue:
     """Return the value of a small part, such as an id or a name; None where it is missing or not JSON."""
     try:
-        return None if raw is None else cast("JsonValue", msgspec.json.decode(raw))
+        return cast("JsonValue", msgspec.json.decode(raw)) if isinstance(raw, Raw) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -97,8 +97,9 @@ def build_result(request_id: RequestId | None, result: Mapping[str, JsonValue | 
     return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
-def build_error(request_id: RequestId | None, code: int, message: str) -> bytes:
-    return _encode({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+def build_error(request_id: RequestId | None, code: int, message: str, data: object = None) -> bytes:
+    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    return _encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
 def _encode(message: Mapping[str, object]) -> bytes:

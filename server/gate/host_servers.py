@@ -260,14 +260,12 @@ def _read_entry(name: str, entry: object) -> HostServer:
     words = tuple(item for item in items if isinstance(item, str))
     if not words or len(words) != len(items) or not words[0]:
         return HostServer(name=name, problem="it has no command that is a text with a list of arguments")
-    own = _count_own_words(words)
-    server = HostServer(name=name, words=words, own_words=own)
-    problem = ""
+    own, problem = _count_own_words(words), ""
     if not own and (not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip(" -")):
         problem = f"its name has not 1 to {MAX_NAME_CHARS} printable characters"
     elif not own and name.startswith("-"):
         problem = "its name begins with a hyphen"
-    return msgspec.structs.replace(server, problem=problem)
+    return HostServer(name=name, words=words, own_words=own, problem=problem)
 
 
 def _count_own_words(words: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from uuid import uuid4
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES
@@ -24,7 +24,6 @@ from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, Pla
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame, RequestId
-from planwarden.server.gate.upstream import LargeResult, Upstream
 from planwarden.tools.downstream.config import ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -45,6 +44,14 @@ class RefusedRequest(ToolError):
     """The wrapped server answered a request of the gate with an error."""
 
 
+class LargeResult(ToolError):
+    """The wrapped server answered with a result that is too large to be stored. `raw` is None if nobody can have it."""
+
+    def __init__(self, message: str, raw: Raw | None) -> None:
+        super().__init__(message)
+        self.raw = raw
+
+
 class CallHandler(Protocol):
     """Judges the calls of a host."""
 
@@ -57,6 +64,29 @@ class CallHandler(Protocol):
         ...
 
 
+class Upstream(Protocol):
+    """The connection to one server."""
+
+    receiver: "Relay"
+    """Set before the start."""
+
+    @property
+    def is_running(self) -> bool: ...
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Open the connection, whose end the receiver is told. Raises `ToolError`: it cannot be opened."""
+        ...
+
+    async def send(self, line: bytes) -> None:
+        """Send one message.
+
+        Raises:
+            OutcomeUnknown: the connection ends at that moment; the message may have reached the server.
+            ToolError: there is no connection; nothing was sent.
+        """
+        ...
+
+
 class Host:
     """One host and its one server: what the host waits for, and what it has to answer."""
 
@@ -65,7 +95,7 @@ class Host:
         self.write = write
         self.tasks = tasks
         self.relays: list[Relay] = []
-        self.handshake: Raw | None = None
+        self.handshake: Raw | UnsetType = UNSET
         """The parameters with which the host initialized."""
         self.client: dict[str, JsonValue] = {}
         """What the host says of itself, by its last handshake or request."""
@@ -164,7 +194,7 @@ class Host:
         if frame.is_request and frame.request_id is not None:
             if len(self._questions) >= MAX_REQUESTS:
                 return TOO_MANY
-            if self.envelope and self.handshake is None:
+            if self.envelope and self.handshake is UNSET:
                 return "the host speaks a revision in which a server asks by the result of a call"
             # Several servers may use the same id.
             is_alone = len(self.relays) == 1
@@ -200,7 +230,7 @@ class Host:
         info = keys.get(f"{ENVELOPE}clientInfo")
         if frame.method == "initialize":
             self.envelope, info = {}, frame.read_member("clientInfo")
-            self.handshake = frame.params if isinstance(frame.params, Raw) else None
+            self.handshake = frame.params
         if isinstance(client := frames.read_value(info), dict):
             self.client = client
 
@@ -295,7 +325,7 @@ class Relay:
                 if not self._upstream.is_running:
                     self._is_greeted = not greets
                     await self._upstream.start(self.host.tasks)
-                if greets and not self._is_greeted and self.host.handshake is not None:
+                if greets and not self._is_greeted and isinstance(self.host.handshake, Raw):
                     with anyio.fail_after(limit_s):
                         await self._request("initialize", msgspec.json.decode(self.host.handshake))
                     await self._upstream.send(frames.build_notification("notifications/initialized", {}))
@@ -347,7 +377,8 @@ class Relay:
             raise answer
         return answer
 
-    def _settle(self, request_id: RequestId | None, answer: Frame | ToolError) -> None:
+    def settle(self, request_id: RequestId | None, answer: Frame | ToolError) -> None:
+        """Give a request its answer, or the reason why there is none: `OutcomeUnknown`, or nothing was sent."""
         future = self._answers.get(request_id)
         if future is not None and not future.done():
             future.set_result(answer)
@@ -360,7 +391,7 @@ class Relay:
             # Servers print to their standard output; a host would not understand it either.
             return
         if not isinstance(frame.method, str):
-            self._settle(frame.request_id, frame)
+            self.settle(frame.request_id, frame)
             return
         if frame.method == "notifications/tools/list_changed":
             self._calls.note_change()
@@ -368,18 +399,14 @@ class Relay:
             with suppress(ToolError):
                 await self._upstream.send(frames.build_error(frame.request_id, frames.INVALID_REQUEST, refusal))
 
-    async def fail_request(self, request_id: RequestId | None, error: ToolError) -> None:
-        """Tell what asked that there is no answer."""
-        self._settle(request_id, error)
-
-    async def handle_loss(self, reason: str) -> None:
+    def handle_loss(self, reason: str) -> None:
         """Answer what the server did not answer; the next request connects again."""
         self._is_greeted = False
         self.host.forget(self)
         message = f"server {self.config.name!r} ended before it answered: {reason}"
         logger.warning("%s", message)
         for request_id in self._answers:
-            self._settle(request_id, OutcomeUnknown(message))
+            self.settle(request_id, OutcomeUnknown(message))
 
 
 def _is_about_task(frame: Frame) -> bool:
@@ -394,10 +421,9 @@ def _read_result(frame: Frame) -> dict[str, JsonValue]:
         error = frames.read_value(frame.error)
         message = error.get("message") if isinstance(error, dict) else None
         raise RefusedRequest(str(message)[:1_000])
-    size = len(bytes(frame.result)) if isinstance(frame.result, Raw) else 0
-    if isinstance(frame.result, Raw) and size > MAX_ARTIFACT_BYTES:
+    if isinstance(frame.result, Raw) and (size := len(bytes(frame.result))) > MAX_ARTIFACT_BYTES:
         raise LargeResult(f"the result has {size} bytes; {MAX_ARTIFACT_BYTES} can be kept", frame.result)
-    result = frames.read_value(frame.result if isinstance(frame.result, Raw) else None)
+    result = frames.read_value(frame.result)
     if not isinstance(result, dict):
         raise OutcomeUnknown("the server answered with something that is not a result")
     return result

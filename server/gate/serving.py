@@ -22,10 +22,10 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.gate import frames
 from planwarden.server.gate.calls import GatedCalls
 from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import Host, Relay
+from planwarden.server.gate.relay import Host, Relay, Upstream
 from planwarden.server.gate.several import ServerGroup
 from planwarden.server.gate.tools import GatedTools, SharedTools
-from planwarden.server.gate.upstream import ProcessUpstream, Upstream
+from planwarden.server.gate.upstream import ProcessUpstream
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.gates import RunningGates

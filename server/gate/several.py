@@ -31,8 +31,8 @@ LISTS = {
     "prompts/list": ("prompts", "name"),
 }
 """By method, the key of its entries, and what names one."""
-ROUTES = {"resources/read": "uri", "resources/subscribe": "uri", "resources/unsubscribe": "uri", "prompts/get": "name"}
-"""By method, the parameter that names what it is about."""
+ROUTED = frozenset({"resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get"})
+"""Methods that are about one URI, or one name of a prompt."""
 FOR_ALL = frozenset({"initialize", "server/discover", "logging/setLevel", "subscriptions/listen"})
 
 Result = dict[str, JsonValue]
@@ -60,7 +60,7 @@ class ServerGroup(Host):
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
-        params = frames.read_value(frame.params if isinstance(frame.params, msgspec.Raw) else None)
+        params = frames.read_value(frame.params)
         params = params if isinstance(params, dict) else {}
         if method == "ping":
             return frames.build_result(request_id, {})
@@ -75,11 +75,10 @@ class ServerGroup(Host):
             # Only the name is written anew; what is judged and sent is read from this.
             raw = {**frame.read_params(), "name": msgspec.Raw(msgspec.json.encode(remote_name))}
             return await relay.answer(replace(frame, params=msgspec.Raw(msgspec.json.encode(raw))))
-        if method in ROUTES or method == "completion/complete":
+        if method in ROUTED or method == "completion/complete":
             reference = params.get("ref") if method == "completion/complete" else params
-            name = reference.get(ROUTES.get(method, "uri")) if isinstance(reference, dict) else None
-            name = reference.get("name") if name is None and isinstance(reference, dict) else name
-            return await (await self._find_owner(str(name))).answer(frame)
+            owner = await self._find_owner(reference if isinstance(reference, dict) else {})
+            return await owner.answer(frame)
         text = f"{method[:64]} names no server, and there are several here; wrap the server alone"
         return frames.build_error(request_id, METHOD_NOT_FOUND, text)
 
@@ -149,11 +148,16 @@ class ServerGroup(Host):
         self._owners[method] = owners
         return {key: merged}
 
-    async def _find_owner(self, name: str) -> Relay:
-        if not any(name in owners for owners in self._owners.values()):
-            for method in LISTS:
+    async def _find_owner(self, reference: Result) -> Relay:
+        """Return the server that listed the URI or the prompt; one that lists neither cannot take it from another."""
+        key = "uri" if "uri" in reference else "name"
+        name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
+        if not any(name in self._owners.get(method, {}) for method in methods):
+            for method in methods:
                 await self._list(method)
-        owners = {listed: relay for owners in self._owners.values() for listed, relay in owners.items()}
+        owners = {
+            listed: relay for method in reversed(methods) for listed, relay in self._owners.get(method, {}).items()
+        }
         templates = [listed for listed in owners if "{" in listed and name.startswith(listed.partition("{")[0])]
         if name not in owners and not templates:
             raise InvalidArguments(f"no server lists {name[:200]!r}")
@@ -172,9 +176,9 @@ class ServerGroup(Host):
         results: list[Result] = []
         errors: list[JsonValue] = []
         for answer in answers:
-            if isinstance(answer.result, msgspec.Raw) and isinstance(result := frames.read_value(answer.result), dict):
+            if isinstance(result := frames.read_value(answer.result), dict):
                 results.append(result)
-            elif isinstance(answer.error, msgspec.Raw):
+            else:
                 errors.append(frames.read_value(answer.error))
         reached = [error for error in errors if not isinstance(error, dict) or error.get("code") != frames.UNREACHABLE]
         if reached or not results:

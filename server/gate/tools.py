@@ -21,8 +21,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, Tool
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.gate import frames
-from planwarden.server.gate.relay import RefusedRequest, Relay
-from planwarden.server.gate.upstream import LargeResult
+from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
 from planwarden.tools.downstream.elicitation import BadElicitation

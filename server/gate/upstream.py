@@ -7,14 +7,12 @@ A server behind an address is in `address.py`.
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import Raw
 
 from planwarden.agent.common.errors import OutcomeUnknown, ToolError
-from planwarden.server.gate.frames import RequestId
+from planwarden.server.gate.relay import LargeResult, Relay
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.sdk import stdio
 from planwarden.tools.downstream.transports.child import READ_BYTES, Child, LineReader, spawn
@@ -31,57 +29,10 @@ def list_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(OWN_VARIABLES)}
 
 
-class LargeResult(ToolError):
-    """The wrapped server answered with a result that is too large to be stored. `raw` is None if nobody can have it."""
-
-    def __init__(self, message: str, raw: Raw | None) -> None:
-        super().__init__(message)
-        self.raw = raw
-
-
-class Receiver(Protocol):
-    """Takes what comes from a server."""
-
-    async def handle_line(self, line: bytes) -> None:
-        """Take one line of the server."""
-        ...
-
-    async def fail_request(self, request_id: RequestId | None, error: ToolError) -> None:
-        """Take the reason why a request has no answer: `OutcomeUnknown`, or another error if nothing was sent."""
-        ...
-
-    async def handle_loss(self, reason: str) -> None:
-        """Take the reason why the connection ended."""
-        ...
-
-
-class Upstream(Protocol):
-    """The connection to one server."""
-
-    receiver: Receiver
-    """Set before the start."""
-
-    @property
-    def is_running(self) -> bool: ...
-
-    async def start(self, tasks: TaskGroup) -> None:
-        """Open the connection, whose end the receiver is told. Raises `ToolError`: it cannot be opened."""
-        ...
-
-    async def send(self, line: bytes) -> None:
-        """Send one message.
-
-        Raises:
-            OutcomeUnknown: the connection ends at that moment; the message may have reached the server.
-            ToolError: there is no connection; nothing was sent.
-        """
-        ...
-
-
 class ProcessUpstream:
     """A server that is a process."""
 
-    receiver: Receiver
+    receiver: Relay
 
     def __init__(self, config: ServerConfig, log: ServerLog) -> None:
         self.config = config
@@ -135,7 +86,7 @@ class ProcessUpstream:
             with anyio.CancelScope(shield=True):
                 await child.stop()
             self._log.close()
-        await self.receiver.handle_loss(self._lost_reason)
+        self.receiver.handle_loss(self._lost_reason)
         self._has_ended.set()
 
     async def _watch(self, child: Child, scope: anyio.CancelScope) -> None:
@@ -157,4 +108,4 @@ class ProcessUpstream:
                             child.on_lost(f"it {what}")
                             return
                         error = LargeResult(f"server {self.config.name!r} {what}", None)
-                        await self.receiver.fail_request(line.request_id, error)
+                        self.receiver.settle(line.request_id, error)
