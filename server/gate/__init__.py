@@ -4,5 +4,5 @@
 address. `relay.py` passes messages between it and the host, `several.py` those of all servers of the home, and
 `tools.py` makes tools part of the catalogue. `calls.py` decides what becomes of a call: it passes, or it is an
 execution of one step. `answers.py` writes what the host reads, `serving.py` opens all of it, and
-`endpoint.py` does over HTTP.
+`endpoint.py` does so over HTTP.
 """
