@@ -158,7 +158,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _new_list(self) -> str:
-        """What stands between a command and the words of a list that is added."""
+        """What separates a command from the words of a list that is added."""
         return "\nargs = [" if self._is_toml else ', "args": ['
 
     def _find(self, text: str, name: str) -> Places:

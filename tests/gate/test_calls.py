@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from anyio.abc import TaskGroup
 
@@ -14,14 +13,6 @@ from tests.gate.host import Home, Host, read_text
 
 pytestmark = pytest.mark.anyio
 FIRST_LINE = "after a person approved it; not run again"
-
-
-@pytest.fixture
-async def tasks() -> AsyncGenerator[TaskGroup]:
-    with anyio.fail_after(100):
-        async with anyio.create_task_group() as group:
-            yield group
-            group.cancel_scope.cancel()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """How a host waits for a gated call, by what it can do: as a task, asked in a form, or held."""
 
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,6 @@ CONFIRM = """
 risk = "confirm"
 effect = "effect"
 """
-
-
-@pytest.fixture
-async def tasks() -> AsyncGenerator[TaskGroup]:
-    with anyio.fail_after(100):
-        async with anyio.create_task_group() as group:
-            yield group
-            group.cancel_scope.cancel()
 
 
 async def wait_for_task(host: Host, task_id: str, status: str) -> dict[str, Any]:
