@@ -25,7 +25,7 @@ ACTS = {
     "a large line": "server 'peer' ended before it answered: it sent more than 33554432 bytes in one message",
 }
 START = "[servers.peer]\nstart_timeout_s = 5\n"
-MAX_MEMORY_KB = 256 * 1024
+MAX_MEMORY_KB = 160 * 1024
 
 
 async def test_host_sees_what_the_server_says_value_for_value(tmp_path: Path, tasks: TaskGroup) -> None:
