@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.audit import AuditRow
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.verification import AuditVerdict, Verification
@@ -90,12 +90,4 @@ def _parse_head(text: str | None) -> tuple[int, str] | None:
 
 
 def build_audit_line(row: AuditRow) -> AuditLine:
-    return AuditLine(
-        sequence=row.sequence,
-        at=to_utc(row.at),
-        kind=row.entry.kind,
-        execution_id=row.entry.execution_id,
-        suspension_id=row.entry.suspension_id,
-        facts=row.entry.facts,
-        hash=row.hash.hex(),
-    )
+    return copy_fields(AuditLine, row.entry, sequence=row.sequence, at=to_utc(row.at), hash=row.hash.hex())

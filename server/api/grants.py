@@ -20,7 +20,7 @@ from planwarden.agent.approval.grants import (
 )
 from planwarden.agent.common.canonical import check_depth, digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import Call, new_execution
@@ -151,16 +151,12 @@ class GrantService:
             )
         request = await self.complete(request)
         now = self._engine.store.clock.now()
-        return Grant(
+        return copy_fields(
+            Grant,
+            request,
             grant_id=question or self._engine.ids.new(),
-            tool_name=request.tool_name,
             definition_digest=request.definition_digest or "",
-            arguments=request.arguments,
-            free=request.free,
-            step=request.step,
-            uses=request.uses,
             expires_at=now + request.expires_in_s,
-            owner=request.owner,
             created_by=authority.principal,
             assurance=authority.assurance,
             channel=authority.channel,
@@ -266,22 +262,14 @@ class GrantService:
         """`versions` are those of the saved plans by name; None if they need not be looked at, or are not known."""
         definition = self._engine.tools.get(grant.tool_name)
         now = self._engine.store.clock.now()
-        return GrantView(
-            grant_id=grant.grant_id,
-            tool_name=grant.tool_name,
-            arguments=grant.arguments,
-            free=grant.free,
+        return copy_fields(
+            GrantView,
+            grant,
             step=None if grant.step is None else _view_step(grant.step, versions),
-            uses=grant.uses,
             uses_left=count_uses_left(grant, now),
             expires_at=to_utc(grant.expires_at),
-            owner=grant.owner,
-            created_by=grant.created_by,
-            assurance=grant.assurance,
-            channel=grant.channel,
             created_at=to_utc(grant.created_at),
             revoked_at=None if grant.revoked_at is None else to_utc(grant.revoked_at),
-            definition_digest=grant.definition_digest,
             is_open=is_open(grant, now),
             is_stale=definition is None or definition.digest != grant.definition_digest,
         )

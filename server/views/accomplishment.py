@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.server.views.instants import to_utc
 
@@ -33,10 +34,10 @@ def list_earlier_effects(state: ExecutionState) -> Iterator[EarlierEffect]:
     """Yield what must not be repeated, when an execution ended early and another one may follow."""
     if state.status in ("failed", "rejected", "cancelled", "incomplete"):
         for effect in state.thread_effects[-MAX_NAMED:]:
-            yield EarlierEffect(
-                tool_name=effect.tool_name,
+            yield copy_fields(
+                EarlierEffect,
+                effect,
                 arguments=effect.summary,
-                step_id=effect.step_id,
                 at=to_utc(effect.at),
                 is_unknown=effect.is_unknown or None,
             )

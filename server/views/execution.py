@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.edits import describe_edits
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
@@ -167,26 +167,18 @@ def build_execution_view(
         for suspension in state.open_suspensions
         if suspension.question.addressee != "clock"
     )
-    return Execution(
-        thread_id=state.thread_id,
-        execution_id=state.execution_id,
+    return copy_fields(
+        Execution,
+        state,
         status="running" if state.status == "new" else state.status,
-        goal=state.goal,
         output=_build_output(state),
         error=_build_error(state),
         steps=tuple(map(_build_step, state.steps.values())),
         suspensions=suspensions,
-        usage=Usage(
-            model_calls=state.usage.model_calls,
-            input_tokens=state.usage.input_tokens,
-            output_tokens=state.usage.output_tokens,
-            tool_calls=state.usage.tool_calls,
-        ),
+        usage=copy_fields(Usage, state.usage),
         saved_plan=_show_saved(state),
-        warnings=state.warnings,
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),
-        retry_of=state.retry_of,
         done_before=tuple(list_earlier_effects(state)),
         is_rehearsal=state.options.rehearse or None,
         awaiting=_find_awaited(state, suspensions),
@@ -371,15 +363,12 @@ def _build_error(state: ExecutionState) -> Error | None:
 
 def _build_step(state: StepState) -> Step:
     step = state.step
-    return Step(
+    return copy_fields(
+        Step,
+        step,
         id=step.step_id,
-        description=step.description,
-        step_type=step.step_type,
-        required_tools=step.required_tools,
-        dependencies=step.dependencies,
         status=state.status,
         validation_status=state.validation,
-        tool_validation_mode=step.tool_validation_mode,
         retries=state.retries,
         result=_cut_items(state) if state.status == "completed" else None,
         error=None

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.ports.listing import ListedExecution
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_words import STATUSES, WAITS, WORDS, Words
@@ -75,17 +75,12 @@ class ExecutionLines(msgspec.Struct, frozen=True):
 
 def build_line(row: ListedExecution) -> ExecutionLine:
     """Return the line for a row of a store."""
-    return ExecutionLine(
-        execution_id=row.execution_id,
-        thread_id=row.thread_id,
-        principal=row.principal,
+    return copy_fields(
+        ExecutionLine,
+        row,
         state=WORDS["execution"][row.status].word,
-        title=row.title,
         saved_plan=row.saved_plan or None,
         host=row.host or None,
-        step_count=row.step_count,
-        steps_done=row.steps_done,
-        waits_for=row.waits_for,
         suspension_id=row.question,
         fault=row.fault or None,
         created_at=to_utc(row.created_at),
