@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.common.task_groups import cancel_tasks
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.storage.gates import RunningGate, RunningGates
 from planwarden.tools.downstream.gated_servers import FOLDER
@@ -71,13 +71,5 @@ class GatePeers:
                     # The scheduler reports it.
                     continue
 
-        tasks, failure = anyio.create_task_group(), None
-        await tasks.__aenter__()
-        tasks.start_soon(repeat)
-        try:
+        async with run_beside(repeat):
             yield
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            await cancel_tasks(tasks, failure)

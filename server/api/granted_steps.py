@@ -17,16 +17,9 @@ MAX_LISTED = 20
 MAX_NAME_CHARS = 64
 
 
-class CheckedPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A saved plan as a run would begin with it now."""
-
-    version: ev.PlanVersion
-    plan: Plan
-
-
-ReadPlan = Callable[[str], Awaitable[CheckedPlan]]
-"""Returns the saved plan of a name. Raises `UnknownPlan`, or `InvalidPlan` and `LimitExceeded` for one that cannot
-run."""
+ReadPlan = Callable[[str], Awaitable[tuple[ev.PlanVersion, Plan]]]
+"""Returns the saved plan of a name as a run would begin with it now. Raises `UnknownPlan`, or `InvalidPlan` and
+`LimitExceeded` for one that cannot run."""
 
 
 class StepCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,17 +48,13 @@ async def find_granted_step(read_plan: ReadPlan, plan_name: str, step_id: str, t
         UnknownPlan, InvalidPlan, LimitExceeded: as `ReadPlan`.
         InvalidArguments: the plan has no such step, or the step writes no call of the tool.
     """
-    saved_plan = await read_plan(plan_name)
-    step = _find_step(saved_plan.plan, plan_name, step_id)
+    version, plan = await read_plan(plan_name)
+    step = _find_step(plan, plan_name, step_id)
     calls = tuple(_describe_call(call) for call in step.tool_calls if call.tool_name == tool_name)
     if not calls:
         raise InvalidArguments(_explain_no_call(step, tool_name))
     return FoundStep(
-        step=GrantedStep(
-            plan_name=saved_plan.version.name,
-            plan_digest=saved_plan.version.digest,
-            step_id=step_id,
-        ),
+        step=GrantedStep(plan_name=version.name, plan_digest=version.digest, step_id=step_id),
         calls=calls,
         is_loop=step.loop is not None,
         attempts=1 if step.retry is None else step.retry.attempts,

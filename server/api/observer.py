@@ -1,8 +1,6 @@
 """Builds the engine's observer from the settings; imports OpenTelemetry only if telemetry is configured."""
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from planwarden.agent.common.errors import InvalidArguments
@@ -74,13 +72,3 @@ def _explain(error: ImportError, observation: TelemetrySettings) -> str:
 def _find_extra(observation: TelemetrySettings) -> str:
     targets = (observation.traces, observation.metrics)
     return "otel-grpc" if any(target is not None and target.protocol == "grpc" for target in targets) else "otel"
-
-
-@asynccontextmanager
-async def close_at_end(observer: "Telemetry | None") -> AsyncGenerator[None]:
-    """Close the observer at the end of the block."""
-    try:
-        yield
-    finally:
-        if observer is not None:
-            await observer.aclose()

@@ -5,12 +5,14 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 
 import anyio
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.agent.core.tool import ToolDefinition
@@ -84,10 +86,8 @@ class StorePeers:
         )
         published = await self._publish(facts, None)
         await self.refresh(owner)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._repeat, published)
+        async with run_beside(partial(self._repeat, published)):
             yield
-            tasks.cancel_scope.cancel()
 
     async def _publish(self, facts: ProcessFacts, before: ProcessFacts | None) -> ProcessFacts:
         """Say what has changed since `before`, and return what is said now."""

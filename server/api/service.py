@@ -3,7 +3,7 @@
 A principal sees only its own threads; those of another principal look as if they did not exist.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import anyio
@@ -129,7 +129,8 @@ class Service:
         self._options = options
         self._attempts = AttemptLimiter(engine.store.clock, program)
         self._threads = Threads(engine, options)
-        self._checker = PlanChecker(engine, self._saved, self._threads, downstream, options, max_steps=max_steps)
+        self._checker = PlanChecker(engine, self._saved, self._threads, downstream, max_steps=max_steps)
+        self.load_newest, self.wait_for_tools = self._threads.load_newest, self._checker.wait_for_tools
         self.grants = GrantService(engine, self._saved, self._checker.read_saved)
         """Standing approvals."""
         self.once = OnceService(engine.store)
@@ -290,7 +291,7 @@ class Service:
             )
 
         async def create(request: StartRequest | None) -> ExecutionState:
-            execution = await self._threads.load_newest(thread_id, requester.principal)
+            execution = await self.load_newest(thread_id, requester.principal)
             if execution.status not in ("planned", "incomplete"):
                 raise InvalidArguments(
                     f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
@@ -325,7 +326,18 @@ class Service:
         Raises:
             InvalidPlan, LimitExceeded, InvalidArguments: as for `execute_plan`.
         """
-        return await self._checker.forecast(plan, inputs, name=name, version=version, principal=principal)
+        # Another process may have made a grant, and an engine that does not run reads none by itself.
+        await self._engine.refresh_grants()
+        checked = await self._checker.check(plan, thread_id=None, principal=principal)
+        has_inputs = inputs is not None or not (checked.plan.inputs or {}).get("required")
+        filled = fill_inputs(checked.plan.inputs, inputs) if has_inputs else {}
+        saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
+        created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
+        execution = apply(new_execution("", "", principal), created, 0.0)
+        execution = apply(execution, ev.PlanAccepted(plan=checked.plan, inputs=filled), 0.0)
+        foreseen = foresee_skips(execution, has_inputs=has_inputs)
+        calls = await self._engine.forecast_whole(foreseen, has_inputs=has_inputs)
+        return build_forecast(foreseen, calls, is_whole=True, has_inputs=has_inputs, warnings=checked.warnings)
 
     async def get_execution(
         self,
@@ -344,7 +356,7 @@ class Service:
         if step_id is None and items_from is not None:
             raise InvalidArguments("itemsFrom needs the stepId of the loop")
         check_limit(items_limit, MAX_PAGE_ITEMS)
-        execution = await self._threads.load_newest(thread_id, principal)
+        execution = await self.load_newest(thread_id, principal)
         view = self.build_view(execution)
         if observations_after is not None:
             if observations_after < 0:
@@ -506,7 +518,7 @@ class Service:
         """Stops the thread's execution; returns a finished one unchanged."""
         if reason is not None:
             check_text(reason, "reason", MAX_REASON_CHARS)
-        execution = await self.cancel(await self._threads.load_newest(thread_id, principal), reason)
+        execution = await self.cancel(await self.load_newest(thread_id, principal), reason)
         return await self.wait(execution, 5.0)
 
     async def get_tool_schemas(self, names: Sequence[str], *, principal: str) -> ToolSchemas:
@@ -531,10 +543,6 @@ class Service:
             return view
         shape = await find_seen_shape(self.store, self.find, definition.name, principal)
         return replace(view, seen_result=NOT_SEEN if shape is None else shape)
-
-    async def wait_for_tools(self, names: Iterable[str]) -> None:
-        """Wait a limited time until the downstream servers that the unknown names point to have listed their tools."""
-        await self._checker.wait_for_tools(names)
 
     async def wait_for_catalogue(self) -> None:
         """Wait a limited time until every downstream server has listed its tools once."""
@@ -563,10 +571,6 @@ class Service:
         """Show the question to the person through the inbox, because the client cannot ask."""
         if self.inbox_opener is not None:
             self.inbox_opener.call_person(suspension_id)
-
-    async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:
-        """Return the folded state of the thread's newest execution."""
-        return await self._threads.load_newest(thread_id, principal)
 
 
 def _is_for_person(suspension: SuspensionState | None) -> bool:

@@ -9,8 +9,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -78,24 +77,6 @@ class StallWatch:
             await anyio.sleep(INTERVAL_S)
             now = time.monotonic()
             self.note(now - before - INTERVAL_S, time.process_time() - computed, now=now, at=time.time())
-
-
-@asynccontextmanager
-async def watch_stalls(home: Path) -> AsyncGenerator[None]:
-    """Watch the event loop during the block."""
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    tasks.start_soon(StallWatch(home / FILE).run)
-    try:
-        yield
-    except BaseException as error:
-        tasks.cancel_scope.cancel()
-        # A task group would wrap what the block raised in a group; it has to know of a cancellation from outside.
-        interrupt = None if isinstance(error, Exception) else error
-        await tasks.__aexit__(None if interrupt is None else type(interrupt), interrupt, None)
-        raise
-    tasks.cancel_scope.cancel()
-    await tasks.__aexit__(None, None, None)
 
 
 def read_stalls(home: Path) -> Stalls | None:

@@ -25,13 +25,12 @@ async def list_open_suspensions(
     principal: str | None,
     find_inbox: Callable[[ExecutionState], str | None] = lambda _: None,
     program: Program = name_program,
-    is_described: bool = True,
     max_rows: int | None = None,
     max_bytes: int | None = None,
 ) -> SuspensionPage:
     """Return open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
 
-    `tools`, `program`, `is_described` and `max_rows` are as for `build_suspension_view`. The page ends before the
+    `tools`, `program` and `max_rows` are as for `build_suspension_view`. The page ends before the
     suspension with which it would have more than `max_bytes` of JSON, unless that is its first.
 
     Raises:
@@ -55,7 +54,6 @@ async def list_open_suspensions(
                 tools,
                 inbox=find_inbox(execution),
                 program=program,
-                is_described=is_described,
                 max_rows=max_rows,
             )
             size += 0 if max_bytes is None else measure_encoded(to_short_json(view))

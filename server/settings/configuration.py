@@ -6,24 +6,29 @@ policy comes from the file alone and cannot be changed through MCP.
 
 import getpass
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 from platformdirs import user_data_path
 
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.paths import expand_home
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotificationChannel, build_channels
-from planwarden.server.settings.file import read_file
+from planwarden.server.settings.faults import read_tables
 from planwarden.server.settings.hooks import Hook, build_hooks
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.settings.reminders import REMINDERS, build_schedules
+from planwarden.server.settings.rules import build_rules
 from planwarden.server.settings.tables import RETENTION_DAYS, GateTable, SettingsTables, ToolSettings
 from planwarden.server.telemetry.settings import TelemetrySettings, build_telemetry_settings
 from planwarden.storage.location import StoreLocation, read_location
@@ -137,8 +142,7 @@ def load_settings(
     """
     env = os.environ if environment is None else environment
     folder = find_home(home, env)
-    file = read_file(folder / FILE)
-    tables = file.tables
+    tables, facts = _read_file(folder / FILE)
     servers_file = folder / SERVERS_FILE if mcp_config is None else expand_home(mcp_config).absolute()
     passphrase_file = tables.inbox.passphrase_file
     return Settings(
@@ -146,7 +150,7 @@ def load_settings(
         model=model or env.get(MODEL_VARIABLE) or tables.model or CALLER,
         options=tables.execution.to_options(),
         max_steps=tables.execution.max_steps,
-        policy=file.build_policy(frozenset({LOCAL, find_operator()})),
+        policy=_build_policy(tables, facts),
         tools=tables.tools.by_name,
         python_files=tuple(folder / name for name in tables.tools.python),
         plan_folders=tuple((name, expand_home(name).absolute()) for name in tables.plans.folders),
@@ -177,6 +181,55 @@ def load_settings(
             log_level=tables.logging.level,
         ),
         environment=dict(env),
+    )
+
+
+def _read_file(path: Path) -> tuple[SettingsTables, dict[str, JsonValue]]:
+    """Return what the file says, the defaults where there is none, and what the digest of the policy covers of it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+        tables = read_tables(document, SettingsTables, path.name)
+    except FileNotFoundError:
+        return SettingsTables(), {}
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from error
+    except RecursionError:
+        raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
+    except InvalidArguments as error:
+        raise InvalidArguments(f"{str(path)!r}: {error.message}") from None
+    return tables, _list_facts(tables, document) if text else {}
+
+
+def _list_facts(tables: SettingsTables, document: Mapping[str, Any]) -> dict[str, JsonValue]:
+    # Reminders decide nothing, so changing them must not make open questions stale.
+    facts: dict[str, JsonValue] = {
+        "tools": {name: tool.model_dump(exclude={*REMINDERS}) for name, tool in tables.tools.by_name.items()}
+    }
+    if trusted := sorted(name for name, server in tables.servers.items() if server.trusted):
+        facts["trusted"] = list[JsonValue](trusted)
+    if tables.rules:
+        # As they are written: whatever changes in a rule changes the policy.
+        facts["rules"] = cast("JsonValue", document["rules"])
+    return facts
+
+
+def _build_policy(tables: SettingsTables, facts: dict[str, JsonValue]) -> OperatorPolicy:
+    approvals, tools = tables.approvals, tables.tools.by_name
+    default_schedule, schedules = build_schedules(approvals, tools)
+    return OperatorPolicy(
+        trust_caller=approvals.trust_caller,
+        critical=approvals.critical,
+        quorum=approvals.quorum,
+        approvers=tuple(approvals.approvers),
+        same_person=frozenset({LOCAL, find_operator()}),
+        facts=facts,
+        rules=build_rules(tables.rules) if tables.rules else None,
+        once={name: rule for name, settings in tools.items() if (rule := settings.once_rule) is not None},
+        schedules=schedules,
+        default_schedule=default_schedule,
     )
 
 

@@ -8,10 +8,9 @@ least a person, because the host's forms are the host's own.
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import chain
-from typing import Protocol
 
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -27,15 +26,9 @@ FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "pushd", "popd")
 """What follows runs in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
+RuleJudge = Callable[[ToolDefinition, Mapping[str, JsonValue], RealPaths | None], Requirement]
+"""Returns what the rules say about one call."""
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"
-
-
-class RuleJudge(Protocol):
-    """Says what the rules say about one call."""
-
-    def __call__(
-        self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None
-    ) -> Requirement: ...
 
 
 def limit_host_call(

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution.notifications import NO_ALARMS, Schedule
+from planwarden.server.settings.faults import Table
 
 MAX_REMINDERS = 20
 MAX_AFTER_S = 30 * 24 * 3600.0
@@ -15,10 +16,9 @@ Delay = Annotated[float, Field(gt=0, le=MAX_AFTER_S)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class ReminderSettings(BaseModel):
+class ReminderSettings(Table):
     """The keys as written; a tool takes a missing key from `[approvals]`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
     remind_after_s: Annotated[list[Delay], Field(max_length=MAX_REMINDERS)] | None = None
     """Seconds after a question at which people are reminded of it."""
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None

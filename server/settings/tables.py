@@ -4,7 +4,7 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.plan_words import MAX_STEPS
@@ -12,6 +12,7 @@ from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotifySettings
+from planwarden.server.settings.faults import Table
 from planwarden.server.settings.hooks import HookName, HookSettings
 from planwarden.server.settings.options import LoopOptions
 from planwarden.server.settings.promises import MAX_PROMISES, PromiseSettings
@@ -37,12 +38,6 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_WAIT_S)]
 Pointer = Annotated[str, Field(max_length=500), AfterValidator(_check_pointer)]
 Approver = Annotated[str, Field(min_length=1, max_length=200)]
 Folder = Annotated[str, Field(min_length=1)]
-
-
-class Table(BaseModel):
-    """A table that takes its keys and no others."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class ToolSettings(ReminderSettings):

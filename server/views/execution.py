@@ -159,11 +159,10 @@ def build_execution_view(
     *,
     inbox: str | None = None,
     program: Program = name_program,
-    is_described: bool = True,
 ) -> Execution:
     """Return the public view of the folded state; the arguments are as for `build_suspension_view`."""
     suspensions = tuple(
-        build_suspension_view(state, suspension, tools, inbox=inbox, program=program, is_described=is_described)
+        build_suspension_view(state, suspension, tools, inbox=inbox, program=program)
         for suspension in state.open_suspensions
         if suspension.question.addressee != "clock"
     )

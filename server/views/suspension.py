@@ -174,14 +174,12 @@ def build_suspension_view(
     *,
     inbox: str | None = None,
     program: Program = name_program,
-    is_described: bool = True,
     max_rows: int | None = None,
 ) -> Suspension:
     """Return a suspension with everything that is needed to answer it: `program` begins the command that does.
 
-    Without `tools` it is for those who show nothing of them; without `is_described`, for those who show nothing of what
-    the tool of the call says of itself, as JSON does. With `max_rows`, it has only so many of a question's rows and
-    their count.
+    Without `tools` it is for those who show nothing of them. With `max_rows`, it has only so many of a question's rows
+    and their count.
     """
     question = suspension.question
     is_caller = question.addressee == "caller"
@@ -216,7 +214,7 @@ def build_suspension_view(
         asker=question.asker or None,
         edits=tuple(copy_fields(EditView, edit) for edit in question.edits),
         undecidable=question.undecidable or None,
-        card_source=(state, suspension, tools if is_described else None),
+        card_source=(state, suspension, tools),
     )
 
 

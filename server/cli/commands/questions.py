@@ -89,7 +89,6 @@ def list_questions(home: Home, terminal: Terminal | None, *, limit: int, cursor:
             cursor=cursor,
             principal=None,
             program=home.program,
-            is_described=False,
         )
         if terminal is not None:
             _draw_questions(terminal, home, page, store.clock.now())

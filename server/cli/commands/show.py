@@ -212,7 +212,6 @@ def show_thread(
             home.definitions if terminal is None else None,
             await _read_observations(store, execution, observations_after),
             program=home.program,
-            is_described=False,
         )
         if part is not None:
             view = show_step(view, execution, part.step_id, part.items_from, part.limit)
