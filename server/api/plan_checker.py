@@ -1,10 +1,11 @@
 """Checks plans as a run would begin with them now: with the tools and the thread."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.core.plan import plan_parser
@@ -46,36 +47,40 @@ class PlanChecker:
             if missing := names - self._engine.tool_facts().keys():
                 await self.wait_for_tools(missing)
                 self.check_servers(names)
-        earlier: dict[Reference, EarlierResult | str] = {}
-        while True:
-            try:
-                parsed, warnings = await self.parse(
-                    plan, tools=self._engine.tool_facts(), earlier=None if thread_id is None else earlier
-                )
-                return ParsedPlan(parsed, warnings, list_earlier_results(parsed, earlier))
-            except EarlierNeeded as needed:
-                assert thread_id is not None
-                await self._threads.read_headers(thread_id, principal)
-                asking = new_execution("", thread_id, principal)
-                earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
+        return await self.parse(plan, self._engine.tool_facts(), thread_id=thread_id, principal=principal)
 
     async def parse(
         self,
         document: JsonValue,
-        *,
         tools: Mapping[str, ToolFacts],
-        earlier: Earlier | None,
+        *,
+        thread_id: str | None,
+        principal: str,
+        earlier: Earlier = MappingProxyType({}),
         earlier_plan: Plan | None = None,
-    ) -> tuple[Plan, tuple[str, ...]]:
-        """As `parse_plan`; a large plan is parsed in a thread."""
-        return await self._engine.lookups.parse_plan(
-            document,
-            author="caller",
-            tools=dict(tools),
-            max_steps=self._max_steps,
-            earlier=earlier,
-            earlier_plan=earlier_plan,
-        )
+    ) -> ParsedPlan:
+        """As `parse_plan`, with the results of the thread that it takes values from; a large plan is parsed in a thread.
+
+        Raises:
+            UnknownThread: it takes results from the thread, and the principal has no such thread.
+        """
+        results = dict(earlier)
+        while True:
+            try:
+                plan, warnings = await self._engine.lookups.parse_plan(
+                    document,
+                    author="caller",
+                    tools=dict(tools),
+                    max_steps=self._max_steps,
+                    earlier=None if thread_id is None else results,
+                    earlier_plan=earlier_plan,
+                )
+                return ParsedPlan(plan, warnings, list_earlier_results(plan, results))
+            except EarlierNeeded as needed:
+                assert thread_id is not None
+                await self._threads.read_headers(thread_id, principal)
+                asking = new_execution("", thread_id, principal)
+                results |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
 
     async def read_saved(self, name: str) -> tuple[ev.PlanVersion, Plan]:
         """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""

@@ -6,13 +6,12 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, NotRetryable, ThreadMovedOn
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.control.retry_reuse import keep_version, take_over
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import Requester
-from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.inputs import fill_inputs
-from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
@@ -96,22 +95,17 @@ class RetryStarter:
 
     async def _check_plan(self, source: ExecutionState, document: JsonValue) -> ParsedPlan:
         """Return the plan as it would run now; `source` took some of what it needs of earlier executions before."""
-        earlier: dict[Reference, EarlierResult | str] = dict(source.earlier)
         completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
         # A step that is not done again needs no tool.
         unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
-        while True:
-            try:
-                plan, warnings = await self._checker.parse(
-                    document,
-                    tools={**unneeded, **self._engine.tool_facts()},
-                    earlier=earlier,
-                    earlier_plan=Plan(steps=completed),
-                )
-                return ParsedPlan(plan, warnings, list_earlier_results(plan, earlier))
-            except EarlierNeeded as needed:
-                asking = new_execution("", source.thread_id, source.principal)
-                earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
+        return await self._checker.parse(
+            document,
+            {**unneeded, **self._engine.tool_facts()},
+            thread_id=source.thread_id,
+            principal=source.principal,
+            earlier=source.earlier,
+            earlier_plan=Plan(steps=completed),
+        )
 
     def _check_tools(self, plan: Plan, reuse: ev.StepsTakenOver, document: JsonValue) -> None:
         """Raise `InvalidPlan` when a step that has to run needs a tool that is not there."""

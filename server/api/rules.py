@@ -4,19 +4,22 @@
 the end is the policy, as for every real call.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 import msgspec
 
-from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
+from planwarden.agent.approval.conditions import MISSING, show_value
 from planwarden.agent.approval.rules import MAX_WORK, ArgumentRule, RuleBook
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, RealPaths, Requirement
 from planwarden.agent.runtime.real_paths import find_real_paths
+
+Judgement = TypeVar("Judgement")
 
 
 class ConditionVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +51,14 @@ async def find_requirement(
 ) -> tuple[Requirement, RealPaths]:
     """Return what the policy asks of a call now, and where the paths in it lead, as far as rules had to know."""
     paths: dict[str, str | None] = {}
+    return await _judge(lambda: policy.requirement(definition, arguments, paths), paths), paths
+
+
+async def _judge(judge: Callable[[], Judgement], paths: dict[str, str | None]) -> Judgement:
+    """Return the judgement, and add to the paths what it needs to know of them."""
     while True:
         try:
-            return policy.requirement(definition, arguments, paths), paths
+            return judge()
         except PathsNeeded as needed:
             paths |= await find_real_paths(needed.wanted)
 
@@ -60,31 +68,25 @@ async def explain_rules(book: RuleBook, tool_name: str, arguments: Mapping[str, 
     rules: list[RuleVerdict] = []
     paths: dict[str, str | None] = {}
     for rule in book.list_rules_for(tool_name):
-        conditions: list[ConditionVerdict] = []
-        for condition in rule.conditions:
-            while True:
-                try:
-                    conditions.append(_explain(rule, condition, arguments, paths))
-                    break
-                except PathsNeeded as needed:
-                    paths |= await find_real_paths(needed.wanted)
+        conditions = await _judge(partial(_explain, rule, arguments, paths), paths)
         answers = {condition.verdict for condition in conditions}
         verdict = "no" if answers & {"no", "missing"} else "unknown" if "unknown" in answers else "yes"
-        rules.append(RuleVerdict(number=rule.number, words=rule.words, verdict=verdict, conditions=tuple(conditions)))
+        rules.append(RuleVerdict(number=rule.number, words=rule.words, verdict=verdict, conditions=conditions))
         if verdict != "no":
             break
     return tuple(rules)
 
 
-def _explain(
-    rule: ArgumentRule, condition: RuleCondition, arguments: Mapping[str, JsonValue], paths: RealPaths
-) -> ConditionVerdict:
-    value = condition.find_value(arguments)
-    if value is MISSING:
-        return ConditionVerdict(words=condition.words, verdict="missing", value=None)
-    json_value = cast("JsonValue", value)
-    verdict, _ = condition.judge(json_value, MAX_WORK, paths, loosens=rule.loosens)
-    return ConditionVerdict(words=condition.words, verdict=verdict, value=show_value(json_value))
+def _explain(rule: ArgumentRule, arguments: Mapping[str, JsonValue], paths: RealPaths) -> tuple[ConditionVerdict, ...]:
+    verdicts: list[ConditionVerdict] = []
+    for condition in rule.conditions:
+        value = cast("JsonValue", condition.find_value(arguments))
+        if value is MISSING:
+            verdicts.append(ConditionVerdict(words=condition.words, verdict="missing", value=None))
+            continue
+        verdict, _ = condition.judge(value, MAX_WORK, paths, loosens=rule.loosens)
+        verdicts.append(ConditionVerdict(words=condition.words, verdict=verdict, value=show_value(value)))
+    return tuple(verdicts)
 
 
 def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers: tuple[str, ...]) -> Iterator[str]:

@@ -55,19 +55,20 @@ class Threads:
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
-        is_implied = makes_plan and "synthesize" not in (start.options or {})
-        if start.thread_id is None:
-            options = combine_options(self._options, None, call)
-            return PreparedThread(self._engine.ids.new(), _drop_synthesize(options) if is_implied else options)
-        headers = await self.read_headers(start.thread_id, start.requester.principal)
-        newest = await self._engine.find(headers[-1].execution_id)
-        if newest.status not in FINISHED:
-            raise _build_busy_error(start.thread_id, newest)
-        options = combine_options(self._options, newest.options, call)
+        headers, newest = (), None
+        if start.thread_id is not None:
+            headers = await self.read_headers(start.thread_id, start.requester.principal)
+            newest = await self._engine.find(headers[-1].execution_id)
+            if newest.status not in FINISHED:
+                raise _build_busy_error(start.thread_id, newest)
+        options = combine_options(self._options, None if newest is None else newest.options, call)
+        if makes_plan and "synthesize" not in (start.options or {}):
+            options = replace(options, explicit=tuple(name for name in options.explicit if name != "synthesize"))
+        if newest is None:
+            return PreparedThread(self._engine.ids.new(), options)
         effects = list_thread_effects(newest)
         context = await self._summarize(headers, effects) if makes_plan else None
-        options = _drop_synthesize(options) if is_implied else options
-        return PreparedThread(start.thread_id, options, context, effects)
+        return PreparedThread(newest.thread_id, options, context, effects)
 
     async def _summarize(self, headers: Sequence[Header], effects: Sequence[ev.ThreadEffect]) -> str:
         parts: list[str] = []
@@ -99,7 +100,3 @@ def _build_busy_error(thread_id: str, execution: ExecutionState) -> ThreadBusy:
         f"thread {thread_id!r} has an unfinished execution that {what}; {advice}, or cancel_execution",
         details={"executionId": execution.execution_id, "status": execution.status, "pending": pending},
     )
-
-
-def _drop_synthesize(options: ev.Options) -> ev.Options:
-    return replace(options, explicit=tuple(name for name in options.explicit if name != "synthesize"))
