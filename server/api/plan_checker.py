@@ -59,7 +59,7 @@ class PlanChecker:
         earlier: Earlier = MappingProxyType({}),
         earlier_plan: Plan | None = None,
     ) -> ParsedPlan:
-        """As `parse_plan`, with the results of the thread that it takes values from; a large plan is parsed in a thread.
+        """Return the plan with what it takes from the thread. A large one is parsed on another thread of the process.
 
         Raises:
             UnknownThread: it takes results from the thread, and the principal has no such thread.
