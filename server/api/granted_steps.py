@@ -12,6 +12,7 @@ from planwarden.agent.core.binding.bindings import find_references
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.ports.grant import GrantedStep
+from planwarden.server.views.escaping import name_some
 
 MAX_LISTED = 20
 MAX_NAME_CHARS = 64
@@ -97,5 +98,4 @@ def _describe_call(call: PlannedCall) -> StepCall:
 
 
 def _join(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(repr(name[:MAX_NAME_CHARS]) for name in names[:MAX_LISTED]) + more
+    return name_some([repr(name[:MAX_NAME_CHARS]) for name in names], MAX_LISTED)

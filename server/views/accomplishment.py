@@ -8,6 +8,7 @@ import msgspec
 
 from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.execution.state import ExecutionState, StepState
+from planwarden.server.views.escaping import name_some
 from planwarden.server.views.instants import to_utc
 
 MAX_NAMED = 20
@@ -76,9 +77,8 @@ def _describe_exceptions(promising: Iterable[StepState], steps: Iterable[StepSta
     }
     for way, states in ways.items():
         if states:
-            step_names = ", ".join(repr(state.step.step_id) for state in states[:MAX_NAMED])
-            more = f" and {len(states) - MAX_NAMED} more" if len(states) > MAX_NAMED else ""
-            yield f"Step {step_names}{more} {way}." if len(states) == 1 else f"Each of steps {step_names}{more} {way}."
+            step_names = name_some([repr(state.step.step_id) for state in states], MAX_NAMED)
+            yield f"{'Step' if len(states) == 1 else 'Each of steps'} {step_names} {way}."
 
 
 def advise_after_rejection(state: ExecutionState) -> str:

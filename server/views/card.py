@@ -179,11 +179,6 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         return self.question.traits.is_about_calls and self.call is not None and is_one_word_enough
 
     @property
-    def is_asked_in_words(self) -> bool:
-        """The decision is about somebody's words, which are the heading then, and not about a call of planwarden's."""
-        return self.question.traits.resumes_tool
-
-    @property
     def repeated_argument(self) -> str | None:
         """The name of the argument that equals the words; the argument is a fact and always shown."""
         return _find_repeated_argument(self.question)

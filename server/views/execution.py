@@ -25,6 +25,7 @@ from planwarden.server.views.accomplishment import (
     describe_proof,
     list_earlier_effects,
 )
+from planwarden.server.views.escaping import name_some
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
@@ -145,13 +146,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that a channel adds to its own answers."""
 
 
-def _show_saved(state: ExecutionState) -> SavedPlanRun | None:
-    plan = state.saved_plan
-    if plan is None:
-        return None
-    return SavedPlanRun(name=plan.name, version=plan.digest, changed=True if state.is_revised else None)
-
-
 def build_execution_view(
     state: ExecutionState,
     tools: Definitions | None,
@@ -175,7 +169,11 @@ def build_execution_view(
         steps=tuple(map(_build_step, state.steps.values())),
         suspensions=suspensions,
         usage=copy_fields(Usage, state.usage),
-        saved_plan=_show_saved(state),
+        saved_plan=None
+        if state.saved_plan is None
+        else SavedPlanRun(
+            name=state.saved_plan.name, version=state.saved_plan.digest, changed=True if state.is_revised else None
+        ),
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),
         done_before=tuple(list_earlier_effects(state)),
@@ -243,16 +241,10 @@ def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) ->
 
 
 def _describe_incomplete(state: ExecutionState) -> str:
-    lost = _describe_lost_patience(state)
+    lost = describe_lost_patience(state)
     if lost is not None:
         return f"Given up: {lost}. When the provider answers again, execute_plan with this threadId continues."
     return f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets continues."
-
-
-def _describe_lost_patience(state: ExecutionState) -> str | None:
-    if state.exhausted is None:
-        return None
-    return describe_lost_patience(state)
 
 
 def describe_rehearsal(state: ExecutionState) -> str:
@@ -266,11 +258,11 @@ def describe_rehearsal(state: ExecutionState) -> str:
     unknown = [f"{step.step.step_id} (after {step.skipped_by})" for step in skipped if step.skipped_by != WHEN]
     failed = [step.step.step_id for step in steps if step.status == "failed"]
     if ruled_out:
-        sentences.append(f"Skipped, because their conditions do not hold: {_join_some(ruled_out)}.")
+        sentences.append(f"Skipped, because their conditions do not hold: {name_some(ruled_out, MAX_NAMED)}.")
     if unknown:
-        sentences.append(f"Skipped, because only a real run has the results: {_join_some(unknown)}.")
+        sentences.append(f"Skipped, because only a real run has the results: {name_some(unknown, MAX_NAMED)}.")
     if failed:
-        sentences.append(f"Failed already now: {_join_some(failed)}; correct the plan.")
+        sentences.append(f"Failed already now: {name_some(failed, MAX_NAMED)}; correct the plan.")
     return " ".join([*sentences, "Send the plan without options.rehearse to run it."])
 
 
@@ -286,11 +278,9 @@ def _describe_done(state: ExecutionState) -> str:
     sentences = ""
     if ids:
         example = json.dumps({"$from": ids[0]})
-        sentences += (
-            f" Completed, do not repeat: {_join_some(ids)}; a later plan on this thread takes their results: {example}."
-        )
+        sentences += f" Completed, do not repeat: {name_some(ids, MAX_NAMED)}; a later plan on this thread takes their results: {example}."
     if calls:
-        sentences += f" Done in steps that did not complete: {_join_some(calls)}."
+        sentences += f" Done in steps that did not complete: {name_some(calls, MAX_NAMED)}."
     if state.thread_effects:
         sentences += " Completed by earlier plans of this thread, do not repeat: see doneBefore."
     return sentences
@@ -300,11 +290,6 @@ def _list_completed(state: ExecutionState) -> list[str]:
     """Return the completed steps, and those of earlier executions from which the plan takes values."""
     completed = (step_id for step_id, step in state.steps.items() if step.status == "completed")
     return list(dict.fromkeys([*completed, *(result.step_id for result in state.earlier)]))
-
-
-def _join_some(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
@@ -352,16 +337,19 @@ def _build_output(state: ExecutionState) -> str | None:
 
 def _build_error(state: ExecutionState) -> Error | None:
     if state.error_code is None:
-        lost = _describe_lost_patience(state)
+        lost = describe_lost_patience(state)
         return None if lost is None else Error(code=ModelError.code, message=lost)
     message, ids = state.error_message or state.error_code, _list_completed(state)
     if ids:
-        message += f"; completed, not to be repeated: {_join_some(ids)}"
+        message += f"; completed, not to be repeated: {name_some(ids, MAX_NAMED)}"
     return Error(code=state.error_code, message=message)
 
 
 def _build_step(state: StepState) -> Step:
-    step = state.step
+    step, is_loop, is_completed = state.step, state.items is not None, state.status == "completed"
+    result = state.result if is_completed else None
+    if is_loop and isinstance(result, list):
+        result = result[:PAGE_ITEMS]
     return copy_fields(
         Step,
         step,
@@ -369,12 +357,12 @@ def _build_step(state: StepState) -> Step:
         status=state.status,
         validation_status=state.validation,
         retries=state.retries,
-        result=_cut_items(state) if state.status == "completed" else None,
+        result=result,
         error=None
         if state.error_code is None
         else Error(code=state.error_code, message=state.error_message or state.error_code),
         actual_tool_calls=tuple(map(build_tool_call, _list_calls(state))),
-        items=_count_items(state),
+        items=count_items(state, PAGE_ITEMS if is_completed else None) if is_loop else None,
         taken_from=state.taken_from,
         skipped_because=state.skipped_by,
         skipped_reason=state.error_message if state.status == "skipped" else None,
@@ -392,17 +380,6 @@ def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
     """Return at most so many calls of a loop in their order, those that did not succeed before the others."""
     selection = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
     return sorted(selection, key=lambda call: int(call.call_id.rpartition(":")[2]))
-
-
-def _cut_items(state: StepState) -> JsonValue:
-    result = state.result
-    return result[:PAGE_ITEMS] if state.items is not None and isinstance(result, list) else result
-
-
-def _count_items(state: StepState) -> LoopItems | None:
-    if state.items is None:
-        return None
-    return count_items(state, PAGE_ITEMS if state.status == "completed" else None)
 
 
 def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: int | None, limit: int) -> Execution:

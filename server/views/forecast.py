@@ -13,8 +13,7 @@ from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.server.views.escaping import cut_text, escape_text
-from planwarden.server.views.graph.mermaid import write_mermaid
-from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
+from planwarden.server.views.graph.plan_graph import build_graph, list_in_order, write_mermaid
 from planwarden.server.views.status_words import WHOM
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300

@@ -6,7 +6,7 @@ import msgspec
 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.server.views.escaping import cut_text, escape_text
+from planwarden.server.views.escaping import cut_text, escape_text, name_some
 
 VERSION_CHARS = 12
 """Of a plan's version, for people."""
@@ -32,7 +32,7 @@ def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
         yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")
     if execution.retry_of is not None:
         steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
-        reuse_text = f"; took over from there: {_join(steps)}" if steps else ""
+        reuse_text = f"; took over from there: {name_some([*map(_shorten, steps)], MAX_NAMED)}" if steps else ""
         text = f"execution {escape_text(execution.retry_of)}{reuse_text}"
         yield LineageFact(name="Goes on from", text=text, execution_id=execution.retry_of)
     if execution.options.rehearse:
@@ -42,11 +42,6 @@ def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
 def format_version(version: ev.PlanVersion) -> str:
     """Return the name of a saved plan and the beginning of its version."""
     return f"{_shorten(version.name)}, version {escape_text(version.digest[:VERSION_CHARS])}"
-
-
-def _join(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(map(_shorten, names[:MAX_NAMED])) + more
 
 
 def _shorten(name: str) -> str:

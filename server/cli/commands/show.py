@@ -35,8 +35,7 @@ from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
-from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
-from planwarden.server.views.graph.plan_graph import build_graph
+from planwarden.server.views.graph.plan_graph import build_graph, write_mermaid, write_outline
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.lineage import list_lineage_facts

@@ -1,10 +1,13 @@
 """What a drawing of a plan shows: a row for each step, with its state in words, and the links between the rows.
 
 Everything that a plan, a tool or a model wrote is escaped here, so that the writers of the forms only add the escapes
-of their own languages.
+of their own languages. In Mermaid text (https://mermaid.js.org/syntax/flowchart.html) it appears as letters, digits and
+character codes, so no text can add a node, a link or a line. Steps that ask a person are hexagons there, and values
+flow along thick links.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 
 import msgspec
@@ -12,15 +15,17 @@ import msgspec
 from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import escape_text, name_some
 from planwarden.server.views.status_text import describe_wait
-from planwarden.server.views.status_words import WORDS, Mark
+from planwarden.server.views.status_words import SIGNS, WORDS, Mark
 
 MAX_ROWS = 500
 """Steps that are drawn; of a longer plan the drawing says how many more there are."""
 TEXT_CHARS = 120
 MAX_NAMES = 3
 """Names of steps or tools in one row."""
+MAX_LABEL_CHARS = 80
+_ODD = re.compile(r"[^A-Za-z0-9 ._,-]")
 
 
 class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,9 +136,9 @@ def _build_row(
         description=_cut(step.description if step.description != step.step_id else ""),
         mark=mark,
         state=words,
-        tools=_join(list_step_tools(step)) or "text of a model",
+        tools=name_some([*map(_cut, list_step_tools(step))], MAX_NAMES) or "text of a model",
         note=_describe(step, state, will_run=mark != "skipped"),
-        after="" if is_usual else f"after {_join(step.dependencies)}",
+        after="" if is_usual else f"after {name_some([*map(_cut, step.dependencies)], MAX_NAMES)}",
     )
 
 
@@ -178,12 +183,41 @@ def _find_waits(execution: ExecutionState) -> dict[str, str]:
     return waits
 
 
-def _join(names: Iterable[str]) -> str:
-    listed = [_cut(name) for name in names]
-    more = f" and {len(listed) - MAX_NAMES} more" if len(listed) > MAX_NAMES else ""
-    return ", ".join(listed[:MAX_NAMES]) + more
-
-
 def _cut(text: str) -> str:
     line = " ".join(text[: 4 * TEXT_CHARS].split())
     return escape_text(line if len(line) <= TEXT_CHARS else f"{line[: TEXT_CHARS - 3]}...")
+
+
+def write_outline(graph: PlanGraph) -> Iterator[str]:
+    """Yield the summary, and then one line a step."""
+    yield graph.summary
+    for number, row in enumerate(graph.rows, 1):
+        line = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
+        yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {line}"
+    if graph.left_out:
+        yield f"and {graph.left_out} more steps"
+
+
+def write_mermaid(graph: PlanGraph) -> str:
+    """Return the graph as a flowchart from top to bottom; each node has the state of its step as its class."""
+    return "\n".join(["flowchart TD", *_write_nodes(graph), *_write_links(graph)]) + "\n"
+
+
+def _write_nodes(graph: PlanGraph) -> Iterator[str]:
+    for number, row in enumerate(graph.rows):
+        label = "<br/>".join(_encode(text) for text in (row.step_id, row.tools, row.state) if text)
+        shape = ('{{"', '"}}') if row.mark == "asks" else ('["', '"]')
+        state = "" if row.mark == "none" else f":::{row.mark}"
+        yield f"  n{number}{label.join(shape)}{state}"
+    if graph.left_out:
+        yield f'  more["and {graph.left_out} more steps"]'
+
+
+def _write_links(graph: PlanGraph) -> Iterator[str]:
+    for link in graph.links:
+        yield f"  n{link.source} {'==>' if link.carries_value else '-->'} n{link.target}"
+
+
+def _encode(text: str) -> str:
+    cut = text if len(text) <= MAX_LABEL_CHARS else f"{text[: MAX_LABEL_CHARS - 3]}..."
+    return _ODD.sub(lambda match: f"#{ord(match.group())};", cut)

@@ -20,8 +20,7 @@ from unicodedata import east_asian_width
 
 import msgspec
 
-from planwarden.server.views.graph.mermaid import write_outline
-from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph
+from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph, write_outline
 from planwarden.server.views.status_words import SIGNS
 
 MAX_LANES = 10
