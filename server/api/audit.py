@@ -9,10 +9,8 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.audit import AuditRow
 from planwarden.agent.ports.store import Store
-from planwarden.server.api.verification import AuditVerdict, Verification
+from planwarden.server.api.verification import PAGE, AuditVerdict, Verification, read_rows
 from planwarden.server.views.instants import to_utc
-
-PAGE = 500
 
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +62,9 @@ class AuditReader:
         following = str(rows[limit - 1].sequence) if len(rows) > limit else None
         return AuditPage(rows=tuple(map(build_audit_line, rows[:limit])), next_cursor=following)
 
-    async def read_rows(self) -> AsyncGenerator[AuditRow]:
+    def read_rows(self) -> AsyncGenerator[AuditRow]:
         """Yield every row, oldest first."""
-        after = 0
-        while page := await self._store.audit_rows(after=after, limit=PAGE):
-            for row in page:
-                yield row
-            after = page[-1].sequence
+        return read_rows(self._store)
 
     async def verify(self, head: str | None = None) -> AuditVerdict:
         """Verify the audit; `head` is the head that an earlier verification or export printed."""

@@ -6,7 +6,7 @@ audit knows and the store does not must have been deleted by `planwarden prune`,
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import get_args
 
 import msgspec
@@ -50,6 +50,14 @@ class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems
 
 
+async def read_rows(store: Store, *, after: int = 0, execution_id: str | None = None) -> AsyncGenerator[AuditRow]:
+    """Yield the rows after that number, oldest first: all of them, or those of one execution."""
+    while page := await store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
+        for row in page:
+            yield row
+        after = page[-1].sequence
+
+
 class Verification:
     """Use once: `run` returns the verdict."""
 
@@ -90,11 +98,9 @@ class Verification:
         )
 
     async def _read_audit(self) -> None:
-        after = 0
-        while page := await self._store.audit_rows(after=after, limit=PAGE):
-            for row in page:
-                self._read_row(row)
-            after = self._newest = page[-1].sequence
+        async for row in read_rows(self._store):
+            self._read_row(row)
+        self._newest = self._last
 
     def _read_row(self, row: AuditRow) -> None:
         entry, head = row.entry, self._head
@@ -140,10 +146,9 @@ class Verification:
     async def _read_newer(self) -> bool:
         """Take note of what was pruned, and of policies, since the rows were read; False when there is nothing new."""
         before = self._newest
-        while page := await self._store.audit_rows(after=self._newest, limit=PAGE):
-            for row in page:
-                self._note(row.entry)
-            self._newest = page[-1].sequence
+        async for row in read_rows(self._store, after=before):
+            self._note(row.entry)
+            self._newest = row.sequence
         return self._newest != before
 
     def _note(self, entry: AuditEntry) -> None:
@@ -201,12 +206,10 @@ class Verification:
 
     async def _read_said(self, execution_id: str) -> bytes:
         """As in `_said`, from the audit as it is now."""
-        audit_digest, after = b"", 0
-        while page := await self._store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
-            for row in page:
-                if row.entry.kind in LOG_KINDS:
-                    audit_digest = _add_to(audit_digest, row.entry)
-            after = page[-1].sequence
+        audit_digest = b""
+        async for row in read_rows(self._store, execution_id=execution_id):
+            if row.entry.kind in LOG_KINDS:
+                audit_digest = _add_to(audit_digest, row.entry)
         return audit_digest
 
     async def _stored_keys(self) -> tuple[SigningKey, ...]:

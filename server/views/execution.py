@@ -278,7 +278,10 @@ def _describe_done(state: ExecutionState) -> str:
     sentences = ""
     if ids:
         example = json.dumps({"$from": ids[0]})
-        sentences += f" Completed, do not repeat: {name_some(ids, MAX_NAMED)}; a later plan on this thread takes their results: {example}."
+        sentences += (
+            f" Completed, do not repeat: {name_some(ids, MAX_NAMED)}; a later plan on this thread takes their results: "
+            f"{example}."
+        )
     if calls:
         sentences += f" Done in steps that did not complete: {name_some(calls, MAX_NAMED)}."
     if state.thread_effects:

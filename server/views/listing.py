@@ -55,15 +55,8 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
         if not self.step_count:
             return ""
         steps = f"{self.step_count} step{'' if self.step_count == 1 else 's'}"
-        return (
-            steps
-            if self.state in ("planned", "completed") and not self._is_partly_done
-            else f"{self.steps_done} of {steps}"
-        )
-
-    @property
-    def _is_partly_done(self) -> bool:
-        return self.state == "completed" and self.steps_done < self.step_count
+        is_all = self.state == "planned" or (self.state == "completed" and self.steps_done >= self.step_count)
+        return steps if is_all else f"{self.steps_done} of {steps}"
 
 
 class ExecutionLines(msgspec.Struct, frozen=True):
