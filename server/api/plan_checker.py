@@ -12,7 +12,7 @@ from planwarden.agent.core.plan import plan_parser
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import ParsedPlan
-from planwarden.server.api.threads import Threads
+from planwarden.server.api.starts import Threads
 from planwarden.server.plans.library import SavedPlans
 from planwarden.tools.downstream.servers import DownstreamServers
 

@@ -17,7 +17,7 @@ from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, Retry, StartOptions, prepare_retry
 from planwarden.server.api.plan_checker import PlanChecker
-from planwarden.server.api.threads import Threads
+from planwarden.server.api.starts import Threads
 from planwarden.server.views.status_text import GOES_ON_FROM
 
 

@@ -10,9 +10,8 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
-from planwarden.server.api.gate_peers import GatePeers
 from planwarden.server.api.home import DUTIES, Duties, Home, Role
-from planwarden.server.api.peers import StorePeers
+from planwarden.server.api.peers import GatePeers, StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender

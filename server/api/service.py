@@ -46,6 +46,7 @@ from planwarden.server.api.plan_checker import PlanChecker
 from planwarden.server.api.retries import RetryStarter
 from planwarden.server.api.starts import (
     Create,
+    Threads,
     add_plan,
     build_plan_request,
     build_question_plan,
@@ -53,7 +54,6 @@ from planwarden.server.api.starts import (
     start_once,
 )
 from planwarden.server.api.suspension_reader import list_open_suspensions
-from planwarden.server.api.threads import Threads
 from planwarden.server.api.tools import find_seen_shape, read_artifact
 from planwarden.server.auth.proof import assess_authority
 from planwarden.server.plans.folders import PlanCatalogue

@@ -48,8 +48,8 @@ from planwarden.server.views.escaping import (
     measure_text,
 )
 from planwarden.server.views.instants import format_age, to_utc
-from planwarden.server.views.lineage import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.status_text import LineageFact, list_lineage_facts
 from planwarden.server.views.value_view import ArgumentChange, ValueView, find_changes
 
 AGENT_CHARS = 500

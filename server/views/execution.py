@@ -4,7 +4,8 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -18,19 +19,19 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, StepStat
 from planwarden.agent.core.prompt.prompt_results import join
 from planwarden.agent.core.prompt.prompts import find_final_text, summarize
 from planwarden.agent.ports.toolbox import Definitions
-from planwarden.server.views.accomplishment import (
-    MAX_NAMED,
-    EarlierEffect,
-    advise_after_rejection,
-    describe_proof,
-    list_earlier_effects,
-)
 from planwarden.server.views.escaping import name_some
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
-from planwarden.server.views.status_text import describe_lost_patience, describe_next_attempt
+from planwarden.server.views.status_text import (
+    GOES_ON_FROM,
+    MAX_NAMED,
+    advise_after_rejection,
+    describe_lost_patience,
+    describe_next_attempt,
+    describe_proof,
+)
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
@@ -101,6 +102,21 @@ class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the content that runs, whatever the file says by now."""
     changed: Literal[True] | None = None
     """The run's own plan was changed since, by a model or in a review; left out otherwise."""
+
+
+class EarlierEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with an effect that an earlier execution of the thread made."""
+
+    tool_name: str
+    """The tool."""
+    arguments: str
+    """The beginning of its arguments, as JSON."""
+    step_id: str
+    """Its step in the earlier plan."""
+    at: datetime
+    """When it was made."""
+    is_unknown: Literal[True] | None = None
+    """True if nobody knows whether it happened; left out otherwise."""
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,10 +192,23 @@ def build_execution_view(
         ),
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),
-        done_before=tuple(list_earlier_effects(state)),
+        done_before=tuple(_list_earlier_effects(state)),
         is_rehearsal=state.options.rehearse or None,
         awaiting=_find_awaited(state, suspensions),
     )
+
+
+def _list_earlier_effects(state: ExecutionState) -> Iterator[EarlierEffect]:
+    """Yield what must not be repeated, when an execution ended early and another one may follow."""
+    if state.status in GOES_ON_FROM:
+        for effect in state.thread_effects[-MAX_NAMED:]:
+            yield copy_fields(
+                EarlierEffect,
+                effect,
+                arguments=effect.summary,
+                at=to_utc(effect.at),
+                is_unknown=effect.is_unknown or None,
+            )
 
 
 _NEXT = {

@@ -38,9 +38,9 @@ from planwarden.server.views.execution import Execution, build_execution_view, s
 from planwarden.server.views.graph.plan_graph import build_graph, write_mermaid, write_outline
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
-from planwarden.server.views.lineage import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.status_text import list_lineage_facts
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer
 
