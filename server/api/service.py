@@ -4,6 +4,7 @@ A principal sees only its own threads; those of another principal look as if the
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal, Protocol
 
 import anyio
@@ -394,9 +395,7 @@ class Service:
     ) -> tuple[Suspension, bool]:
         """Return the suspension as it is shown now, and whether it is still open. Raises as `find_question`."""
         execution, suspension = await self.find_question(thread_id, suspension_id, principal=principal)
-        inbox = self.find_inbox(execution)
-        view = build_suspension_view(execution, suspension, self.tools, inbox=inbox, program=self.program)
-        return view, suspension.is_open
+        return self._view_suspension(execution, suspension), suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
         """Return the execution as it was when it first waited with this question; None if that is not open any more.
@@ -449,7 +448,7 @@ class Service:
     ) -> SuspensionPage:
         """Return open suspensions, oldest first. The operator's terminal passes no `principal` and sees all.
 
-        `max_rows` and `max_bytes` are as for `list_open_suspensions`.
+        `max_rows` is as for `build_suspension_view`, `max_bytes` as for `list_open_suspensions`.
         """
         check_limit(limit)
         if thread_id is not None and principal is not None:
@@ -457,16 +456,21 @@ class Service:
         return await list_open_suspensions(
             self.store,
             self.find,
-            self.tools,
+            partial(self._view_suspension, max_rows=max_rows),
             thread_id=thread_id,
             addressee=addressee,
             limit=limit,
             cursor=cursor,
             principal=principal,
-            find_inbox=self.find_inbox,
-            max_rows=max_rows,
             max_bytes=max_bytes,
-            program=self.program,
+        )
+
+    def _view_suspension(
+        self, execution: ExecutionState, suspension: SuspensionState, *, max_rows: int | None = None
+    ) -> Suspension:
+        inbox = self.find_inbox(execution)
+        return build_suspension_view(
+            execution, suspension, self.tools, inbox=inbox, program=self.program, max_rows=max_rows
         )
 
     async def answer(

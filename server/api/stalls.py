@@ -64,11 +64,8 @@ class StallWatch:
         with suppress(OSError):
             if self._path.exists() and self._path.stat().st_size > MAX_FILE_BYTES:
                 os.replace(self._path, self._path.with_suffix(".old.jsonl"))
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(descriptor, f"{line}\n".encode())
-            finally:
-                os.close(descriptor)
+            with open(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0) as file:
+                file.write(f"{line}\n".encode())
 
     async def run(self) -> None:
         """Watch until cancelled."""

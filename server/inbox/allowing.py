@@ -14,8 +14,7 @@ from starlette.responses import Response
 from planwarden.agent.approval.answers import Authority, Decision, can_decide
 from planwarden.agent.approval.grants import describe_uses_a_day, is_same_version
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
-from planwarden.server.api.granted_steps import FoundStep
-from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import (
     CHANNEL,
