@@ -11,8 +11,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.execution.audit import DIGEST_CHARS, AuditEntry
-from planwarden.server.api.audit import AuditReader
-from planwarden.server.api.verification import AuditVerdict
+from planwarden.server.api.audit import AuditReader, AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.keys import KeyStore
 from planwarden.storage.location import StoreLocation
