@@ -508,15 +508,10 @@ class Service:
 
     async def _record_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
         """Record in the audit that the calling model tried to decide for a person."""
-        facts: dict[str, JsonValue] = {
-            "assurance": authority.assurance,
-            "channel": authority.channel,
-            "principal": authority.principal,
-        }
-        entry = AuditEntry(
-            kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id
-        )
-        await self.store.audit((entry,))
+        facts: dict[str, JsonValue] = {"assurance": "claimed", "channel": authority.channel}
+        facts["principal"] = authority.principal
+        ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
+        await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
         """Stops the thread's execution; returns a finished one unchanged."""

@@ -64,12 +64,9 @@ def _describe_rest(event: ev.Event, execution: ExecutionState) -> dict[str, Json
         return {"reason": event.reason}
     if isinstance(event, ev.Suspended | ev.SuspensionRevised) and event.question.edits:
         edit = event.question.edits[-1]
-        who: dict[str, JsonValue] = {
-            "assurance": edit.assurance,
-            "channel": edit.channel,
-            "principal": edit.principal,
-        }
-        return {"edited": list(edit.arguments), **who} if edit.revision == event.question.revision else {}
+        who = _keys("assurance", "channel", "principal")
+        edited: dict[str, JsonValue] = {"edited": list(edit.arguments), **{key: who[key](edit) for key in who}}
+        return edited if edit.revision == event.question.revision else {}
     return {}
 
 
