@@ -129,7 +129,7 @@ class Home:
         """Read again what the home knows of these servers, which gates wrap and may have listed since."""
         settings = self.settings
         own = [config for config in settings.servers.configs if not config.is_gated or config.is_disabled]
-        for config in read_gated_servers(settings.home, settings.environment, settings.server_settings, own):
+        for config in read_gated_servers(settings.home, settings.environment, settings.tables.servers, own):
             if config.slug in slugs:
                 await self.downstream.take_listing(config)
 

@@ -58,7 +58,7 @@ async def open_runtime(
             home.tools,
             home.model,
             settings.policy,
-            max_steps=settings.max_steps,
+            max_steps=settings.tables.execution.max_steps,
             # Where a command asks somebody, processes that run longer send the notification.
             outbox=build_outbox(settings.channels),
             observer=observer,
@@ -80,11 +80,11 @@ async def open_runtime(
         service = Service(
             engine,
             settings.options,
-            max_steps=settings.max_steps,
+            max_steps=settings.tables.execution.max_steps,
             downstream=home.downstream,
             library=home.library,
             is_caller_model=isinstance(home.model, CallerModel),
-            retention_days=settings.retention_days,
+            retention_days=settings.tables.retention.days,
             program=home.program,
         )
         if duties.serves is not None and isinstance(store, HasNotifications) and settings.channels:
