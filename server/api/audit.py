@@ -298,15 +298,8 @@ class AuditReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def read_page(
-        self,
-        *,
-        execution_id: str | None = None,
-        thread_id: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> AuditPage:
-        """Return rows, oldest first: of one execution, of the stored executions of a thread, or of the whole audit."""
+    async def read_page(self, *, thread_id: str | None = None, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        """Return rows, oldest first: of the stored executions of a thread, or of the whole audit."""
         if not 1 <= limit <= PAGE:
             raise InvalidArguments(f"'limit' must be between 1 and {PAGE}")
         after = 0 if cursor is None else int(cursor) if cursor.isascii() and cursor.isdigit() else -1
@@ -314,9 +307,8 @@ class AuditReader:
             raise InvalidArguments(
                 f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor"
             )
-        ids = [execution_id]
-        if thread_id is not None:
-            ids = [header.execution_id for header in await self._store.thread(thread_id)]
+        headers = () if thread_id is None else await self._store.thread(thread_id)
+        ids = [None] if thread_id is None else [header.execution_id for header in headers]
         rows = [
             row for name in ids for row in await self._store.audit_rows(after=after, execution_id=name, limit=limit + 1)
         ]

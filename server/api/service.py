@@ -57,13 +57,11 @@ from planwarden.server.api.starts import (
 from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.tools import find_seen_shape, read_artifact
 from planwarden.server.auth.proof import assess_authority
-from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary, SavedPlans
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
 from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.forecast import Forecast, build_forecast
-from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import (
@@ -127,6 +125,7 @@ class Service:
             engine.listen(downstream.handle_commit)
             downstream.watch_agents(engine)
         self._saved = SavedPlans(library)
+        self.plans, self.look_at_plans = self._saved.list, self._saved.look
         self._options = options
         self._attempts = AttemptLimiter(engine.store.clock, program)
         self._threads = Threads(engine, options)
@@ -142,14 +141,6 @@ class Service:
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
         """Opens an inbox when an execution first waits for a person."""
-
-    async def plans(self) -> tuple[SavedPlanLine, ...]:
-        """Return the saved plans by name. Files that cannot be used are left out; `planwarden doctor` names them."""
-        return await self._saved.list()
-
-    async def look_at_plans(self) -> PlanCatalogue:
-        """Return what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
-        return await self._saved.look()
 
     async def check_plan(self, plan: JsonValue, *, principal: str) -> ParsedPlan:
         """Return the plan as a run would begin with it now. Raises `InvalidPlan`, `LimitExceeded`."""
