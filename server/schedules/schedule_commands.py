@@ -10,9 +10,10 @@ from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import JsonValue, copy_fields
+from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownPlan, UnknownSchedule, UsageError
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.execution.audit import AuditEntry, Kind
 from planwarden.agent.core.plan.inputs import fill_inputs
