@@ -302,7 +302,14 @@ class GrantService:
         return copy_fields(
             GrantView,
             grant,
-            step=None if grant.step is None else _view_step(grant.step, versions),
+            step=None
+            if grant.step is None
+            else GrantedStepView(
+                plan=grant.step.plan_name,
+                version=grant.step.plan_digest,
+                step_id=grant.step.step_id,
+                has_changed=versions is not None and versions.get(grant.step.plan_name) != grant.step.plan_digest,
+            ),
             uses_left=count_uses_left(grant, now),
             expires_at=to_utc(grant.expires_at),
             created_at=to_utc(grant.created_at),
@@ -310,15 +317,6 @@ class GrantService:
             is_open=is_open(grant, now),
             is_stale=definition is None or definition.digest != grant.definition_digest,
         )
-
-
-def _view_step(step: GrantedStep, versions: Mapping[str, str] | None) -> GrantedStepView:
-    return GrantedStepView(
-        plan=step.plan_name,
-        version=step.plan_digest,
-        step_id=step.step_id,
-        has_changed=versions is not None and versions.get(step.plan_name) != step.plan_digest,
-    )
 
 
 def describe_grant(grant: Grant) -> dict[str, JsonValue]:

@@ -80,8 +80,15 @@ class StorePeers:
             self.generation += 1
 
     @asynccontextmanager
-    async def publish(self, owner: str, role: ProcessRole) -> AsyncGenerator[None]:
-        """Says what this process can do, and looks at the others, while the block runs. Raises `StoreError`."""
+    async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
+        """Say what this process can do, and look at the others, while the block runs. Raises `StoreError`.
+
+        A process without a role says nothing and looks once.
+        """
+        if role is None:
+            await self.refresh()
+            yield
+            return
         facts = ProcessFacts(
             owner=owner,
             role=role,
@@ -203,7 +210,7 @@ class GatePeers:
                 self.generation += 1
 
     @asynccontextmanager
-    async def watch(self, owner: str) -> AsyncGenerator[None]:
+    async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
         """Look again and again while the block runs; a gate says itself that it runs."""
         await self.refresh(owner)
 

@@ -67,13 +67,9 @@ async def open_runtime(
             concurrency=MAX_ADOPTED if concurrency is None else concurrency,
             peers=peers,
         )
-        if isinstance(peers, GatePeers):
+        if peers is not None:
             # A command that waits for a call goes on with it when the gate that made it is gone.
-            await stack.enter_async_context(peers.watch(engine.owner))
-        elif peers is not None and duties.serves is not None:
-            await stack.enter_async_context(peers.publish(engine.owner, duties.serves))
-        elif peers is not None:
-            await peers.refresh()
+            await stack.enter_async_context(peers.watch(engine.owner, duties.serves))
         if duties.has_engine:
             await stack.enter_async_context(engine)
             stack.callback(home.downstream.stop_watching_agents)
@@ -100,8 +96,6 @@ def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GateP
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)
-    return (
-        GatePeers(store, home.settings.home, home.read_gated_tools)
-        if duties.follows and isinstance(store, HasRecords)
-        else None
-    )
+    if duties.follows and isinstance(store, HasRecords):
+        return GatePeers(store, home.settings.home, home.read_gated_tools)
+    return None
