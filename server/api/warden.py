@@ -118,24 +118,19 @@ class Warden:
 
     async def __aenter__(self) -> Self:
         """Open the store and takes over what a dead process left running. Raises `StoreError`."""
-        try:
-            return await self._open()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-
-    async def _open(self) -> Self:
-        observer = self._observer or self._build_observer()
-        if observer is not None:
-            self._stack.push_async_callback(observer.aclose)
-        # On another thread, so that a server can answer while it opens.
-        runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
-        opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
-            self._home, self._role, store=self._given, observer=observer, concurrency=self._concurrency
-        )
-        self._service = await self._stack.enter_async_context(opening)
-        if self._whole_process:
-            await self._stack.enter_async_context(run_beside(StallWatch(self.settings.home / FILE).run))
+        async with AsyncExitStack() as stack:
+            observer = self._observer or self._build_observer()
+            if observer is not None:
+                stack.push_async_callback(observer.aclose)
+            # On another thread, so that a server can answer while it opens.
+            runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
+            opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
+                self._home, self._role, store=self._given, observer=observer, concurrency=self._concurrency
+            )
+            self._service = await stack.enter_async_context(opening)
+            if self._whole_process:
+                await stack.enter_async_context(run_beside(StallWatch(self.settings.home / FILE).run))
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
