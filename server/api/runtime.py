@@ -75,12 +75,10 @@ async def open_runtime(
             stack.callback(home.downstream.stop_watching_agents)
         service = Service(
             engine,
-            settings.options,
-            max_steps=settings.tables.execution.max_steps,
+            settings,
             downstream=home.downstream,
             library=home.library,
             is_caller_model=isinstance(home.model, CallerModel),
-            retention_days=settings.tables.retention.days,
             program=home.program,
         )
         if duties.serves is not None and isinstance(store, HasNotifications) and settings.channels:

@@ -58,8 +58,8 @@ from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.tools import find_seen_shape, read_artifact
 from planwarden.server.auth.proof import assess_authority
 from planwarden.server.plans.library import PlanLibrary, SavedPlans
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
-from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
@@ -99,13 +99,11 @@ class Service:
     def __init__(
         self,
         engine: Engine,
-        options: ev.Options,
+        settings: Settings,
         *,
-        max_steps: int,
         downstream: DownstreamServers | None = None,
         library: PlanLibrary | None = None,
         is_caller_model: bool = False,
-        retention_days: int = RETENTION_DAYS,
         program: Program = name_program,
     ) -> None:
         self._engine = engine
@@ -117,8 +115,7 @@ class Service:
         self.downstream = downstream
         self.is_caller_model = is_caller_model
         """The calling model answers the prompts, as questions."""
-        self.retention_days = retention_days
-        """Days for which finished executions are kept at least."""
+        self.settings = settings
         self.program = program
         """What a person's command on this home begins with."""
         if downstream is not None and downstream.configs:
@@ -126,9 +123,10 @@ class Service:
             downstream.watch_agents(engine)
         self._saved = SavedPlans(library)
         self.plans, self.look_at_plans = self._saved.list, self._saved.look
-        self._options = options
+        self._options = settings.options
         self._attempts = AttemptLimiter(engine.store.clock, program)
-        self._threads = Threads(engine, options)
+        self._threads = Threads(engine, settings.options)
+        max_steps = settings.tables.execution.max_steps
         self._checker = PlanChecker(engine, self._saved, self._threads, downstream, max_steps=max_steps)
         self.load_newest, self.wait_for_tools = self._threads.load_newest, self._checker.wait_for_tools
         self.grants = GrantService(engine, self._saved, self._checker.read_saved)

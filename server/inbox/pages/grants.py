@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from planwarden.agent.approval.grants import MAX_HOURS, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES, list_properties
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.api.grants import FoundStep, StepCall
-from planwarden.server.api.grants import MAX_LISTED, GrantRequest, GrantView
+from planwarden.server.api.grants import MAX_LISTED, FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.inbox.allowing import (
     NOT_IN_ADVANCE,
     answer_and_allow,
