@@ -76,19 +76,17 @@ def _rank(requirement: Requirement) -> int:
 
 
 def _is_let(requirement: Requirement, rules: RuleBook | None) -> bool:
-    return requirement.needs is None and requirement.denied is None and _names_hosts(requirement, rules)
+    """Return whether a rule lets it pass that names hosts."""
+    rule = requirement.rule
+    if requirement.needs is not None or requirement.denied is not None or rules is None or rule is None:
+        return False
+    return any(other.number == rule.number and HOST_SEPARATOR in other.tool for other in rules.rules)
 
 
 def _ask_a_person(requirement: Requirement) -> Requirement:
     if requirement.denied is not None or requirement.needs not in (None, "client"):
         return requirement
     return replace(PERSON, rule=requirement.rule, found=requirement.found)
-
-
-def _names_hosts(requirement: Requirement, rules: RuleBook | None) -> bool:
-    if rules is None or requirement.rule is None:
-        return False
-    return any(rule.number == requirement.rule.number and HOST_SEPARATOR in rule.tool for rule in rules.rules)
 
 
 def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:

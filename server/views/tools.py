@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue, copy_fields
-from planwarden.agent.core.execution.events import CallRehearsed, MatchedRule
+from planwarden.agent.core.execution.events import MatchedRule
 from planwarden.agent.core.execution.state import Call
 from planwarden.agent.core.tool import ToolDefinition
 
@@ -172,15 +172,14 @@ def build_tool_call(call: Call) -> ToolCall:
         error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
         once=None if call.once is None else call.once.values,
         taken_from=call.origin.partition(":")[0] or None,
-        rehearsal=None if call.rehearsed is None else _build_rehearsed_call(call.rehearsed),
+        rehearsal=None
+        if (rehearsed := call.rehearsed) is None
+        else copy_fields(
+            RehearsedCall, rehearsed, confirms=tuple(dict.fromkeys(row.step_id for row in rehearsed.covers))
+        ),
     )
 
 
 def _is_resolved(call: Call) -> bool:
     arguments = call.arguments or {}
     return any(key in arguments and arguments[key] != value for key, value in call.proposed.items())
-
-
-def _build_rehearsed_call(rehearsed: CallRehearsed) -> RehearsedCall:
-    confirms = tuple(dict.fromkeys(covered.step_id for covered in rehearsed.covers))
-    return copy_fields(RehearsedCall, rehearsed, confirms=confirms)

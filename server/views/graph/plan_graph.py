@@ -7,6 +7,7 @@ flow along thick links.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 
@@ -68,10 +69,7 @@ class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """How many steps there are, and in which states, in words."""
         count = len(self.rows) + self.left_out
-        states: dict[str, int] = {}
-        for row in self.rows:
-            if row.state:
-                states[row.state] = states.get(row.state, 0) + 1
+        states = Counter(row.state for row in self.rows if row.state)
         counts = ", ".join(f"{number} {state}" for state, number in states.items())
         return f"{count} step{'s' if count != 1 else ''}{': ' if counts else ''}{counts}"
 
@@ -92,8 +90,9 @@ def build_graph(
     places = {step.step_id: number for number, step in enumerate(first_steps)}
     waits = {} if execution is None else _find_waits(execution)
     states: Mapping[str, StepState] = {} if execution is None else execution.steps
+    marks: dict[str, Mark] = {**dict.fromkeys(asking, "asks"), **dict.fromkeys(skipped, "skipped")}
     rows = tuple(
-        _build_row(step, states.get(step.step_id), waits.get(step.step_id), _foresee(step, asking, skipped), above)
+        _build_row(step, states.get(step.step_id), waits.get(step.step_id), marks.get(step.step_id, "none"), above)
         for step, above in zip(first_steps, [None, *first_steps], strict=False)
     )
     links = tuple(link for step in first_steps for link in _list_links(plan, step, places))
@@ -140,10 +139,6 @@ def _build_row(
         note=_describe(step, state, will_run=mark != "skipped"),
         after="" if is_usual else f"after {name_some([*map(_cut, step.dependencies)], MAX_NAMES)}",
     )
-
-
-def _foresee(step: PlanStep, asking: Collection[str], skipped: Collection[str]) -> Mark:
-    return "skipped" if step.step_id in skipped else "asks" if step.step_id in asking else "none"
 
 
 def _describe(step: PlanStep, state: StepState | None, *, will_run: bool) -> str:
@@ -200,22 +195,16 @@ def write_outline(graph: PlanGraph) -> Iterator[str]:
 
 def write_mermaid(graph: PlanGraph) -> str:
     """Return the graph as a flowchart from top to bottom; each node has the state of its step as its class."""
-    return "\n".join(["flowchart TD", *_write_nodes(graph), *_write_links(graph)]) + "\n"
-
-
-def _write_nodes(graph: PlanGraph) -> Iterator[str]:
+    lines = ["flowchart TD"]
     for number, row in enumerate(graph.rows):
         label = "<br/>".join(_encode(text) for text in (row.step_id, row.tools, row.state) if text)
         shape = ('{{"', '"}}') if row.mark == "asks" else ('["', '"]')
         state = "" if row.mark == "none" else f":::{row.mark}"
-        yield f"  n{number}{label.join(shape)}{state}"
+        lines.append(f"  n{number}{label.join(shape)}{state}")
     if graph.left_out:
-        yield f'  more["and {graph.left_out} more steps"]'
-
-
-def _write_links(graph: PlanGraph) -> Iterator[str]:
-    for link in graph.links:
-        yield f"  n{link.source} {'==>' if link.carries_value else '-->'} n{link.target}"
+        lines.append(f'  more["and {graph.left_out} more steps"]')
+    lines += (f"  n{link.source} {'==>' if link.carries_value else '-->'} n{link.target}" for link in graph.links)
+    return "\n".join(lines) + "\n"
 
 
 def _encode(text: str) -> str:
