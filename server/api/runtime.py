@@ -6,6 +6,7 @@ This imports most of planwarden, so a process imports it only when it opens; a s
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Observer
@@ -83,9 +84,10 @@ async def open_runtime(
         )
         if duties.serves is not None and isinstance(store, HasNotifications) and settings.channels:
             sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
-            await stack.enter_async_context(sender)
+            await stack.enter_async_context(run_beside(sender.run))
         if duties.serves is not None and isinstance(store, HasRecords):
-            await stack.enter_async_context(ScheduleTicker(store, ScheduleStore(store), service))
+            ticker = ScheduleTicker(store, ScheduleStore(store), service)
+            await stack.enter_async_context(run_beside(ticker.run))
         yield service
 
 
