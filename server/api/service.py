@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
-from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
     InvalidArguments,
     LimitExceeded,
@@ -112,6 +111,7 @@ class Service:
         self.wait, self.wait_for_change, self.cancel = engine.wait, engine.wait_for_change, engine.cancel
         self.tick, self.listen, self.streamed_text = engine.tick, engine.listen, engine.streamed_text
         self.may_run, self.check_recording, self.owner = engine.may_run, engine.check_recording, engine.owner
+        self.read_artifact = partial(read_artifact, engine.store)
         self.downstream = downstream
         self.is_caller_model = is_caller_model
         """The calling model answers the prompts, as questions."""
@@ -355,14 +355,6 @@ class Service:
             entries = [entry for entry in recorded if entry.sequence <= execution.version]
             view = replace(view, observations=tuple(build_observations(entries, execution)))
         return view if step_id is None else show_step(view, execution, step_id, items_from, items_limit)
-
-    async def read_artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
-        """Return a whole artifact of the thread. The operator's terminal passes no `principal` and reads everybody's.
-
-        Raises:
-            UnknownArtifact: the thread has no such artifact, or belongs to another principal.
-        """
-        return await read_artifact(self.store, thread_id, artifact_id, principal=principal)
 
     async def find_question(
         self, thread_id: str, suspension_id: str, *, principal: str | None
