@@ -4,16 +4,18 @@
 recursive aliases, and takes only JSON values out of JSON anyway.
 """
 
-from typing import TYPE_CHECKING, Any, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 import msgspec
 
-__all__ = ["FrozenStruct", "JsonValue", "StoredStruct", "plain_value"]
+__all__ = ["FrozenStruct", "JsonValue", "StoredStruct", "copy_fields", "plain_value"]
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 else:
     JsonValue = Any
+
+Copy = TypeVar("Copy", bound=msgspec.Struct)
 
 
 # The values form trees, never cycles, so the cyclic garbage collector need not look at them.
@@ -26,6 +28,12 @@ class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
 class StoredStruct(FrozenStruct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """Stored as a list of its fields in order, without empty ones at the end. A new field goes to the end and has a
     default, which never changes."""
+
+
+def copy_fields(kind: type[Copy], source: object, /, **others: object) -> Copy:
+    """Return a struct with the `others`, and with what the source has under the names of its remaining fields."""
+    names = [name for name in kind.__struct_fields__ if name not in others and hasattr(source, name)]
+    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def plain_value(value: object) -> object:

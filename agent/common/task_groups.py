@@ -1,6 +1,25 @@
 """Ending the task group of something that is used as a context manager itself."""
 
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+
+import anyio
 from anyio.abc import TaskGroup
+
+
+@asynccontextmanager
+async def run_beside(work: Callable[[], Coroutine[object, object, object]]) -> AsyncGenerator[None]:
+    """Run the work beside the block, and cancel it at the end of the block."""
+    tasks, failure = anyio.create_task_group(), None
+    await tasks.__aenter__()
+    tasks.start_soon(work)
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        await cancel_tasks(tasks, failure)
 
 
 async def cancel_tasks(tasks: TaskGroup, error: BaseException | None) -> None:

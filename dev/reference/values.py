@@ -1,9 +1,7 @@
 """What goes over the wire as JSON: executions, questions, plans, observations, errors."""
 
-import ast
 import inspect
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import anyio
 import msgspec
@@ -16,8 +14,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.plan.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
-from planwarden.server.views import observations
-from planwarden.server.views.encoding import HIDDEN_FIELDS, OPTIONAL_FIELDS
+from planwarden.server.views.encoding import HIDDEN_FIELDS, may_be_left_out
 from planwarden.server.views.execution import Execution, SavedPlanRun, Step, Usage
 from planwarden.server.views.forecast import (
     Allowed,
@@ -30,7 +27,7 @@ from planwarden.server.views.forecast import (
 )
 from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.loop_items import LoopItem, LoopItems
-from planwarden.server.views.observations import Observation
+from planwarden.server.views.observations import OBSERVED, Observation
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
 from planwarden.server.views.tools import (
     Error,
@@ -65,9 +62,8 @@ def fields_of(kind: type[msgspec.Struct]) -> str:
 
 
 def _may_be_left_out(kind: type[msgspec.Struct], name: str) -> bool:
-    """As `to_json` does it: what is optional and empty, and the error of a call without one."""
-    is_text = kind.__annotations__[name] is str
-    return (name in OPTIONAL_FIELDS and not is_text) or (kind is ToolCall and name == "error")
+    """As `to_json` does it; a text is never empty."""
+    return may_be_left_out(kind, name) and kind.__annotations__[name] is not str
 
 
 def errors_raised() -> str:
@@ -96,12 +92,12 @@ def errors_in_logs() -> str:
 def observed() -> str:
     """Lists each type of observation: the events that it shows, and the keys of its data."""
     rows: dict[str, tuple[list[str], list[str]]] = {}
-    for kind, event, keys in _cases():
+    for event, (kind, keys) in OBSERVED.items():
         happened, names = rows.setdefault(kind, ([], []))
         happened.append(sentence(summary(event).partition("; see")[0]))
         names.extend(key for key in keys if key not in names)
-    [sent] = (keys for _, event, keys in _cases() if event is ev.ValidationFailed)
-    rows["ENFORCEMENT_SENT"] = (["The enforcement prompt after a `VALIDATION_FAILED` of a strict step"], sent)
+    prompt = "The enforcement prompt after a `VALIDATION_FAILED` of a strict step"
+    rows["ENFORCEMENT_SENT"] = ([prompt], list(OBSERVED[ev.ValidationFailed][1]))
     return table(
         ("type", "what happened", "`data`"),
         (
@@ -109,34 +105,6 @@ def observed() -> str:
             for kind, (happened, names) in rows.items()
         ),
     )
-
-
-def _cases() -> Iterator[tuple[str, type, list[str]]]:
-    """Type, event and keys of the data, from the code that makes the observations."""
-    tree = ast.parse(Path(inspect.getfile(observations)).read_text(encoding="utf-8"))
-    for case in (node for node in ast.walk(tree) if isinstance(node, ast.match_case)):
-        names = [node.attr for node in ast.walk(case.pattern) if isinstance(node, ast.Attribute)]
-        for made in (node.value for node in ast.walk(case) if isinstance(node, ast.Return)):
-            if isinstance(made, ast.Tuple) and isinstance(made.elts[0], ast.Constant):
-                keys = _keys(made.elts[2], case)
-                yield from ((str(made.elts[0].value), getattr(ev, name), keys) for name in names)
-
-
-def _keys(data: ast.expr, case: ast.match_case) -> list[str]:
-    match data:
-        case ast.Dict(keys=keys):
-            return [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
-        case ast.Call():
-            return ["callId", "status", "code", "message"]
-        case ast.Name(id=name):
-            assigned = (node for node in case.body if isinstance(node, ast.Assign | ast.AnnAssign))
-            for node in assigned:
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                if any(isinstance(target, ast.Name) and target.id == name for target in targets) and node.value:
-                    return _keys(node.value, case)
-            raise ValueError(f"no data called {name!r}")
-        case _:
-            raise ValueError(f"data of an unknown form: {ast.dump(data)}")
 
 
 def step() -> str:

@@ -1,18 +1,278 @@
-"""Reads the audit, for people and programs; `planwarden.server.api.verification` proves that it is whole."""
+"""Reads the audit, for people and programs, and verifies its chain, its signatures, and that it fits what is stored.
 
-from collections.abc import AsyncGenerator
+The rows are read once, in order; of each execution only a digest of its rows is kept. Then every stored execution is
+read, one at a time: its log has to fit its own digests, its rows, and its rows in the audit. An execution that the
+audit knows and the store does not must have been deleted by `planwarden prune`, which leaves a row.
+"""
+
+import hashlib
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from datetime import datetime
+from typing import get_args
 
 import msgspec
 
-from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.execution.audit import AuditRow
-from planwarden.agent.ports.store import Store
-from planwarden.server.api.verification import AuditVerdict, Verification
+from planwarden.agent.approval.evidence import Evidence, gather_evidence
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.common.struct import JsonValue, copy_fields
+from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, LogKind, hash_row
+from planwarden.agent.core.execution.state import new_execution
+from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.store import Header, Store
+from planwarden.server.api.grants import describe_grant
+from planwarden.server.signatures.audit import SignatureCheck
 from planwarden.server.views.instants import to_utc
+from planwarden.storage.keys import KeyStore, SigningKey
+from planwarden.storage.sql.records import HasRecords
 
 PAGE = 500
+MAX_PROBLEMS = 100
+MAX_GRANTS = 1_000_000
+ATTEMPTS = 10
+"""How often an execution is read while others continue it."""
+LOG_KINDS: frozenset[str] = frozenset(get_args(LogKind))
+
+
+class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a verification."""
+
+    rows: int
+    head: str
+    """`SEQUENCE:HASH` of the last row; keep it elsewhere."""
+    problems: tuple[str, ...]
+    """What is wrong, by row; at most 100 messages."""
+    signatures: int = 0
+    """Signatures by people's keys that were verified."""
+    unverified: int = 0
+    """Signatures that could not be verified, because the extra is not installed."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problems
+
+
+async def read_rows(store: Store, *, after: int = 0, execution_id: str | None = None) -> AsyncGenerator[AuditRow]:
+    """Yield the rows after that number, oldest first: all of them, or those of one execution."""
+    while page := await store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
+        for row in page:
+            yield row
+        after = page[-1].sequence
+
+
+class Verification:
+    """Use once: `run` returns the verdict."""
+
+    def __init__(self, store: Store, head: tuple[int, str] | None) -> None:
+        self._store = store
+        self._head = head
+        self._problems: list[str] = []
+        self._last, self._hash, self._count = 0, GENESIS, 0
+        self._said: dict[str, bytes] = {}
+        """A digest of the rows about each execution that was not pruned."""
+        self._newest = 0
+        """The last row that was looked at; rows are added while executions are compared."""
+        self._pruned = set[str]()
+        self._policies: dict[str, set[str]] = {}
+        self._signatures = SignatureCheck()
+        self._grants = GrantCheck()
+
+    async def run(self) -> AuditVerdict:
+        store, head = self._store, self._head
+        keys, grants = await self._stored_keys(), await self._stored_grants()
+        await self._read_audit()
+        end = max(await store.audit_end(), head[0] if head is not None else 0)
+        if end > self._last:
+            self._problems.append(f"rows {self._last + 1} to {end} are missing at the end")
+        # Keys and grants may change while the rows are read; a difference that both looks find is a manipulation.
+        both = frozenset(self._signatures.compare_keys(await self._stored_keys()))
+        self._problems.extend(problem for problem in self._signatures.compare_keys(keys) if problem in both)
+        both = frozenset(self._grants.compare(await self._stored_grants()))
+        self._problems.extend(problem for problem in self._grants.compare(grants) if problem in both)
+        await self._compare_stored()
+        await self._compare_absent()
+        return AuditVerdict(
+            rows=self._count,
+            head=f"{self._last}:{self._hash.hex()}",
+            problems=tuple(self._problems[:MAX_PROBLEMS]),
+            signatures=self._signatures.verified,
+            unverified=self._signatures.unverified,
+        )
+
+    async def _read_audit(self) -> None:
+        async for row in read_rows(self._store):
+            self._read_row(row)
+        self._newest = self._last
+
+    def _read_row(self, row: AuditRow) -> None:
+        entry, head = row.entry, self._head
+        self._problems.extend(_find_faults(row, self._last + 1, self._hash))
+        self._problems.extend(self._signatures.check_row(row))
+        self._problems.extend(self._grants.check_row(row))
+        if head is not None and row.sequence == head[0] and row.hash.hex() != head[1]:
+            self._problems.append(f"row {row.sequence} is not the one of the head that was kept")
+        self._last, self._hash, self._count = row.sequence, row.hash, self._count + 1
+        self._note(entry)
+        if self._pruned:
+            for name in self._pruned:
+                self._said.pop(name, None)
+            self._pruned.clear()
+        if entry.kind in LOG_KINDS and entry.execution_id is not None:
+            self._said[entry.execution_id] = _add_to(self._said.get(entry.execution_id, b""), entry)
+
+    async def _compare_stored(self) -> None:
+        """Every execution that is stored, with what the audit said of it."""
+        after = ""
+        while len(self._problems) < MAX_PROBLEMS and (page := await self._store.walk(after, PAGE)):
+            for header in page:
+                audit_digest = self._said.pop(header.execution_id, b"")
+                self._problems.extend(await self._compare(header, audit_digest))
+            after = page[-1].execution_id
+
+    async def _compare_absent(self) -> None:
+        """Executions that the audit knows and the walk did not meet."""
+        for execution_id, audit_digest in self._said.items():
+            if len(self._problems) >= MAX_PROBLEMS:
+                return
+            header = await self._store.header(execution_id)
+            if header is not None:
+                self._problems.extend(await self._compare(header, audit_digest))
+            elif not await self._was_pruned(execution_id):
+                self._problems.append(f"execution {execution_id!r} is gone, and no row says that it was pruned")
+
+    async def _was_pruned(self, execution_id: str) -> bool:
+        """Return True when it was pruned since the rows were read."""
+        await self._read_newer()
+        return execution_id in self._pruned
+
+    async def _read_newer(self) -> bool:
+        """Take note of what was pruned, and of policies, since the rows were read; False when there is nothing new."""
+        before = self._newest
+        async for row in read_rows(self._store, after=before):
+            self._note(row.entry)
+            self._newest = row.sequence
+        return self._newest != before
+
+    def _note(self, entry: AuditEntry) -> None:
+        if entry.kind == "policy":
+            policy = str(entry.facts.get("digest"))
+            self._policies.setdefault(policy[:POLICY_CHARS], set()).add(policy)
+        elif entry.kind == "pruned":
+            self._pruned.update(_read_pruned(entry))
+
+    async def _compare(self, header: Header, audit_digest: bytes) -> list[str]:
+        """Return where the execution's log, its rows and the audit differ. Others may continue it at the same time."""
+        execution_id = header.execution_id
+        for _ in range(ATTEMPTS):
+            try:
+                differences = await self._find_differences(header, audit_digest)
+            except PlanwardenError as error:
+                differences = [f"cannot be compared: {error.message}"]
+            if not differences:
+                return []
+            is_newer = await self._read_newer()
+            now, said_now = await self._store.header(execution_id), await self._read_said(execution_id)
+            if now is None:
+                return [] if await self._was_pruned(execution_id) else [f"execution {execution_id!r} is gone"]
+            if (now.version, said_now) == (header.version, audit_digest) and not is_newer:
+                return [f"execution {execution_id!r}: {text}" for text in differences]
+            header, audit_digest = now, said_now
+        return [f"execution {execution_id!r} goes on faster than it can be compared; verify again later"]
+
+    async def _find_differences(self, header: Header, audit_digest: bytes) -> list[str]:
+        start = new_execution(header.execution_id, header.thread_id, header.principal)
+        evidence = gather_evidence(start, await self._store.read(header.execution_id), self._policies)
+        execution, differences = evidence.execution, list(evidence.faults)
+        if (execution.status, execution.version) != (header.status, header.version):
+            differences.append(f"its row says {header.status}, its log {execution.status}")
+        differences.extend(await self._compare_rows(evidence))
+        logged = b""
+        for entry in evidence.entries:
+            logged = _add_to(logged, entry)
+        if logged != audit_digest:
+            differences.append("its log and the audit do not hold the same questions and decisions")
+        return differences
+
+    async def _compare_rows(self, evidence: Evidence) -> list[str]:
+        differences: list[str] = []
+        for suspension_id, suspension in evidence.execution.suspensions.items():
+            question, row = suspension.question, await self._store.find_suspension(suspension_id)
+            if row is None or (row.status, row.addressee, row.digest, row.expires_at) != (
+                suspension.status,
+                question.addressee,
+                question.digest,
+                question.expires_at,
+            ):
+                differences.append(f"the row of suspension {suspension_id!r} does not say what its log says")
+        return differences
+
+    async def _read_said(self, execution_id: str) -> bytes:
+        """As in `_said`, from the audit as it is now."""
+        audit_digest = b""
+        async for row in read_rows(self._store, execution_id=execution_id):
+            if row.entry.kind in LOG_KINDS:
+                audit_digest = _add_to(audit_digest, row.entry)
+        return audit_digest
+
+    async def _stored_keys(self) -> tuple[SigningKey, ...]:
+        return await KeyStore(self._store).all() if isinstance(self._store, HasRecords) else ()
+
+    async def _stored_grants(self) -> tuple[Grant, ...]:
+        return await self._store.grants(only_open=False, limit=MAX_GRANTS)
+
+
+class GrantCheck:
+    """Standing grants: what the audit says of each, and how often it was used."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, dict[str, JsonValue]] = {}
+        self._used: dict[str, int] = {}
+        self._revoked = set[str]()
+
+    def check_row(self, row: AuditRow) -> Iterator[str]:
+        """Yield the faults of the row that concern grants."""
+        name, facts = str(row.entry.facts.get("grant")), row.entry.facts
+        if row.entry.kind == "grant_made":
+            self._made[name] = facts
+        elif row.entry.kind == "grant_revoked":
+            self._revoked.add(name)
+        elif row.entry.kind == "granted":
+            self._used[name] = self._used.get(name, 0) + 1
+            if name not in self._made:
+                yield f"row {row.sequence} names grant {name!r}, and no earlier row says that it was made"
+
+    def compare(self, stored: Iterable[Grant]) -> Iterator[str]:
+        """Yield the differences between the stored grants and those of the audit."""
+        remaining = {grant.grant_id: grant for grant in stored}
+        for name, facts in self._made.items():
+            grant = remaining.pop(name, None)
+            if grant is None:
+                yield f"grant {name!r} is in the audit and no longer stored"
+            elif describe_grant(grant) != facts:
+                yield f"grant {name!r}: what is stored is not what the audit says was made"
+            elif grant.used != self._used.get(name, 0) or (grant.revoked_at is not None) != (name in self._revoked):
+                yield f"grant {name!r}: what is stored and the audit disagree about its uses or its end"
+        yield from (f"grant {name!r} is stored and not in the audit" for name in remaining)
+
+
+def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
+    """Return the digest of what was said before and of this row, without the policy, which logs do not name."""
+    facts = {name: value for name, value in entry.facts.items() if name != "policy"}
+    return hashlib.sha256(audit_digest + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
+
+
+def _read_pruned(entry: AuditEntry) -> list[str]:
+    executions = entry.facts.get("executions")
+    return [str(name) for name in executions] if isinstance(executions, list) else []
+
+
+def _find_faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:
+    if row.sequence != expected:
+        missing = f"row {expected} is" if row.sequence == expected + 1 else f"rows {expected} to {row.sequence - 1} are"
+        yield f"{missing} missing"
+        return
+    if hash_row(before, row.sequence, row.at, row.entry) != row.hash:
+        yield f"row {row.sequence} is not what was written, or not where it was written"
 
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,15 +298,8 @@ class AuditReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def read_page(
-        self,
-        *,
-        execution_id: str | None = None,
-        thread_id: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> AuditPage:
-        """Return rows, oldest first: of one execution, of the stored executions of a thread, or of the whole audit."""
+    async def read_page(self, *, thread_id: str | None = None, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        """Return rows, oldest first: of the stored executions of a thread, or of the whole audit."""
         if not 1 <= limit <= PAGE:
             raise InvalidArguments(f"'limit' must be between 1 and {PAGE}")
         after = 0 if cursor is None else int(cursor) if cursor.isascii() and cursor.isdigit() else -1
@@ -54,9 +307,8 @@ class AuditReader:
             raise InvalidArguments(
                 f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor"
             )
-        ids = [execution_id]
-        if thread_id is not None:
-            ids = [header.execution_id for header in await self._store.thread(thread_id)]
+        headers = () if thread_id is None else await self._store.thread(thread_id)
+        ids = [None] if thread_id is None else [header.execution_id for header in headers]
         rows = [
             row for name in ids for row in await self._store.audit_rows(after=after, execution_id=name, limit=limit + 1)
         ]
@@ -64,13 +316,9 @@ class AuditReader:
         following = str(rows[limit - 1].sequence) if len(rows) > limit else None
         return AuditPage(rows=tuple(map(build_audit_line, rows[:limit])), next_cursor=following)
 
-    async def read_rows(self) -> AsyncGenerator[AuditRow]:
+    def read_rows(self) -> AsyncGenerator[AuditRow]:
         """Yield every row, oldest first."""
-        after = 0
-        while page := await self._store.audit_rows(after=after, limit=PAGE):
-            for row in page:
-                yield row
-            after = page[-1].sequence
+        return read_rows(self._store)
 
     async def verify(self, head: str | None = None) -> AuditVerdict:
         """Verify the audit; `head` is the head that an earlier verification or export printed."""
@@ -90,12 +338,4 @@ def _parse_head(text: str | None) -> tuple[int, str] | None:
 
 
 def build_audit_line(row: AuditRow) -> AuditLine:
-    return AuditLine(
-        sequence=row.sequence,
-        at=to_utc(row.at),
-        kind=row.entry.kind,
-        execution_id=row.entry.execution_id,
-        suspension_id=row.entry.suspension_id,
-        facts=row.entry.facts,
-        hash=row.hash.hex(),
-    )
+    return copy_fields(AuditLine, row.entry, sequence=row.sequence, at=to_utc(row.at), hash=row.hash.hex())

@@ -13,7 +13,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.business_keys import digest_key
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.store import Store
@@ -92,13 +92,5 @@ def _list_values(readings: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[s
 
 def _view(key: HeldKey) -> OnceKeyView:
     execution_id, _, call_id = key.holder.partition(":")
-    return OnceKeyView(
-        tool_name=key.tool_name,
-        values=key.values,
-        execution_id=execution_id,
-        call_id=call_id,
-        principal=key.principal,
-        taken_at=to_utc(key.taken_at),
-        ends_at=to_utc(key.ends_at),
-        key=key.key,
-    )
+    times = {"taken_at": to_utc(key.taken_at), "ends_at": to_utc(key.ends_at)}
+    return copy_fields(OnceKeyView, key, execution_id=execution_id, call_id=call_id, **times)

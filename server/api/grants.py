@@ -3,7 +3,7 @@
 Only a person or an embedding program makes a grant: no MCP tool leads here. A person who can see a grant may revoke it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -18,22 +18,30 @@ from planwarden.agent.approval.grants import (
     MAX_USES,
     list_properties,
 )
-from planwarden.agent.common.canonical import check_depth, digest, is_larger
+from planwarden.agent.common.canonical import canonical_json, check_depth, digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.core.binding.bindings import find_references
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import Call, new_execution
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Requirement
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.api.granted_steps import FoundStep, ReadPlan, check_values, find_granted_step
 from planwarden.server.plans.library import SavedPlans
+from planwarden.server.views.escaping import name_some
 from planwarden.server.views.instants import to_utc
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_LISTED = 200
+MAX_NAMED = 20
+MAX_NAME_CHARS = 64
+ReadPlan = Callable[[str], Awaitable[tuple[ev.PlanVersion, Plan]]]
+"""Returns the saved plan of a name as a run would begin with it now. Raises `UnknownPlan`, or `InvalidPlan` and
+`LimitExceeded` for one that cannot run."""
 
 
 class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +106,25 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     """The tool is no longer the one that it was made for."""
 
 
+class StepCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the tool as the step writes it."""
+
+    arguments: dict[str, JsonValue]
+    takes: dict[str, tuple[str, ...]]
+    """What arguments take values from, by name: `inputs`, a loop's `item`, steps."""
+
+
+class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a saved plan that calls a tool."""
+
+    step: GrantedStep
+    calls: tuple[StepCall, ...]
+    """The calls of that tool; those of a loop are made for each item."""
+    is_loop: bool
+    attempts: int
+    """How often each call is made at most, as far as the plan says."""
+
+
 class GrantService:
     """The standing grants of one engine."""
 
@@ -128,7 +155,17 @@ class GrantService:
             UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
             InvalidArguments: it has no such step, or the step writes no call of the tool.
         """
-        return await find_granted_step(self._read_plan, plan_name, step_id, tool_name)
+        version, plan = await self._read_plan(plan_name)
+        step = _find_step(plan, plan_name, step_id)
+        calls = tuple(_describe_call(call) for call in step.tool_calls if call.tool_name == tool_name)
+        if not calls:
+            raise InvalidArguments(_explain_no_call(step, tool_name))
+        return FoundStep(
+            step=GrantedStep(plan_name=version.name, plan_digest=version.digest, step_id=step_id),
+            calls=calls,
+            is_loop=step.loop is not None,
+            attempts=1 if step.retry is None else step.retry.attempts,
+        )
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
         """Make a grant, which holds when this returns. Raises as `prepare`."""
@@ -151,16 +188,12 @@ class GrantService:
             )
         request = await self.complete(request)
         now = self._engine.store.clock.now()
-        return Grant(
+        return copy_fields(
+            Grant,
+            request,
             grant_id=question or self._engine.ids.new(),
-            tool_name=request.tool_name,
             definition_digest=request.definition_digest or "",
-            arguments=request.arguments,
-            free=request.free,
-            step=request.step,
-            uses=request.uses,
             expires_at=now + request.expires_in_s,
-            owner=request.owner,
             created_by=authority.principal,
             assurance=authority.assurance,
             channel=authority.channel,
@@ -256,44 +289,34 @@ class GrantService:
 
     async def _check_step(self, request: GrantRequest, step: GrantedStep) -> tuple[str, ...]:
         """Return the names of the arguments that the plan writes there."""
-        plan_step = await find_granted_step(self._read_plan, step.plan_name, step.step_id, request.tool_name)
+        plan_step = await self.find_step(step.plan_name, step.step_id, request.tool_name)
         if plan_step.step != step:
             raise StaleDefinition(f"the saved plan {step.plan_name!r} changed since it was shown; nothing was allowed")
-        check_values(plan_step.calls, request.arguments)
+        _check_values(plan_step.calls, request.arguments)
         return tuple(name for call in plan_step.calls for name in call.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
         """`versions` are those of the saved plans by name; None if they need not be looked at, or are not known."""
         definition = self._engine.tools.get(grant.tool_name)
         now = self._engine.store.clock.now()
-        return GrantView(
-            grant_id=grant.grant_id,
-            tool_name=grant.tool_name,
-            arguments=grant.arguments,
-            free=grant.free,
-            step=None if grant.step is None else _view_step(grant.step, versions),
-            uses=grant.uses,
+        return copy_fields(
+            GrantView,
+            grant,
+            step=None
+            if grant.step is None
+            else GrantedStepView(
+                plan=grant.step.plan_name,
+                version=grant.step.plan_digest,
+                step_id=grant.step.step_id,
+                has_changed=versions is not None and versions.get(grant.step.plan_name) != grant.step.plan_digest,
+            ),
             uses_left=count_uses_left(grant, now),
             expires_at=to_utc(grant.expires_at),
-            owner=grant.owner,
-            created_by=grant.created_by,
-            assurance=grant.assurance,
-            channel=grant.channel,
             created_at=to_utc(grant.created_at),
             revoked_at=None if grant.revoked_at is None else to_utc(grant.revoked_at),
-            definition_digest=grant.definition_digest,
             is_open=is_open(grant, now),
             is_stale=definition is None or definition.digest != grant.definition_digest,
         )
-
-
-def _view_step(step: GrantedStep, versions: Mapping[str, str] | None) -> GrantedStepView:
-    return GrantedStepView(
-        plan=step.plan_name,
-        version=step.plan_digest,
-        step_id=step.step_id,
-        has_changed=versions is not None and versions.get(step.plan_name) != step.plan_digest,
-    )
 
 
 def describe_grant(grant: Grant) -> dict[str, JsonValue]:
@@ -315,3 +338,42 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
     if step is not None:
         facts |= {"per": "day", "plan": step.plan_name, "version": step.plan_digest, "step": step.step_id}
     return facts
+
+
+def _check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -> None:
+    """Raise `InvalidArguments` when no call of the step can ever have the wanted values."""
+    for name, value in terms.items():
+        values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
+        if len(values) == len(calls) and all(canonical_json(other) != canonical_json(value) for other in values):
+            raise InvalidArguments(f"the step never calls with this value of {name[:MAX_NAME_CHARS]!r}: it has another")
+
+
+def _find_step(plan: Plan, plan_name: str, step_id: str) -> PlanStep:
+    ids = [step.step_id for step in plan.steps]
+    if step_id in ids:
+        return plan.step(step_id)
+    hint = did_you_mean(step_id, ids) or f"; it has {_join(ids)}"
+    raise InvalidArguments(f"the saved plan {plan_name!r} has no step {step_id[:MAX_NAME_CHARS]!r}{hint}")
+
+
+def _explain_no_call(step: PlanStep, tool_name: str) -> str:
+    label, tools = repr(tool_name[:MAX_NAME_CHARS]), list_step_tools(step)
+    if tool_name in tools:
+        return (
+            f"a model writes the calls of {label} in step {step.step_id!r}, and only calls that the plan itself writes "
+            "as toolCalls can be allowed for longer than 8 hours"
+        )
+    called = f"it calls {_join(list(tools))}" if tools else "it calls nothing"
+    return f"step {step.step_id!r} does not call {label}{did_you_mean(tool_name, tools)}; {called}"
+
+
+def _describe_call(call: PlannedCall) -> StepCall:
+    sources_by_name: dict[str, tuple[str, ...]] = {}
+    for name, value in call.arguments.items():
+        if sources := dict.fromkeys(reference.step_id for reference in find_references(value)):
+            sources_by_name[name] = tuple(sources)
+    return StepCall(arguments=call.arguments, takes=sources_by_name)
+
+
+def _join(names: list[str]) -> str:
+    return name_some([repr(name[:MAX_NAME_CHARS]) for name in names], MAX_NAMED)

@@ -20,7 +20,7 @@ from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
-from planwarden.server.api.observer import build_observer, close_at_end
+from planwarden.server.api.observer import build_observer
 from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
 from planwarden.server.settings.secrets import find_secrets
@@ -129,7 +129,7 @@ class Home:
         """Read again what the home knows of these servers, which gates wrap and may have listed since."""
         settings = self.settings
         own = [config for config in settings.servers.configs if not config.is_gated or config.is_disabled]
-        for config in read_gated_servers(settings.home, settings.environment, settings.server_settings, own):
+        for config in read_gated_servers(settings.home, settings.environment, settings.tables.servers, own):
             if config.slug in slugs:
                 await self.downstream.take_listing(config)
 
@@ -206,11 +206,13 @@ class Home:
         store = await self._find_store(resources, creates=duties.has_engine)
         if duties.has_servers:
             await self.open_servers(store, resources.enter)
-        if duties.has_engine:
-            observer = build_observer(self.settings.observation, self.settings.model)
-        opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(self, role, store=store, observer=observer)
-        async with close_at_end(observer), opening as service:
-            return await work(service)
+        async with AsyncExitStack() as stack:
+            if duties.has_engine:
+                observer = build_observer(self.settings.observation, self.settings.model)
+            if observer is not None:
+                stack.push_async_callback(observer.aclose)
+            opening = runtime.open_runtime(self, role, store=store, observer=observer)
+            return await work(await stack.enter_async_context(opening))
 
     async def _read(self, resources: "_HeldOpen", work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
         return await work(await self._find_store(resources, creates=False))

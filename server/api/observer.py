@@ -1,8 +1,6 @@
 """Builds the engine's observer from the settings; imports OpenTelemetry only if telemetry is configured."""
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from planwarden.agent.common.errors import InvalidArguments
@@ -49,38 +47,18 @@ def build_observer(
             return Telemetry(tracer_provider, meter_provider, model=model, record_arguments=records)
         return build_exporting_telemetry(observation, model, whole_process=whole_process)
     except ImportError as error:
-        if is_given or not _is_from_extra(error):
+        package = (error.name or "").partition(".")[0]
+        # No extra provides a module of planwarden.
+        if is_given or package == "planwarden":
             raise
-        why = _explain(error, observation)
+        targets = (observation.traces, observation.metrics)
+        is_grpc = any(target is not None and target.protocol == "grpc" for target in targets)
+        extra = f"'planwarden[{'otel-grpc' if is_grpc else 'otel'}]'"
+        why = f"fails because OpenTelemetry cannot be imported ({error}): pip install --upgrade {extra}"
+        if isinstance(error, ModuleNotFoundError) and package in _EXTRA_PACKAGES:
+            why = f"needs an extra: pip install {extra}"
         if observation.is_demanded:
             raise InvalidArguments(f"[otel] endpoint {why}") from error
         # A host often sets variables like OTEL_EXPORTER_OTLP_ENDPOINT for itself, and this process inherits them.
         logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", why)
         return None
-
-
-def _is_from_extra(error: ImportError) -> bool:
-    """Return False for a module of planwarden, which no extra could provide."""
-    return (error.name or "").partition(".")[0] != "planwarden"
-
-
-def _explain(error: ImportError, observation: TelemetrySettings) -> str:
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRA_PACKAGES:
-        return f"needs an extra: pip install 'planwarden[{_find_extra(observation)}]'"
-    extra = _find_extra(observation)
-    return f"fails because OpenTelemetry cannot be imported ({error}): pip install --upgrade 'planwarden[{extra}]'"
-
-
-def _find_extra(observation: TelemetrySettings) -> str:
-    targets = (observation.traces, observation.metrics)
-    return "otel-grpc" if any(target is not None and target.protocol == "grpc" for target in targets) else "otel"
-
-
-@asynccontextmanager
-async def close_at_end(observer: "Telemetry | None") -> AsyncGenerator[None]:
-    """Close the observer at the end of the block."""
-    try:
-        yield
-    finally:
-        if observer is not None:
-            await observer.aclose()

@@ -1,16 +1,23 @@
-"""The processes that share a store: what this one can do, what the others say, and whom an execution waits for."""
+"""The processes that share a store: what this one can do, what the others say, and whom an execution waits for.
+
+On one machine these are gates: while one lives, the calls of its server are made by that gate, because the server may
+hold state that no other process of it has, such as a browser or a login.
+"""
 
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 import anyio
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.agent.core.tool import ToolDefinition
@@ -18,12 +25,15 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.settings.configuration import ProcessRole
+from planwarden.storage.gates import RunningGate, RunningGates
 from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry, merge_tools, registry_of
+from planwarden.tools.downstream.gated_servers import FOLDER
 
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 2.0
 """Seconds between two looks at what other processes say."""
+GATE_REFRESH_S = 1.0
 
 
 class StorePeers:
@@ -70,8 +80,15 @@ class StorePeers:
             self.generation += 1
 
     @asynccontextmanager
-    async def publish(self, owner: str, role: ProcessRole) -> AsyncGenerator[None]:
-        """Says what this process can do, and looks at the others, while the block runs. Raises `StoreError`."""
+    async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
+        """Say what this process can do, and look at the others, while the block runs. Raises `StoreError`.
+
+        A process without a role says nothing and looks once.
+        """
+        if role is None:
+            await self.refresh()
+            yield
+            return
         facts = ProcessFacts(
             owner=owner,
             role=role,
@@ -84,10 +101,8 @@ class StorePeers:
         )
         published = await self._publish(facts, None)
         await self.refresh(owner)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._repeat, published)
+        async with run_beside(partial(self._repeat, published)):
             yield
-            tasks.cancel_scope.cancel()
 
     async def _publish(self, facts: ProcessFacts, before: ProcessFacts | None) -> ProcessFacts:
         """Say what has changed since `before`, and return what is said now."""
@@ -153,3 +168,60 @@ def _join(tools: Collection[tuple[str, str]]) -> str:
 
 def _name(process: ProcessFacts) -> str:
     return f"{process.host}:{process.pid}"
+
+
+class GatePeers:
+    """Implements `Peers` for a store of one machine. Until `refresh` it knows of no gate."""
+
+    def __init__(self, store: object, home: Path, read_tools: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        """`read_tools` reads what the home knows of the tools of such servers."""
+        self._gates = RunningGates(store)
+        self._folder = home / FOLDER
+        self._lock = anyio.Lock()
+        self._read_tools = read_tools
+        self._living: tuple[RunningGate, ...] = ()
+        self._owner: str | None = None
+        self.generation = 0
+        self.is_outdated = False
+        self.knows_tools = False
+
+    async def look_for(self, context: str | None) -> None:
+        if context is not None and context not in {gate.owner for gate in self._living}:
+            await self.refresh(self._owner)
+
+    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
+        gates = {
+            gate.owner
+            for gate in self._living
+            if (name.startswith(f"{gate.server}_") if gate.server else gate.owner == context)
+        }
+        # The gate whose host asked makes the call; when it is gone, any other gate of the server.
+        return not gates or (self._owner in gates and (context == self._owner or context not in gates))
+
+    async def refresh(self, owner: str | None = None) -> None:
+        """Look which gates live; `owner` is this process. Raises `StoreError`."""
+        self._owner = owner
+        async with self._lock:
+            # A home that never had a gate does not ask its store.
+            living = await self._gates.list_living() if self._living or self._folder.exists() else ()
+            if living != self._living:
+                await self._read_tools({gate.server for gate in living if gate.owner != owner})
+                self._living = living
+                self.generation += 1
+
+    @asynccontextmanager
+    async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
+        """Look again and again while the block runs; a gate says itself that it runs."""
+        await self.refresh(owner)
+
+        async def repeat() -> None:
+            while True:
+                await anyio.sleep(GATE_REFRESH_S)
+                try:
+                    await self.refresh(owner)
+                except StoreError:
+                    # The scheduler reports it.
+                    continue
+
+        async with run_beside(repeat):
+            yield

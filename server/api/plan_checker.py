@@ -1,23 +1,19 @@
 """Checks plans as a run would begin with them now: with the tools and the thread."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
-from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.core.plan import plan_parser
-from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import ParsedPlan
-from planwarden.server.api.granted_steps import CheckedPlan
-from planwarden.server.api.threads import Threads
+from planwarden.server.api.starts import Threads
 from planwarden.server.plans.library import SavedPlans
-from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.tools.downstream.servers import DownstreamServers
 
 
@@ -30,7 +26,6 @@ class PlanChecker:
         saved: SavedPlans,
         threads: Threads,
         downstream: DownstreamServers | None,
-        options: ev.Options,
         *,
         max_steps: int,
     ) -> None:
@@ -38,7 +33,6 @@ class PlanChecker:
         self._saved = saved
         self._threads = threads
         self._downstream = downstream
-        self._options = options
         self._max_steps = max_steps
 
     async def check(self, plan: JsonValue, *, thread_id: str | None, principal: str) -> ParsedPlan:
@@ -53,71 +47,46 @@ class PlanChecker:
             if missing := names - self._engine.tool_facts().keys():
                 await self.wait_for_tools(missing)
                 self.check_servers(names)
-        earlier: dict[Reference, EarlierResult | str] = {}
-        while True:
-            try:
-                parsed, warnings = await self.parse(
-                    plan, tools=self._engine.tool_facts(), earlier=None if thread_id is None else earlier
-                )
-                return ParsedPlan(parsed, warnings, list_earlier_results(parsed, earlier))
-            except EarlierNeeded as needed:
-                assert thread_id is not None
-                await self._threads.read_headers(thread_id, principal)
-                asking = new_execution("", thread_id, principal)
-                earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
+        return await self.parse(plan, self._engine.tool_facts(), thread_id=thread_id, principal=principal)
 
     async def parse(
         self,
         document: JsonValue,
-        *,
         tools: Mapping[str, ToolFacts],
-        earlier: Earlier | None,
+        *,
+        thread_id: str | None,
+        principal: str,
+        earlier: Earlier = MappingProxyType({}),
         earlier_plan: Plan | None = None,
-    ) -> tuple[Plan, tuple[str, ...]]:
-        """As `parse_plan`; a large plan is parsed in a thread."""
-        return await self._engine.lookups.parse_plan(
-            document,
-            author="caller",
-            tools=dict(tools),
-            max_steps=self._max_steps,
-            earlier=earlier,
-            earlier_plan=earlier_plan,
-        )
+    ) -> ParsedPlan:
+        """Return the plan with what it takes from the thread. A large one is parsed on another thread of the process.
 
-    async def read_saved(self, name: str) -> "CheckedPlan":
+        Raises:
+            UnknownThread: it takes results from the thread, and the principal has no such thread.
+        """
+        results = dict(earlier)
+        while True:
+            try:
+                plan, warnings = await self._engine.lookups.parse_plan(
+                    document,
+                    author="caller",
+                    tools=dict(tools),
+                    max_steps=self._max_steps,
+                    earlier=None if thread_id is None else results,
+                    earlier_plan=earlier_plan,
+                )
+                return ParsedPlan(plan, warnings, list_earlier_results(plan, results))
+            except EarlierNeeded as needed:
+                assert thread_id is not None
+                await self._threads.read_headers(thread_id, principal)
+                asking = new_execution("", thread_id, principal)
+                results |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
+
+    async def read_saved(self, name: str) -> tuple[ev.PlanVersion, Plan]:
         """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
         saved = await self._saved.find(name)
         checked_plan = await self.check(saved.document, thread_id=None, principal="")
-        version = ev.PlanVersion(name=saved.name, digest=saved.digest)
-        return CheckedPlan(version=version, plan=checked_plan.plan)
-
-    async def forecast(
-        self,
-        plan: JsonValue,
-        inputs: Mapping[str, JsonValue] | None,
-        *,
-        name: str | None,
-        version: str | None,
-        principal: str,
-    ) -> Forecast:
-        """Return what can be said of a plan before it runs; raise as `check`, and `InvalidArguments`.
-
-        `name` and `version` are those of the plan, if it is a saved one.
-        """
-        # Another process may have made a grant, and an engine that does not run reads none by itself.
-        await self._engine.refresh_grants()
-        checked = await self.check(plan, thread_id=None, principal=principal)
-        parsed = checked.plan
-        required = (parsed.inputs or {}).get("required")
-        has_inputs = inputs is not None or not required
-        filled = fill_inputs(parsed.inputs, inputs) if has_inputs else {}
-        saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
-        created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
-        execution = apply(new_execution("", "", principal), created, 0.0)
-        execution = apply(execution, ev.PlanAccepted(plan=parsed, inputs=filled), 0.0)
-        foreseen = foresee_skips(execution, has_inputs=has_inputs)
-        calls = await self._engine.forecast_whole(foreseen, has_inputs=has_inputs)
-        return build_forecast(foreseen, calls, is_whole=True, has_inputs=has_inputs, warnings=checked.warnings)
+        return ev.PlanVersion(name=saved.name, digest=saved.digest), checked_plan.plan
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
         """Wait a limited time until the downstream servers that the unknown names point to have listed their tools."""

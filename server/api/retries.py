@@ -2,46 +2,23 @@
 
 from collections.abc import Mapping
 
-import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-    InvalidPlan,
-    NotRetryable,
-    ThreadMovedOn,
-)
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, NotRetryable, ThreadMovedOn
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.control.retry_reuse import keep_version, take_over
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import Requester
-from planwarden.agent.core.execution.state import ExecutionState, new_execution
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.inputs import fill_inputs
-from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results, list_step_tools, plan_to_json
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.new_execution import (
-    NewExecution,
-    ParsedPlan,
-    PreparedThread,
-    Retry,
-    StartOptions,
-    prepare_retry,
-)
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, Retry, StartOptions, prepare_retry
 from planwarden.server.api.plan_checker import PlanChecker
-from planwarden.server.api.threads import Threads
+from planwarden.server.api.starts import Threads
 from planwarden.server.views.status_text import GOES_ON_FROM
-
-
-class _Source(msgspec.Struct, frozen=True):
-    """An execution from which its thread can go on."""
-
-    execution: ExecutionState
-    thread: PreparedThread
-    document: JsonValue
-    """The plan; None only where the execution has none either."""
 
 
 class RetryStarter:
@@ -65,21 +42,24 @@ class RetryStarter:
             InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
             UnknownThread, ThreadBusy: the requester has no such thread, or it is not over.
         """
-        source = await self._find_source(start, from_step, plan)
-        execution = source.execution
-        request = replace(request, after=execution.execution_id, after_version=execution.version)
-        requester = _find_requester(execution, start.requester, is_same_plan=plan is None)
+        assert start.thread_id is not None
+        execution = await self._threads.load_newest(start.thread_id, start.requester.principal)
+        # None only where the execution has no plan either.
+        document = plan_to_json(execution.plan) if plan is None and execution.plan is not None else plan
+        thread = await self._threads.prepare(start, {}, makes_plan=document is None)
+        await self._checker.wait_for_tools({*execution.pins, *read_tool_names(plan)})
+        _check_status(execution, from_step)
         new = NewExecution(
-            thread=replace(source.thread, options=execution.options),
-            requester=requester,
+            thread=replace(thread, options=execution.options),
+            requester=_find_requester(execution, start.requester, is_same_plan=plan is None),
             goal=execution.goal,
             plan_only=execution.plan_only,
-            start=request,
+            start=replace(request, after=execution.execution_id, after_version=execution.version),
             retry=Retry(execution_id=execution.execution_id),
         )
         try:
-            if source.document is not None:
-                new = await self._add_plan(new, source, start.inputs, from_step)
+            if document is not None:
+                new = await self._add_plan(new, execution, document, start.inputs, from_step)
             elif from_step is not None or start.inputs is not None:
                 raise InvalidArguments(
                     f"execution {execution.execution_id!r} has no plan, so there is no step to go on from and nothing "
@@ -93,31 +73,18 @@ class RetryStarter:
                 details={"executionId": execution.execution_id},
             ) from None
 
-    async def _find_source(self, start: StartOptions, from_step: str | None, plan: JsonValue) -> _Source:
-        assert start.thread_id is not None
-        execution = await self._threads.load_newest(start.thread_id, start.requester.principal)
-        document = plan
-        if document is None and execution.plan is not None:
-            document = plan_to_json(execution.plan)
-        thread = await self._threads.prepare(start, {}, makes_plan=document is None)
-        await self._checker.wait_for_tools({*execution.pins, *read_tool_names(plan)})
-        is_completed = execution.status == "completed"
-        if execution.status not in GOES_ON_FROM and not (is_completed and from_step is not None):
-            advice = "; fromStep names a step to run again, with everything that depends on it" if is_completed else ""
-            raise NotRetryable(
-                f"execution {execution.execution_id!r} is {execution.status}{advice}",
-                details={"executionId": execution.execution_id, "status": execution.status},
-            )
-        return _Source(execution, thread, document)
-
     async def _add_plan(
-        self, new: NewExecution, source: _Source, new_inputs: Mapping[str, JsonValue] | None, from_step: str | None
+        self,
+        new: NewExecution,
+        execution: ExecutionState,
+        document: JsonValue,
+        new_inputs: Mapping[str, JsonValue] | None,
+        from_step: str | None,
     ) -> NewExecution:
-        execution = source.execution
-        parsed = await self._check_plan(execution, source.document)
+        parsed = await self._check_plan(execution, document)
         inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, new_inputs))
         reuse = take_over(execution, parsed.plan, inputs, from_step)
-        self._check_tools(parsed.plan, reuse, source.document)
+        self._check_tools(parsed.plan, reuse, document)
         return replace(
             new,
             parsed=parsed,
@@ -128,22 +95,17 @@ class RetryStarter:
 
     async def _check_plan(self, source: ExecutionState, document: JsonValue) -> ParsedPlan:
         """Return the plan as it would run now; `source` took some of what it needs of earlier executions before."""
-        earlier: dict[Reference, EarlierResult | str] = dict(source.earlier)
         completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
         # A step that is not done again needs no tool.
         unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
-        while True:
-            try:
-                plan, warnings = await self._checker.parse(
-                    document,
-                    tools={**unneeded, **self._engine.tool_facts()},
-                    earlier=earlier,
-                    earlier_plan=Plan(steps=completed),
-                )
-                return ParsedPlan(plan, warnings, list_earlier_results(plan, earlier))
-            except EarlierNeeded as needed:
-                asking = new_execution("", source.thread_id, source.principal)
-                earlier |= await self._engine.lookups.find_thread_results(asking, needed.wanted)
+        return await self._checker.parse(
+            document,
+            {**unneeded, **self._engine.tool_facts()},
+            thread_id=source.thread_id,
+            principal=source.principal,
+            earlier=source.earlier,
+            earlier_plan=Plan(steps=completed),
+        )
 
     def _check_tools(self, plan: Plan, reuse: ev.StepsTakenOver, document: JsonValue) -> None:
         """Raise `InvalidPlan` when a step that has to run needs a tool that is not there."""
@@ -157,6 +119,16 @@ class RetryStarter:
                 f"the steps that are left need unknown tools: {', '.join(map(repr, listed[:10]))}",
                 details={"unknownTools": list[JsonValue](listed[:50])},
             )
+
+
+def _check_status(execution: ExecutionState, from_step: str | None) -> None:
+    is_completed = execution.status == "completed"
+    if execution.status not in GOES_ON_FROM and not (is_completed and from_step is not None):
+        advice = "; fromStep names a step to run again, with everything that depends on it" if is_completed else ""
+        raise NotRetryable(
+            f"execution {execution.execution_id!r} is {execution.status}{advice}",
+            details={"executionId": execution.execution_id, "status": execution.status},
+        )
 
 
 def _choose_inputs(

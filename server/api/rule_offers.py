@@ -43,6 +43,8 @@ MAX_CHARS = 200
 """Of a text in the rule."""
 DAY_S = 86_400.0
 _ABSENT = object()
+Place = tuple[str, ...]
+"""The names that lead to a value of the arguments."""
 
 
 class RuleOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,15 +81,18 @@ async def find_offer(
 def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, JsonValue]]]) -> RuleOffer | None:
     """Return the rule that matches all of these calls, each with the time of its approval; None if none can."""
     calls = [arguments for _, arguments in approvals]
+    values = [dict(_list_values(call)) for call in calls]
     conditions: dict[str, dict[str, JsonValue]] = {}
-    for place in dict.fromkeys(place for call in calls for place in _list_places(call)):
-        condition = _bound([_find(call, place) for call in calls])
+    objects: dict[Place, set[str]] = {}
+    for place in dict.fromkeys(place for call in values for place in call):
+        condition = _bound([call.get(place, _ABSENT) for call in values])
         if condition is None or len(conditions) >= MAX_PLACES:
             return None
         conditions[_write_pointer(place)] = condition
-    for place in dict.fromkeys(place for call in calls for place in _list_objects(call)):
-        names = {name for call in calls for name in cast("Mapping[str, object]", _find(call, place))}
-        # All calls have the object: a value that one of them lacks is not bounded.
+        for depth in range(len(place)):
+            objects.setdefault(place[:depth], set()).add(place[depth])
+    # All calls have the objects: a value that one of them lacks is not bounded.
+    for place, names in objects.items():
         conditions[_write_pointer(place) or "/"] = {"only": list[JsonValue](sorted(names))}
     times = sorted(at for at, _ in approvals)
     text = _write(tool_name, conditions, _count_on_busiest_day(times), times)
@@ -131,32 +136,17 @@ def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
     )
 
 
-def _list_places(value: JsonValue | Mapping[str, JsonValue], depth: int = 0) -> Iterator[tuple[str, ...]]:
-    """Yield where the values stand that are compared; an object is taken apart, a list is one value."""
-    if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
+def _list_values(value: JsonValue | Mapping[str, JsonValue], place: Place = ()) -> Iterator[tuple[Place, JsonValue]]:
+    """Yield the values that are compared with their places; an object is taken apart, a list is one value."""
+    if isinstance(value, Mapping) and value and len(place) < MAX_DEPTH:
         for name, inside in value.items():
-            for place in _list_places(inside, depth + 1):
-                yield (name, *place)
+            yield from _list_values(inside, (*place, name))
     else:
-        yield ()
+        yield place, cast("JsonValue", value)
 
 
-def _list_objects(value: Mapping[str, JsonValue]) -> Iterator[tuple[str, ...]]:
-    """Yield the objects that were taken apart, which may have no other names."""
-    yield from dict.fromkeys(place[:depth] for place in _list_places(value) for depth in range(len(place)))
-
-
-def _write_pointer(place: tuple[str, ...]) -> str:
+def _write_pointer(place: Place) -> str:
     return "/".join(part.replace("~", "~0").replace("/", "~1") for part in place)
-
-
-def _find(call: Mapping[str, JsonValue], place: tuple[str, ...]) -> object:
-    value: object = call
-    for name in place:
-        if not isinstance(value, Mapping) or name not in value:
-            return _ABSENT
-        value = cast("Mapping[str, object]", value)[name]
-    return value
 
 
 def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
@@ -227,16 +217,9 @@ def _matches_all(text: str, tool_name: str, calls: Sequence[Mapping[str, JsonVal
     except (tomllib.TOMLDecodeError, InvalidArguments):
         return False
     for call in calls:
-        paths = {path: path for path in _list_texts(call)}
+        paths = {text: text for _, text in _list_values(call) if isinstance(text, str)}
         folders = {folder: folder for condition in book.rules[0].conditions for folder in condition.folders}
         judged = book.judge(tool_name, call, {**paths, **folders})
         if judged is None or not judged.is_certain or judged.then != "allow":
             return False
     return True
-
-
-def _list_texts(call: Mapping[str, JsonValue]) -> Iterator[str]:
-    for place in _list_places(call):
-        value = _find(call, place)
-        if isinstance(value, str):
-            yield value

@@ -1,22 +1,43 @@
-"""What the operator's rules say: about one call that somebody imagines, and about themselves.
+"""What the operator's rules say: about one call that somebody imagines, about themselves, and about calls of the log.
 
 `explain_rules` looks at each condition by itself, so that a person sees why a rule decides or does not. What decides in
 the end is the policy, as for every real call.
+
+`replay_rules` judges every call whose arguments are in the log once, in the order in which the calls were made, so that
+budgets fill up as they would have. Nothing is changed. The risk of a tool is that of the current catalogue.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 import msgspec
 
-from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
+from planwarden.agent.approval.conditions import MISSING, show_value
 from planwarden.agent.approval.rules import MAX_WORK, ArgumentRule, RuleBook
+from planwarden.agent.common.errors import LogUnreadable
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.core.binding.bindings import find_bindings
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.policy import PathsNeeded, Policy, RealPaths, Requirement
+from planwarden.agent.ports.store import Lookups
+from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.server.views.escaping import format_value
+
+PAGE = 100
+MAX_EXECUTIONS = 10_000
+MAX_CALLS = 100_000
+MAX_CHANGES = 50
+"""Calls that are listed; all of them are counted."""
+ARGUMENT_CHARS = 200
+_ASKED = ("approved", "rejected", "asked")
+Judgement = TypeVar("Judgement")
 
 
 class ConditionVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +69,14 @@ async def find_requirement(
 ) -> tuple[Requirement, RealPaths]:
     """Return what the policy asks of a call now, and where the paths in it lead, as far as rules had to know."""
     paths: dict[str, str | None] = {}
+    return await _judge(lambda: policy.requirement(definition, arguments, paths), paths), paths
+
+
+async def _judge(judge: Callable[[], Judgement], paths: dict[str, str | None]) -> Judgement:
+    """Return the judgement, and add to the paths what it needs to know of them."""
     while True:
         try:
-            return policy.requirement(definition, arguments, paths), paths
+            return judge()
         except PathsNeeded as needed:
             paths |= await find_real_paths(needed.wanted)
 
@@ -60,31 +86,25 @@ async def explain_rules(book: RuleBook, tool_name: str, arguments: Mapping[str, 
     rules: list[RuleVerdict] = []
     paths: dict[str, str | None] = {}
     for rule in book.list_rules_for(tool_name):
-        conditions: list[ConditionVerdict] = []
-        for condition in rule.conditions:
-            while True:
-                try:
-                    conditions.append(_explain(rule, condition, arguments, paths))
-                    break
-                except PathsNeeded as needed:
-                    paths |= await find_real_paths(needed.wanted)
+        conditions = await _judge(partial(_explain, rule, arguments, paths), paths)
         answers = {condition.verdict for condition in conditions}
         verdict = "no" if answers & {"no", "missing"} else "unknown" if "unknown" in answers else "yes"
-        rules.append(RuleVerdict(number=rule.number, words=rule.words, verdict=verdict, conditions=tuple(conditions)))
+        rules.append(RuleVerdict(number=rule.number, words=rule.words, verdict=verdict, conditions=conditions))
         if verdict != "no":
             break
     return tuple(rules)
 
 
-def _explain(
-    rule: ArgumentRule, condition: RuleCondition, arguments: Mapping[str, JsonValue], paths: RealPaths
-) -> ConditionVerdict:
-    value = condition.find_value(arguments)
-    if value is MISSING:
-        return ConditionVerdict(words=condition.words, verdict="missing", value=None)
-    json_value = cast("JsonValue", value)
-    verdict, _ = condition.judge(json_value, MAX_WORK, paths, loosens=rule.loosens)
-    return ConditionVerdict(words=condition.words, verdict=verdict, value=show_value(json_value))
+def _explain(rule: ArgumentRule, arguments: Mapping[str, JsonValue], paths: RealPaths) -> tuple[ConditionVerdict, ...]:
+    verdicts: list[ConditionVerdict] = []
+    for condition in rule.conditions:
+        value = cast("JsonValue", condition.find_value(arguments))
+        if value is MISSING:
+            verdicts.append(ConditionVerdict(words=condition.words, verdict="missing", value=None))
+            continue
+        verdict, _ = condition.judge(value, MAX_WORK, paths, loosens=rule.loosens)
+        verdicts.append(ConditionVerdict(words=condition.words, verdict=verdict, value=show_value(value)))
+    return tuple(verdicts)
 
 
 def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers: tuple[str, ...]) -> Iterator[str]:
@@ -127,3 +147,210 @@ def _list_notes_on_tool(
         yield f"rule {rule.number} names {rule.tool!r}, which asks a person itself: rules do not answer for people"
     elif definition.risk == "critical" and rule.loosens is not False:
         yield f"rule {rule.number} takes nothing away from {rule.tool!r}, because its risk is critical"
+
+
+class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the rules would treat in another way than it was treated."""
+
+    at: float
+    """When it was made or asked about, Unix seconds."""
+    thread_id: str
+    """Its thread."""
+    tool_name: str
+    """What it called."""
+    arguments: str
+    """As JSON, long ones cut."""
+    was: str
+    """`ran`, `approved`, `rejected`, `asked`, `granted`, `allowed` or `denied`."""
+    would: str
+    """`allow`, `ask` or `deny`."""
+    rule: int | None
+    """The rule that would decide, or null where none matches."""
+
+
+class RuleCount(msgspec.Struct, kw_only=True):
+    """How often one rule would decide."""
+
+    rule: int | None
+    """Its number; null counts calls that no rule matches."""
+    allow: int = 0
+    """Calls that would run without a question."""
+    ask: int = 0
+    """Calls that a person would be asked about."""
+    deny: int = 0
+    """Calls that would be refused."""
+    spent: int = 0
+    """Those of `ask` that the rule allows and whose budget would have been spent."""
+
+
+class RuleReplay(msgspec.Struct, kw_only=True):
+    """What the rules would have done."""
+
+    executions: int = 0
+    """Executions that were looked at."""
+    calls: int = 0
+    """Calls that were judged."""
+    unreadable: int = 0
+    """Executions whose log cannot be read."""
+    is_whole: bool = True
+    """False when there are more executions or calls than one replay looks at; the newest ones were."""
+    counts: tuple[RuleCount, ...] = ()
+    """By rule, in the order of the file, only those that would decide about a call."""
+    asked_less: int = 0
+    """Calls that a person was asked about and that would have run without a question."""
+    asked_more: int = 0
+    """Calls that ran without a question and that a person would be asked about."""
+    denied: int = 0
+    """Calls that ran, or were asked about, and would be refused."""
+    changes: tuple[ReplayedCall, ...] = ()
+    """The newest calls that would have gone otherwise."""
+
+
+class _Made(msgspec.Struct, frozen=True):
+    at: float
+    thread_id: str
+    call: Call
+    arguments: dict[str, JsonValue]
+    was: str
+
+
+class _BudgetMemory:
+    """What the calls that rules let pass took, within each budget's rolling window."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, deque[tuple[float, float]]] = {}
+        self._sums: dict[str, float] = {}
+
+    def take(self, requirement: Requirement, at: float) -> bool:
+        """Return whether every budget of the rule has room; if so, all of them are taken from."""
+        for share in requirement.shares:
+            uses = self._taken.setdefault(share.budget, deque())
+            while uses and uses[0][0] <= at - share.window_s:
+                self._sums[share.budget] -= uses.popleft()[1]
+            if self._sums.setdefault(share.budget, 0.0) + share.amount > share.limit:
+                return False
+        for share in requirement.shares:
+            self._taken[share.budget].append((at, share.amount))
+            self._sums[share.budget] += share.amount
+        return True
+
+
+async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
+    """Return what the policy of now says of the calls since then. Raises `StoreError` if the store cannot be read."""
+    report = RuleReplay()
+    past_calls = [call async for call in _list_calls(store, since, report)]
+    past_calls.sort(key=lambda item: item.at)
+    counts: dict[int | None, RuleCount] = {}
+    budgets = _BudgetMemory()
+    changes = deque[ReplayedCall](maxlen=MAX_CHANGES)
+    for call in past_calls:
+        definition = tools.get(call.call.tool_name)
+        if definition is None:
+            definition = ToolDefinition(name=call.call.tool_name, description="", input_schema={})
+        if definition.is_blocking:
+            continue
+        requirement, _ = await find_requirement(policy, definition, call.arguments)
+        report.calls += 1
+        count = counts.setdefault(number := _find_number(requirement), RuleCount(rule=number))
+        would = _add(count, requirement, has_room=budgets.take(requirement, call.at))
+        if (changed := _compare(report, call, would, number)) is not None:
+            changes.append(changed)
+    report.counts = tuple(sorted(counts.values(), key=lambda item: (item.rule is None, item.rule or 0)))
+    report.changes = tuple(reversed(changes))
+    return report
+
+
+def _find_number(requirement: Requirement) -> int | None:
+    return None if requirement.rule is None else requirement.rule.number
+
+
+def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
+    """Count what would become of the call, and return it as in `ReplayedCall.would`."""
+    if requirement.denied is not None:
+        count.deny += 1
+        return "deny"
+    if requirement.needs is None and has_room:
+        count.allow += 1
+        return "allow"
+    count.ask += 1
+    count.spent += requirement.needs is None
+    return "ask"
+
+
+def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | None) -> ReplayedCall | None:
+    """Count and return a call that would go otherwise than it went; None for every other one."""
+    before = "deny" if past_call.was == "denied" else "ask" if past_call.was in _ASKED else "allow"
+    if would == before:
+        return None
+    report.denied += would == "deny"
+    report.asked_more += would == "ask" and before == "allow"
+    report.asked_less += would == "allow" and before == "ask"
+    return ReplayedCall(
+        at=past_call.at,
+        thread_id=past_call.thread_id,
+        tool_name=past_call.call.tool_name,
+        arguments=format_value(past_call.arguments, ARGUMENT_CHARS),
+        was=past_call.was,
+        would=would,
+        rule=number,
+    )
+
+
+async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> AsyncGenerator[_Made]:
+    """Yield the calls, of the newest executions first."""
+    cursor: str | None = None
+    count = 0
+    while True:
+        page = await store.list_executions(ExecutionFilter(), limit=PAGE, cursor=cursor)
+        for row in page.rows:
+            if row.active_at < since:
+                return
+            if report.executions >= MAX_EXECUTIONS or count >= MAX_CALLS:
+                report.is_whole = False
+                return
+            report.executions += 1
+            header = await store.header(row.execution_id)
+            if header is None:
+                continue
+            try:
+                execution = await load_execution(store, header)
+            except LogUnreadable:
+                report.unreadable += 1
+                continue
+            for past_call in _list_made(execution, since):
+                count += 1
+                yield past_call
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _list_made(execution: ExecutionState, since: float) -> Iterator[_Made]:
+    for state in execution.steps.values():
+        for call in state.calls:
+            arguments = call.arguments
+            if arguments is None and call.error_code == "denied" and not any(find_bindings(call.proposed)):
+                arguments = call.proposed
+            if arguments is None or call.origin or call.rehearsed is not None:
+                continue
+            suspension = execution.suspensions.get(call.suspension_id or "")
+            at = call.intended_at or (suspension.created_at if suspension is not None else execution.updated_at)
+            if at >= since:
+                yield _Made(at, execution.thread_id, call, arguments, _describe_past(execution, call))
+
+
+def _describe_past(execution: ExecutionState, call: Call) -> str:
+    """Return what became of the call, as in `ReplayedCall.was`."""
+    if call.error_code == "denied":
+        return "denied"
+    if call.grant_id is not None:
+        return "granted"
+    if call.rule is not None:
+        return "allowed"
+    suspension = execution.suspensions.get(call.suspension_id or "")
+    if suspension is None or suspension.question.addressee == "clock":
+        return "ran"
+    if suspension.is_open:
+        return "asked"
+    is_approved = call.status != "rejected" and suspension.decision is not None and suspension.decision.approved
+    return "approved" if is_approved else "rejected"

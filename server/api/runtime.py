@@ -6,13 +6,13 @@ This imports most of planwarden, so a process imports it only when it opens; a s
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
-from planwarden.server.api.gate_peers import GatePeers
 from planwarden.server.api.home import DUTIES, Duties, Home, Role
-from planwarden.server.api.peers import StorePeers
+from planwarden.server.api.peers import GatePeers, StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
@@ -59,7 +59,7 @@ async def open_runtime(
             home.tools,
             home.model,
             settings.policy,
-            max_steps=settings.max_steps,
+            max_steps=settings.tables.execution.max_steps,
             # Where a command asks somebody, processes that run longer send the notification.
             outbox=build_outbox(settings.channels),
             observer=observer,
@@ -68,31 +68,26 @@ async def open_runtime(
             concurrency=MAX_ADOPTED if concurrency is None else concurrency,
             peers=peers,
         )
-        if isinstance(peers, GatePeers):
+        if peers is not None:
             # A command that waits for a call goes on with it when the gate that made it is gone.
-            await stack.enter_async_context(peers.watch(engine.owner))
-        elif peers is not None and duties.serves is not None:
-            await stack.enter_async_context(peers.publish(engine.owner, duties.serves))
-        elif peers is not None:
-            await peers.refresh()
+            await stack.enter_async_context(peers.watch(engine.owner, duties.serves))
         if duties.has_engine:
             await stack.enter_async_context(engine)
             stack.callback(home.downstream.stop_watching_agents)
         service = Service(
             engine,
-            settings.options,
-            max_steps=settings.max_steps,
+            settings,
             downstream=home.downstream,
             library=home.library,
             is_caller_model=isinstance(home.model, CallerModel),
-            retention_days=settings.retention_days,
             program=home.program,
         )
         if duties.serves is not None and isinstance(store, HasNotifications) and settings.channels:
             sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
-            await stack.enter_async_context(sender)
+            await stack.enter_async_context(run_beside(sender.run))
         if duties.serves is not None and isinstance(store, HasRecords):
-            await stack.enter_async_context(ScheduleTicker(store, ScheduleStore(store), service))
+            ticker = ScheduleTicker(store, ScheduleStore(store), service)
+            await stack.enter_async_context(run_beside(ticker.run))
         yield service
 
 
@@ -101,8 +96,6 @@ def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GateP
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)
-    return (
-        GatePeers(store, home.settings.home, home.read_gated_tools)
-        if duties.follows and isinstance(store, HasRecords)
-        else None
-    )
+    if duties.follows and isinstance(store, HasRecords):
+        return GatePeers(store, home.settings.home, home.read_gated_tools)
+    return None

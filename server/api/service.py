@@ -3,7 +3,8 @@
 A principal sees only its own threads; those of another principal look as if they did not exist.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal, Protocol
 
 import anyio
@@ -11,7 +12,6 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
-from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
     InvalidArguments,
     LimitExceeded,
@@ -46,6 +46,7 @@ from planwarden.server.api.plan_checker import PlanChecker
 from planwarden.server.api.retries import RetryStarter
 from planwarden.server.api.starts import (
     Create,
+    Threads,
     add_plan,
     build_plan_request,
     build_question_plan,
@@ -53,16 +54,13 @@ from planwarden.server.api.starts import (
     start_once,
 )
 from planwarden.server.api.suspension_reader import list_open_suspensions
-from planwarden.server.api.threads import Threads
 from planwarden.server.api.tools import find_seen_shape, read_artifact
 from planwarden.server.auth.proof import assess_authority
-from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import PlanLibrary, SavedPlans
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
-from planwarden.server.settings.tables import RETENTION_DAYS
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.forecast import Forecast, build_forecast
-from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import (
@@ -100,13 +98,11 @@ class Service:
     def __init__(
         self,
         engine: Engine,
-        options: ev.Options,
+        settings: Settings,
         *,
-        max_steps: int,
         downstream: DownstreamServers | None = None,
         library: PlanLibrary | None = None,
         is_caller_model: bool = False,
-        retention_days: int = RETENTION_DAYS,
         program: Program = name_program,
     ) -> None:
         self._engine = engine
@@ -115,21 +111,24 @@ class Service:
         self.wait, self.wait_for_change, self.cancel = engine.wait, engine.wait_for_change, engine.cancel
         self.tick, self.listen, self.streamed_text = engine.tick, engine.listen, engine.streamed_text
         self.may_run, self.check_recording, self.owner = engine.may_run, engine.check_recording, engine.owner
+        self.read_artifact = partial(read_artifact, engine.store)
         self.downstream = downstream
         self.is_caller_model = is_caller_model
         """The calling model answers the prompts, as questions."""
-        self.retention_days = retention_days
-        """Days for which finished executions are kept at least."""
+        self.settings = settings
         self.program = program
         """What a person's command on this home begins with."""
         if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
             downstream.watch_agents(engine)
         self._saved = SavedPlans(library)
-        self._options = options
+        self.plans, self.look_at_plans = self._saved.list, self._saved.look
+        self._options = settings.options
         self._attempts = AttemptLimiter(engine.store.clock, program)
-        self._threads = Threads(engine, options)
-        self._checker = PlanChecker(engine, self._saved, self._threads, downstream, options, max_steps=max_steps)
+        self._threads = Threads(engine, settings.options)
+        max_steps = settings.tables.execution.max_steps
+        self._checker = PlanChecker(engine, self._saved, self._threads, downstream, max_steps=max_steps)
+        self.load_newest, self.wait_for_tools = self._threads.load_newest, self._checker.wait_for_tools
         self.grants = GrantService(engine, self._saved, self._checker.read_saved)
         """Standing approvals."""
         self.once = OnceService(engine.store)
@@ -140,14 +139,6 @@ class Service:
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
         """Opens an inbox when an execution first waits for a person."""
-
-    async def plans(self) -> tuple[SavedPlanLine, ...]:
-        """Return the saved plans by name. Files that cannot be used are left out; `planwarden doctor` names them."""
-        return await self._saved.list()
-
-    async def look_at_plans(self) -> PlanCatalogue:
-        """Return what the folders of plans hold now, with the files that cannot be used and why: for the operator."""
-        return await self._saved.look()
 
     async def check_plan(self, plan: JsonValue, *, principal: str) -> ParsedPlan:
         """Return the plan as a run would begin with it now. Raises `InvalidPlan`, `LimitExceeded`."""
@@ -290,7 +281,7 @@ class Service:
             )
 
         async def create(request: StartRequest | None) -> ExecutionState:
-            execution = await self._threads.load_newest(thread_id, requester.principal)
+            execution = await self.load_newest(thread_id, requester.principal)
             if execution.status not in ("planned", "incomplete"):
                 raise InvalidArguments(
                     f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
@@ -325,7 +316,18 @@ class Service:
         Raises:
             InvalidPlan, LimitExceeded, InvalidArguments: as for `execute_plan`.
         """
-        return await self._checker.forecast(plan, inputs, name=name, version=version, principal=principal)
+        # Another process may have made a grant, and an engine that does not run reads none by itself.
+        await self._engine.refresh_grants()
+        checked = await self._checker.check(plan, thread_id=None, principal=principal)
+        has_inputs = inputs is not None or not (checked.plan.inputs or {}).get("required")
+        filled = fill_inputs(checked.plan.inputs, inputs) if has_inputs else {}
+        saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
+        created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
+        execution = apply(new_execution("", "", principal), created, 0.0)
+        execution = apply(execution, ev.PlanAccepted(plan=checked.plan, inputs=filled), 0.0)
+        foreseen = foresee_skips(execution, has_inputs=has_inputs)
+        calls = await self._engine.forecast_whole(foreseen, has_inputs=has_inputs)
+        return build_forecast(foreseen, calls, is_whole=True, has_inputs=has_inputs, warnings=checked.warnings)
 
     async def get_execution(
         self,
@@ -344,7 +346,7 @@ class Service:
         if step_id is None and items_from is not None:
             raise InvalidArguments("itemsFrom needs the stepId of the loop")
         check_limit(items_limit, MAX_PAGE_ITEMS)
-        execution = await self._threads.load_newest(thread_id, principal)
+        execution = await self.load_newest(thread_id, principal)
         view = self.build_view(execution)
         if observations_after is not None:
             if observations_after < 0:
@@ -353,14 +355,6 @@ class Service:
             entries = [entry for entry in recorded if entry.sequence <= execution.version]
             view = replace(view, observations=tuple(build_observations(entries, execution)))
         return view if step_id is None else show_step(view, execution, step_id, items_from, items_limit)
-
-    async def read_artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
-        """Return a whole artifact of the thread. The operator's terminal passes no `principal` and reads everybody's.
-
-        Raises:
-            UnknownArtifact: the thread has no such artifact, or belongs to another principal.
-        """
-        return await read_artifact(self.store, thread_id, artifact_id, principal=principal)
 
     async def find_question(
         self, thread_id: str, suspension_id: str, *, principal: str | None
@@ -382,9 +376,7 @@ class Service:
     ) -> tuple[Suspension, bool]:
         """Return the suspension as it is shown now, and whether it is still open. Raises as `find_question`."""
         execution, suspension = await self.find_question(thread_id, suspension_id, principal=principal)
-        inbox = self.find_inbox(execution)
-        view = build_suspension_view(execution, suspension, self.tools, inbox=inbox, program=self.program)
-        return view, suspension.is_open
+        return self._view_suspension(execution, suspension), suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
         """Return the execution as it was when it first waited with this question; None if that is not open any more.
@@ -437,7 +429,7 @@ class Service:
     ) -> SuspensionPage:
         """Return open suspensions, oldest first. The operator's terminal passes no `principal` and sees all.
 
-        `max_rows` and `max_bytes` are as for `list_open_suspensions`.
+        `max_rows` is as for `build_suspension_view`, `max_bytes` as for `list_open_suspensions`.
         """
         check_limit(limit)
         if thread_id is not None and principal is not None:
@@ -445,16 +437,21 @@ class Service:
         return await list_open_suspensions(
             self.store,
             self.find,
-            self.tools,
+            partial(self._view_suspension, max_rows=max_rows),
             thread_id=thread_id,
             addressee=addressee,
             limit=limit,
             cursor=cursor,
             principal=principal,
-            find_inbox=self.find_inbox,
-            max_rows=max_rows,
             max_bytes=max_bytes,
-            program=self.program,
+        )
+
+    def _view_suspension(
+        self, execution: ExecutionState, suspension: SuspensionState, *, max_rows: int | None = None
+    ) -> Suspension:
+        inbox = self.find_inbox(execution)
+        return build_suspension_view(
+            execution, suspension, self.tools, inbox=inbox, program=self.program, max_rows=max_rows
         )
 
     async def answer(
@@ -492,21 +489,16 @@ class Service:
 
     async def _record_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
         """Record in the audit that the calling model tried to decide for a person."""
-        facts: dict[str, JsonValue] = {
-            "assurance": authority.assurance,
-            "channel": authority.channel,
-            "principal": authority.principal,
-        }
-        entry = AuditEntry(
-            kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id
-        )
-        await self.store.audit((entry,))
+        facts: dict[str, JsonValue] = {"assurance": "claimed", "channel": authority.channel}
+        facts["principal"] = authority.principal
+        ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
+        await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
         """Stops the thread's execution; returns a finished one unchanged."""
         if reason is not None:
             check_text(reason, "reason", MAX_REASON_CHARS)
-        execution = await self.cancel(await self._threads.load_newest(thread_id, principal), reason)
+        execution = await self.cancel(await self.load_newest(thread_id, principal), reason)
         return await self.wait(execution, 5.0)
 
     async def get_tool_schemas(self, names: Sequence[str], *, principal: str) -> ToolSchemas:
@@ -531,10 +523,6 @@ class Service:
             return view
         shape = await find_seen_shape(self.store, self.find, definition.name, principal)
         return replace(view, seen_result=NOT_SEEN if shape is None else shape)
-
-    async def wait_for_tools(self, names: Iterable[str]) -> None:
-        """Wait a limited time until the downstream servers that the unknown names point to have listed their tools."""
-        await self._checker.wait_for_tools(names)
 
     async def wait_for_catalogue(self) -> None:
         """Wait a limited time until every downstream server has listed its tools once."""
@@ -563,10 +551,6 @@ class Service:
         """Show the question to the person through the inbox, because the client cannot ask."""
         if self.inbox_opener is not None:
             self.inbox_opener.call_person(suspension_id)
-
-    async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:
-        """Return the folded state of the thread's newest execution."""
-        return await self._threads.load_newest(thread_id, principal)
 
 
 def _is_for_person(suspension: SuspensionState | None) -> bool:

@@ -9,8 +9,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -65,11 +64,8 @@ class StallWatch:
         with suppress(OSError):
             if self._path.exists() and self._path.stat().st_size > MAX_FILE_BYTES:
                 os.replace(self._path, self._path.with_suffix(".old.jsonl"))
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(descriptor, f"{line}\n".encode())
-            finally:
-                os.close(descriptor)
+            with open(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0) as file:
+                file.write(f"{line}\n".encode())
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -78,24 +74,6 @@ class StallWatch:
             await anyio.sleep(INTERVAL_S)
             now = time.monotonic()
             self.note(now - before - INTERVAL_S, time.process_time() - computed, now=now, at=time.time())
-
-
-@asynccontextmanager
-async def watch_stalls(home: Path) -> AsyncGenerator[None]:
-    """Watch the event loop during the block."""
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    tasks.start_soon(StallWatch(home / FILE).run)
-    try:
-        yield
-    except BaseException as error:
-        tasks.cancel_scope.cancel()
-        # A task group would wrap what the block raised in a group; it has to know of a cancellation from outside.
-        interrupt = None if isinstance(error, Exception) else error
-        await tasks.__aexit__(None if interrupt is None else type(interrupt), interrupt, None)
-        raise
-    tasks.cancel_scope.cancel()
-    await tasks.__aexit__(None, None, None)
 
 
 def read_stalls(home: Path) -> Stalls | None:

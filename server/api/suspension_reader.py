@@ -5,34 +5,29 @@ from collections.abc import Awaitable, Callable
 import anyio.lowlevel
 
 from planwarden.agent.common.canonical import measure_encoded
-from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.store import Lookups
-from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.encoding import to_short_json
-from planwarden.server.views.suspension import Program, Suspension, SuspensionPage, build_suspension_view, name_program
+from planwarden.server.views.suspension import Suspension, SuspensionPage
 
 
 async def list_open_suspensions(
     store: Lookups,
     find: Callable[[str], Awaitable[ExecutionState]],
-    tools: Definitions | None,
+    build: Callable[[ExecutionState, SuspensionState], Suspension],
     *,
     thread_id: str | None = None,
     addressee: Addressee | None = None,
     limit: int,
     cursor: str | None,
     principal: str | None,
-    find_inbox: Callable[[ExecutionState], str | None] = lambda _: None,
-    program: Program = name_program,
-    is_described: bool = True,
-    max_rows: int | None = None,
     max_bytes: int | None = None,
 ) -> SuspensionPage:
     """Return open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
 
-    `tools`, `program`, `is_described` and `max_rows` are as for `build_suspension_view`. The page ends before the
-    suspension with which it would have more than `max_bytes` of JSON, unless that is its first.
+    `build` makes the view of each. The page ends before the suspension with which it would have more than `max_bytes`
+    of JSON, unless that is its first.
 
     Raises:
         InvalidArguments: the cursor cannot be used.
@@ -49,15 +44,7 @@ async def list_open_suspensions(
         execution = await find(row.execution_id)
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None and suspension.is_open:
-            view = build_suspension_view(
-                execution,
-                suspension,
-                tools,
-                inbox=find_inbox(execution),
-                program=program,
-                is_described=is_described,
-                max_rows=max_rows,
-            )
+            view = build(execution, suspension)
             size += 0 if max_bytes is None else measure_encoded(to_short_json(view))
             if views and max_bytes is not None and size > max_bytes:
                 # Asked for so many, the store says where the next page begins.

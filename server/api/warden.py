@@ -17,6 +17,7 @@ import anyio.to_thread
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.suspension_kinds import Addressee
@@ -25,9 +26,9 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_wait
-from planwarden.server.api.observer import build_observer, close_at_end
+from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
-from planwarden.server.api.stalls import watch_stalls
+from planwarden.server.api.stalls import FILE, StallWatch
 from planwarden.server.api.tools import search_tools
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import ProcessRole, Settings, load_settings
@@ -117,23 +118,19 @@ class Warden:
 
     async def __aenter__(self) -> Self:
         """Open the store and takes over what a dead process left running. Raises `StoreError`."""
-        try:
-            return await self._open()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-
-    async def _open(self) -> Self:
-        observer = self._observer or self._build_observer()
-        await self._stack.enter_async_context(close_at_end(observer))
-        # On another thread, so that a server can answer while it opens.
-        runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
-        opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
-            self._home, self._role, store=self._given, observer=observer, concurrency=self._concurrency
-        )
-        self._service = await self._stack.enter_async_context(opening)
-        if self._whole_process:
-            await self._stack.enter_async_context(watch_stalls(self.settings.home))
+        async with AsyncExitStack() as stack:
+            observer = self._observer or self._build_observer()
+            if observer is not None:
+                stack.push_async_callback(observer.aclose)
+            # On another thread, so that a server can answer while it opens.
+            runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
+            opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
+                self._home, self._role, store=self._given, observer=observer, concurrency=self._concurrency
+            )
+            self._service = await stack.enter_async_context(opening)
+            if self._whole_process:
+                await stack.enter_async_context(run_beside(StallWatch(self.settings.home / FILE).run))
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(

@@ -355,7 +355,7 @@ class GatedCalls:
         delivery = await self._deliveries.find(execution.execution_id)
         if has_waited:
             return await self._deliver(execution, call.name), ""
-        if delivery is None and age_s <= self._settings.gate.keep_s:
+        if delivery is None and age_s <= self._settings.tables.gate.keep_s:
             return add_first_line(execution, await self._deliver(execution, call.name)), ""
         if delivery is not None and now - delivery.delivered_at <= SAME_ANSWER_S:
             return add_first_line(execution, await self._describe_end(execution, call.name)), ""
@@ -430,7 +430,7 @@ class GatedCalls:
         self, execution: ExecutionState, call: HostCall, asking: list[anyio.CancelScope], waiting: anyio.CancelScope
     ) -> float:
         """Begin to ask the host's person, if the host can be asked; return for how many seconds the call is held."""
-        hold_s = self._settings.gate.hold_s
+        hold_s = self._settings.tables.gate.hold_s
         if call.wants_task:
             return 0
         questions = await self._find_questions(execution)

@@ -106,4 +106,4 @@ async def _answer_done(settings: Settings, service: Service, host: str, event: b
     try:
         return await DoneKeeper(service.store, settings, lambda call: guard.decide(call, LOCAL)).answer(host, event)
     except PlanwardenError as error:
-        return build_failure(host, event, settings.stops_closed, error.message)
+        return build_failure(host, event, settings.tables.guard.stop == "closed", error.message)

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Authority, Decision, can_decide
-from planwarden.agent.approval.grants import is_same_version
+from planwarden.agent.approval.grants import describe_uses_a_day, is_same_version
 from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
-from planwarden.server.api.granted_steps import FoundStep
-from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import (
     CHANNEL,
@@ -30,7 +29,7 @@ from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.card_calls import find_call
 from planwarden.server.views.decisions import describe_proof
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.grant_words import build_step_terms, describe_names
+from planwarden.server.views.grant_words import describe_names, describe_step_terms, format_last_day, name_owner
 from planwarden.tools.downstream.tools import says_it_only_reads
 
 logger = logging.getLogger(__name__)
@@ -154,20 +153,18 @@ def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> s
     who = f"{escape_text(grant.created_by)} ({describe_proof(grant.assurance, grant.channel)})"
     step = grant.step
     if step is not None:
-        terms = build_step_terms(
-            tool_name=grant.tool_name,
-            step_id=step.step_id,
-            plan=titles.get((step.plan, step.version), step.plan),
-            version=step.version,
-            uses=grant.uses,
-            ends_at=grant.expires_at,
-            owner=grant.owner,
-            has_values=bool(grant.arguments),
+        title = titles.get((step.plan, step.version), step.plan)
+        tool, step_id, plan, version = describe_step_terms(grant.tool_name, step.step_id, title, step.version)
+        values = " and these values" if grant.arguments else ""
+        return (
+            f"{tool} in step {step_id} of the saved plan {plan}, {version}, with the arguments that the plan writes "
+            f"there{values}, at most {describe_uses_a_day(grant.uses)}, until {format_last_day(grant.expires_at)}, in "
+            f"runs of {name_owner(grant.owner)}; any change of the plan, the tool or the arguments' source asks again. "
+            f"Allowed by {who}."
         )
-        return f"{terms.sentence}. Allowed by {who}."
-    whose = "of everybody" if grant.owner is None else f"of {escape_text(grant.owner)}"
+    owner = name_owner(grant.owner)
     count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
-    return f"At most {count} with {describe_names(grant.arguments, grant.free)}; in plans {whose}. Allowed by {who}."
+    return f"At most {count} with {describe_names(grant.arguments, grant.free)}; in plans of {owner}. Allowed by {who}."
 
 
 async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:

@@ -132,7 +132,7 @@ class InboxPlace:
         scope = "" if path == home / DATABASE else f"-{hashlib.sha256(store).hexdigest()[:12]}"
         self._record_path = home / f"inbox{scope}.json"
         self._lock_path = home / f"inbox{scope}.lock"
-        self._wanted_port = settings.inbox_port
+        self._wanted_port = settings.tables.inbox.port
         self._held = ExitStack()
         self._busy_since: float | None = None
         self.url: str | None = None

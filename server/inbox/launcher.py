@@ -42,7 +42,9 @@ class InboxLauncher:
         self._settings = settings
         self._service = service
         self._tasks = tasks
-        self._opener = opener if settings.opens_inbox and has_display(settings.environment) else None
+        self._opener = (
+            opener if settings.tables.approvals.open_inbox == "auto" and has_display(settings.environment) else None
+        )
         self._place = InboxPlace(settings)
         self._is_wanted = False
         self._is_serving = False

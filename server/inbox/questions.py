@@ -145,7 +145,7 @@ async def record_decision(
         service.store, service.tools, CallerModel(), service.policy, ids=service.ids, adopts=False, follows=False
     )
     async with recorder:
-        recording = Service(recorder, ev.Options(), max_steps=0)
+        recording = Service(recorder, service.settings)
         execution, _ = await recording.answer(*place, decision, authority, principal=None, then=then)
         return execution
 

@@ -137,7 +137,7 @@ class PlanSource(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_warden(cls, warden: Warden) -> "PlanSource":
-        return cls(warden.library, warden.settings.plans_as_tools)
+        return cls(warden.library, warden.settings.tables.plans.as_tools)
 
     async def list(self) -> tuple[SavedPlan, ...]:
         """Return the plans, as they were some seconds ago at most."""

@@ -8,14 +8,11 @@ delivery, with the same id. A live process's claim keeps other processes from se
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Self
+from functools import partial
 
 import anyio
-from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.notifications.messages import DeliveryReceipt, OutgoingRequest, build_request
@@ -43,7 +40,7 @@ Post = Callable[[OutgoingRequest, float], Awaitable[DeliveryReceipt]]
 
 
 class NotificationSender:
-    """Delivers to the channels that this process can reach; as an async context manager, until it is closed."""
+    """Delivers to the channels that this process can reach."""
 
     def __init__(
         self,
@@ -67,22 +64,13 @@ class NotificationSender:
         self._jitter = jitter
         self._paused_until: dict[str, float] = {}
         """By channel: the end of the pause that the receiver asked for."""
-        self._tasks: TaskGroup | None = None
 
-    async def __aenter__(self) -> Self:
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        for channel in self._channels:
-            self._tasks.start_soon(self._repeat, lambda channel=channel: self.deliver_due(channel), TICK_S)
-        self._tasks.start_soon(self._repeat, self.sweep, SWEEP_S)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop at once; another process sends interrupted notifications again when their claims end."""
-        assert self._tasks is not None
-        await cancel_tasks(self._tasks, error)
+    async def run(self) -> None:
+        """Deliver until cancelled; another process sends interrupted notifications again when their claims end."""
+        async with anyio.create_task_group() as tasks:
+            for channel in self._channels:
+                tasks.start_soon(self._repeat, partial(self.deliver_due, channel), TICK_S)
+            tasks.start_soon(self._repeat, self.sweep, SWEEP_S)
 
     async def deliver_all(self) -> None:
         """Send what is due on every channel, once."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from planwarden.agent.common.struct import copy_fields
 from planwarden.server.plans.folders import HOME, PlanCatalogue, PlanFolder, PlanReader
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.listing import SavedPlanLine
@@ -64,17 +65,8 @@ class SavedPlans:
 
     async def list(self) -> tuple[SavedPlanLine, ...]:
         """Return the usable plans by name."""
-        return tuple(
-            SavedPlanLine(
-                name=plan.name,
-                title=plan.title,
-                description=plan.description,
-                inputs=plan.inputs,
-                version=plan.digest,
-                source=plan.source,
-            )
-            for plan in (await self.look()).plans
-        )
+        plans = (await self.look()).plans
+        return tuple(copy_fields(SavedPlanLine, plan, version=plan.digest) for plan in plans)
 
     async def look(self) -> PlanCatalogue:
         """Return what the folders hold now."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownPlan, UnknownSchedule, UsageError
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.execution.audit import AuditEntry, Kind
 from planwarden.agent.core.plan.inputs import fill_inputs
@@ -191,28 +192,20 @@ class ScheduleBook:
             times = CronTimes(schedule.cron, schedule.timezone)
             upcoming = (schedule.next_at, *times.list_next(schedule.next_at, SHOWN_TICKS - 1))
         started = [record.thread_id for record in schedule.recent if record.thread_id is not None]
-        return ScheduleView(
-            schedule_id=schedule.schedule_id,
-            plan=schedule.plan,
-            cron=schedule.cron,
-            timezone=schedule.timezone,
-            inputs=schedule.inputs,
-            overlap=schedule.overlap,
-            missed=schedule.missed,
-            owner=schedule.owner,
-            created_by=schedule.created_by,
+        return copy_fields(
+            ScheduleView,
+            schedule,
             created_at=datetime.fromtimestamp(schedule.created_at, UTC),
             paused_at=None if schedule.paused_at is None else datetime.fromtimestamp(schedule.paused_at, UTC),
             next_ticks=tuple(map(build_time, upcoming)),
             queued_ticks=tuple(map(build_time, schedule.queued)),
             last_thread_id=started[-1] if started else None,
             recent=tuple(
-                TickView(
+                copy_fields(
+                    TickView,
+                    record,
                     tick_at=build_time(record.tick_at),
-                    outcome=record.outcome,
                     reason=record.reason or None,
-                    thread_id=record.thread_id,
-                    execution_id=record.execution_id,
                 )
                 for record in reversed(schedule.recent)
             ),

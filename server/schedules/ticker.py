@@ -7,8 +7,6 @@ is killed in between leaves a row with which another one goes on.
 """
 
 import logging
-from types import TracebackType
-from typing import Self
 
 import anyio
 import anyio.lowlevel
@@ -16,7 +14,6 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import ExecutionConflict, KeyConflict, PlanwardenError, StoreError, UsageError
-from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import FINISHED
@@ -41,7 +38,7 @@ SHOWN_CHARS = 8
 
 
 class ScheduleTicker:
-    """Starts runs while it is open; as an async context manager, until it is closed."""
+    """Starts runs of plans at the ticks of schedules."""
 
     def __init__(
         self, store: Store, schedules: ScheduleStore, runner: PlanRunner, *, patience_s: float = PATIENCE_S
@@ -59,20 +56,20 @@ class ScheduleTicker:
         self._logged: dict[str, str] = {}
         """By schedule: the last error, which is not logged each second."""
         self._limiter = anyio.CapacityLimiter(STARTS)
-        self._tasks: TaskGroup | None = None
 
-    async def __aenter__(self) -> Self:
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._repeat, self._tasks)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop at once; the next process goes on with what was begun."""
-        assert self._tasks is not None
-        await cancel_tasks(self._tasks, error)
+    async def run(self) -> None:
+        """Start runs until cancelled; the next process goes on with what was begun."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                try:
+                    await self._schedules.attend()
+                    await self.look_with(tasks)
+                except PlanwardenError as error:
+                    logger.error("schedules: %s", error.message)
+                # Whatever it was, the next look may succeed.
+                except Exception:
+                    logger.exception("cannot look for schedules; trying again")
+                await anyio.sleep(LOOK_S)
 
     async def look(self) -> None:
         """Look once, and return when everything that was due is done."""
@@ -91,18 +88,6 @@ class ScheduleTicker:
             if schedule.schedule_id not in self._busy:
                 self._busy.add(schedule.schedule_id)
                 tasks.start_soon(self._work_on, schedule)
-
-    async def _repeat(self, tasks: TaskGroup) -> None:
-        while True:
-            try:
-                await self._schedules.attend()
-                await self.look_with(tasks)
-            except PlanwardenError as error:
-                logger.error("schedules: %s", error.message)
-            # Whatever it was, the next look may succeed.
-            except Exception:
-                logger.exception("cannot look for schedules; trying again")
-            await anyio.sleep(LOOK_S)
 
     async def _work_on(self, schedule: PlanSchedule) -> None:
         try:

@@ -5,8 +5,6 @@ do that, as in an inline table, nothing is changed and a person gets the lines.
 """
 
 import json
-import os
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.tools.downstream.listing_cache import replace_file
 
 Additions = Mapping[str, Mapping[str, str]]
 """Keys and values by the name of a tool."""
@@ -69,19 +68,7 @@ def replace_text(path: Path, before: str, after: str) -> None:
     path = path.resolve()
     if read_text(path) != before:
         raise UsageError(f"{str(path)!r} has been changed; nothing was written, so run the command again")
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(after.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            os.chmod(name, path.stat().st_mode & 0o777)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    replace_file(path, after.encode(), mode=path.stat().st_mode & 0o777 if path.exists() else 0o600)
 
 
 def read_text(path: Path) -> str:

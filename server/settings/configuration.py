@@ -6,25 +6,33 @@ policy comes from the file alone and cannot be changed through MCP.
 
 import getpass
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 from platformdirs import user_data_path
 
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.paths import expand_home
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import LOCAL
-from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotificationChannel, build_channels
-from planwarden.server.settings.file import read_file
+from planwarden.server.settings.faults import read_tables
 from planwarden.server.settings.hooks import Hook, build_hooks
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.settings.tables import RETENTION_DAYS, GateTable, SettingsTables, ToolSettings
+from planwarden.server.settings.rules import build_rules
+from planwarden.server.settings.tables import (
+    REMINDERS,
+    SettingsTables,
+    ToolSettings,
+    build_schedules,
+)
 from planwarden.server.telemetry.settings import TelemetrySettings, build_telemetry_settings
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.tools.downstream.config import ServerList, ServerSettings
@@ -61,41 +69,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a process."""
 
     home: Path
+    tables: SettingsTables = msgspec.field(default_factory=SettingsTables)
+    """What the file says."""
     model: str = CALLER
     options: ev.Options = msgspec.field(default_factory=ev.Options)
-    max_steps: int = MAX_STEPS
     policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
     tools: Mapping[str, ToolSettings] = {}
     python_files: tuple[Path, ...] = ()
     plan_folders: tuple[tuple[str, Path], ...] = ()
     """Folders of saved plans in addition to the home's, each as the operator wrote it and where it is."""
-    plans_as_tools: bool = False
-    """Whether each saved plan is an MCP tool."""
-    retention_days: int = RETENTION_DAYS
     given_store: StoreLocation | None = None
     """The store that was named; None for the file in the home."""
     http: HttpSettings = msgspec.field(default_factory=HttpSettings)
     """Under which names a server answers, and whose tokens it accepts."""
-    trust_caller_over_network: bool = False
-    """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
-    opens_inbox: bool = True
-    """Whether a server may open a browser when a person must decide."""
-    inbox_port: int | None = None
-    """Where the inbox is on this machine; None for where it was, at first 8766."""
     passphrase_file: Path | None = None
     """File with the hash of the passphrase that the inbox asks for in addition to a one-time code."""
     servers: ServerList = msgspec.field(default_factory=ServerList)
     """Downstream MCP servers."""
     servers_file: Path | None = None
     """Where they are configured."""
-    server_settings: Mapping[str, ServerSettings] = {}
-    """What the operator decides about servers, by their names."""
     promises: tuple[Promise, ...] = ()
     """What must have been called before a host may say that it is done."""
-    stops_closed: bool = False
-    """A host that stops is refused once where its promises cannot be checked."""
-    gate: GateTable = msgspec.field(default_factory=GateTable)
-    """How long a gate waits for people and keeps results."""
     channels: tuple[NotificationChannel, ...] = ()
     """Where questions to people are announced."""
     hooks: tuple[Hook, ...] = ()
@@ -137,35 +131,26 @@ def load_settings(
     """
     env = os.environ if environment is None else environment
     folder = find_home(home, env)
-    file = read_file(folder / FILE)
-    tables = file.tables
+    tables, facts = _read_file(folder / FILE)
     servers_file = folder / SERVERS_FILE if mcp_config is None else expand_home(mcp_config).absolute()
     passphrase_file = tables.inbox.passphrase_file
     return Settings(
         home=folder,
+        tables=tables,
         model=model or env.get(MODEL_VARIABLE) or tables.model or CALLER,
         options=tables.execution.to_options(),
-        max_steps=tables.execution.max_steps,
-        policy=file.build_policy(frozenset({LOCAL, find_operator()})),
+        policy=_build_policy(tables, facts),
         tools=tables.tools.by_name,
         python_files=tuple(folder / name for name in tables.tools.python),
         plan_folders=tuple((name, expand_home(name).absolute()) for name in tables.plans.folders),
-        plans_as_tools=tables.plans.as_tools,
-        retention_days=tables.retention.days,
         given_store=_read_store(store, env, tables),
         http=tables.http,
-        trust_caller_over_network=tables.approvals.trust_caller_over_network,
-        opens_inbox=tables.approvals.open_inbox == "auto",
-        inbox_port=tables.inbox.port,
         passphrase_file=None if passphrase_file is None else folder / passphrase_file,
         servers=_read_all_servers(folder, servers_file, env, tables.servers, must_exist=mcp_config is not None)
         if has_servers
         else ServerList(),
         servers_file=servers_file,
-        server_settings=tables.servers,
         promises=tuple(promise.build(FILE) for promise in tables.promises),
-        stops_closed=tables.guard.stop == "closed",
-        gate=tables.gate,
         channels=build_channels(tables.notify, env),
         hooks=build_hooks(tables.hooks, env),
         observation=build_telemetry_settings(
@@ -177,6 +162,55 @@ def load_settings(
             log_level=tables.logging.level,
         ),
         environment=dict(env),
+    )
+
+
+def _read_file(path: Path) -> tuple[SettingsTables, dict[str, JsonValue]]:
+    """Return what the file says, the defaults where there is none, and what the digest of the policy covers of it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+        tables = read_tables(document, SettingsTables, path.name)
+    except FileNotFoundError:
+        return SettingsTables(), {}
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from error
+    except RecursionError:
+        raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
+    except InvalidArguments as error:
+        raise InvalidArguments(f"{str(path)!r}: {error.message}") from None
+    return tables, _list_facts(tables, document) if text else {}
+
+
+def _list_facts(tables: SettingsTables, document: Mapping[str, Any]) -> dict[str, JsonValue]:
+    # Reminders decide nothing, so changing them must not make open questions stale.
+    facts: dict[str, JsonValue] = {
+        "tools": {name: tool.model_dump(exclude={*REMINDERS}) for name, tool in tables.tools.by_name.items()}
+    }
+    if trusted := sorted(name for name, server in tables.servers.items() if server.trusted):
+        facts["trusted"] = list[JsonValue](trusted)
+    if tables.rules:
+        # As they are written: whatever changes in a rule changes the policy.
+        facts["rules"] = cast("JsonValue", document["rules"])
+    return facts
+
+
+def _build_policy(tables: SettingsTables, facts: dict[str, JsonValue]) -> OperatorPolicy:
+    approvals, tools = tables.approvals, tables.tools.by_name
+    default_schedule, schedules = build_schedules(approvals, tools)
+    return OperatorPolicy(
+        trust_caller=approvals.trust_caller,
+        critical=approvals.critical,
+        quorum=approvals.quorum,
+        approvers=tuple(approvals.approvers),
+        same_person=frozenset({LOCAL, find_operator()}),
+        facts=facts,
+        rules=build_rules(tables.rules) if tables.rules else None,
+        once={name: rule for name, settings in tools.items() if (rule := settings.once_rule) is not None},
+        schedules=schedules,
+        default_schedule=default_schedule,
     )
 
 

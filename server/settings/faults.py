@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.suggestions import did_you_mean
@@ -42,6 +42,12 @@ _LIMITS: Mapping[str, str] = {
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _OF_THE_MESSAGE = ("missing", "value_error", "string_pattern_mismatch")
 """Kinds of faults that a schema says less about than pydantic or the validator does."""
+
+
+class Table(BaseModel):
+    """A table that takes its keys and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def read_tables(document: object, model: type[Model], file: str) -> Model:

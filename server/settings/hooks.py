@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.notifications.messages import sign_message
 from planwarden.server.notifications.settings import Variable, read_key
+from planwarden.server.settings.faults import Table
 
 TOLERANCE_S = 300.0
 """How far a time stamp may be from the time here."""
@@ -41,10 +42,9 @@ def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatur
     return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0
 
 
-class HookSettings(BaseModel):
+class HookSettings(Table):
     """One `[hooks.NAME]` table; `POST /hooks/NAME` starts its plan."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     plan: Annotated[str, Field(min_length=1, max_length=200)]
     """The saved plan; the body of the request is its input `event`."""
     secret_env: Variable

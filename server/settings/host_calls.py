@@ -8,10 +8,9 @@ least a person, because the host's forms are the host's own.
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import chain
-from typing import Protocol
 
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -27,15 +26,9 @@ FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "pushd", "popd")
 """What follows runs in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
+RuleJudge = Callable[[ToolDefinition, Mapping[str, JsonValue], RealPaths | None], Requirement]
+"""Returns what the rules say about one call."""
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"
-
-
-class RuleJudge(Protocol):
-    """Says what the rules say about one call."""
-
-    def __call__(
-        self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None
-    ) -> Requirement: ...
 
 
 def limit_host_call(
@@ -83,19 +76,17 @@ def _rank(requirement: Requirement) -> int:
 
 
 def _is_let(requirement: Requirement, rules: RuleBook | None) -> bool:
-    return requirement.needs is None and requirement.denied is None and _names_hosts(requirement, rules)
+    """Return whether a rule lets it pass that names hosts."""
+    rule = requirement.rule
+    if requirement.needs is not None or requirement.denied is not None or rules is None or rule is None:
+        return False
+    return any(other.number == rule.number and HOST_SEPARATOR in other.tool for other in rules.rules)
 
 
 def _ask_a_person(requirement: Requirement) -> Requirement:
     if requirement.denied is not None or requirement.needs not in (None, "client"):
         return requirement
     return replace(PERSON, rule=requirement.rule, found=requirement.found)
-
-
-def _names_hosts(requirement: Requirement, rules: RuleBook | None) -> bool:
-    if rules is None or requirement.rule is None:
-        return False
-    return any(rule.number == requirement.rule.number and HOST_SEPARATOR in rule.tool for rule in rules.rules)
 
 
 def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:

@@ -11,6 +11,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
+from planwarden.server.settings.faults import Table
 
 MAX_PROMPT_CHARS = 20_000
 _OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"explicit"}
@@ -20,17 +21,10 @@ OF_ONE_RUN = frozenset({"rehearse", "review"})
 Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)]
 
 
-class LoopOptions(BaseModel):
+class LoopOptions(Table):
     """Options of a step's loop, which both a call and the operator's file may set."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        allow_inf_nan=False,
-        defer_build=True,
-        alias_generator=to_camel,
-    )
+    model_config = ConfigDict(alias_generator=to_camel)
     max_iterations: Annotated[int, Field(ge=1, le=100)] | None = None
     """Model replies in one step, enforcement prompts not counted."""
     taef_max_retries: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -39,7 +33,7 @@ class LoopOptions(BaseModel):
     """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
 
 
-class Budgets(BaseModel):
+class Budgets(Table):
     model_config = LoopOptions.model_config
     model_tokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens that models may use, prompts and answers together."""
@@ -49,7 +43,7 @@ class Budgets(BaseModel):
     """Seconds during which the execution runs; waiting for answers does not count."""
 
 
-class Prompts(BaseModel):
+class Prompts(Table):
     model_config = LoopOptions.model_config
     planning: Prompt | None = None
     """Replaces the instructions for planning."""

@@ -42,8 +42,6 @@ _STRENGTH: dict[ev.Assurance, int] = {
 }
 """A program that embeds planwarden is the operator, so it may decide everything."""
 
-_REQUIRED_STRENGTH: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second": 4}
-
 
 class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Implements the engine's `Policy` port."""
@@ -129,7 +127,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 return None
             if assurance in ("human", "signed") and self.person(principal) != self.person(owner):
                 assurance = "second"
-        return assurance if _STRENGTH[assurance] >= _REQUIRED_STRENGTH[needs] else None
+        return assurance if _STRENGTH[assurance] >= _STRENGTH[needs] else None
 
     def schedule(self, tool_name: str) -> Schedule:
         return self.schedules.get(tool_name, self.default_schedule)

@@ -4,11 +4,11 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from planwarden.agent.approval.conditions import RuleFault
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.settings.faults import read_tables
+from planwarden.server.settings.faults import Table, read_tables
 from planwarden.tools.guarded.promises import CallPattern, Promise, check_pattern
 
 MAX_PROMISES = 50
@@ -18,10 +18,9 @@ PROMISES_FILE = ".planwarden/promises.toml"
 Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:\-/*?]+$")]
 
 
-class CallSettings(BaseModel):
+class CallSettings(Table):
     """Which calls `when` and `requires` mean."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     tool: Glob | Annotated[list[Glob], Field(min_length=1, max_length=20)]
     """Tools, or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
     matches: Annotated[dict[str, Any], Field(max_length=20)] = Field(default_factory=dict[str, Any])
@@ -34,10 +33,9 @@ class CallSettings(BaseModel):
         return pattern
 
 
-class PromiseSettings(BaseModel):
+class PromiseSettings(Table):
     """One `[[promises]]` table."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     """What people are told is missing."""
     when: CallSettings
@@ -68,10 +66,9 @@ class PromiseSettings(BaseModel):
         return Promise(**plain, when=self.when.build(), requires=self.requires.build(), source=source)
 
 
-class PromiseTables(BaseModel):
+class PromiseTables(Table):
     """A folder's `.planwarden/promises.toml`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     promises: Annotated[list[PromiseSettings], Field(max_length=MAX_PROMISES)]
 
 

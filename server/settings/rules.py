@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from planwarden.agent.approval.conditions import RuleCondition, RuleFault, compile_condition
 from planwarden.agent.approval.rules import ArgumentRule, RuleBook, RuleBudget
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.budgets_and_keys import MAX_SHARES
-from planwarden.server.settings.faults import read_tables
+from planwarden.server.settings.faults import Table, read_tables
 
 MAX_RULES = 500
 MAX_CONDITIONS = 20
@@ -31,13 +31,12 @@ PERIOD_S: Mapping[Period, float] = {"hour": 3_600.0, "day": 86_400.0, "week": 60
 """Rolling: the seconds before the call. A month has 30 days."""
 
 
-class BudgetSettings(BaseModel):
+class BudgetSettings(Table):
     """One entry of `budget`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     sum: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """The argument whose numbers are added up, written as in `when`."""
-    limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    limit: Annotated[float, Field(gt=0)] | None = None
     """What the sum may come to."""
     count: Annotated[int, Field(ge=1, le=MAX_SHARES)] | None = None
     """How many calls may pass; either this, or `sum` and `limit`."""
@@ -74,10 +73,9 @@ class BudgetSettings(BaseModel):
         return f"{self.count} calls per {self.per}"
 
 
-class RuleSettings(BaseModel):
+class RuleSettings(Table):
     """One `[[rules]]` table; the first that matches a call decides."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     tool: Annotated[str, Field(min_length=1, max_length=200)]
     """The name of a tool, or a glob: `*` matches any characters, `?` matches one."""
     when: Annotated[dict[str, Any], Field(max_length=MAX_CONDITIONS)] = Field(default_factory=dict[str, Any])
@@ -114,8 +112,7 @@ class RuleSettings(BaseModel):
         return tuple(_build_condition(pointer, matcher) for pointer, matcher in self.when.items())
 
 
-class _RuleTables(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+class _RuleTables(Table):
     rules: Annotated[list[RuleSettings], Field(max_length=MAX_RULES)]
 
 

@@ -1,21 +1,24 @@
 """The tables of `planwarden.toml` as people write them, as pydantic checks them."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.notifications import NO_ALARMS, Schedule
 from planwarden.agent.core.plan.plan_words import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotifySettings
+from planwarden.server.settings.faults import Table
 from planwarden.server.settings.hooks import HookName, HookSettings
 from planwarden.server.settings.options import LoopOptions
 from planwarden.server.settings.promises import MAX_PROMISES, PromiseSettings
-from planwarden.server.settings.reminders import REMINDERS, ReminderSettings
 from planwarden.server.settings.rules import MAX_RULES, RuleSettings
 from planwarden.server.telemetry.settings import Protocol
 from planwarden.tools.downstream.config import ServerSettings
@@ -35,14 +38,25 @@ def _check_pointer(pointer: str) -> str:
 
 Seconds = Annotated[float, Field(gt=0, le=MAX_WAIT_S)]
 Pointer = Annotated[str, Field(max_length=500), AfterValidator(_check_pointer)]
-Approver = Annotated[str, Field(min_length=1, max_length=200)]
+Person = Annotated[str, Field(min_length=1, max_length=200)]
 Folder = Annotated[str, Field(min_length=1)]
+MAX_REMINDERS = 20
+MAX_AFTER_S = 30 * 24 * 3600.0
+Delay = Annotated[float, Field(gt=0, le=MAX_AFTER_S)]
 
 
-class Table(BaseModel):
-    """A table that takes its keys and no others."""
+class ReminderSettings(Table):
+    """The keys as written; a tool takes a missing key from `[approvals]`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+    remind_after_s: Annotated[list[Delay], Field(max_length=MAX_REMINDERS)] | None = None
+    """Seconds after a question at which people are reminded of it."""
+    escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
+    """Seconds after which the question is escalated; 0 for never, where `[approvals]` has an escalation."""
+    escalate_to: Annotated[list[Person], Field(max_length=50)] | None = None
+    """Who is notified of an escalation; it gives nobody a right to decide."""
+
+
+REMINDERS = frozenset(ReminderSettings.model_fields)
 
 
 class ToolSettings(ReminderSettings):
@@ -115,7 +129,7 @@ class ApprovalsTable(ReminderSettings):
     latter."""
     quorum: Annotated[int, Field(ge=1, le=20)] = 1
     """How many different people have to approve a critical call."""
-    approvers: Annotated[list[Approver], Field(max_length=200)] = Field(default_factory=list[str])
+    approvers: Annotated[list[Person], Field(max_length=200)] = Field(default_factory=list[str])
     """Who may approve critical calls; anybody when empty."""
     open_inbox: Literal["auto", "never"] = "auto"
     """Whether the stdio server opens the inbox in the browser when a person is needed and there is a display."""
@@ -242,3 +256,33 @@ class SettingsTables(Table):
     logging: LoggingTable = Field(default_factory=LoggingTable)
     model: str | None = None
     """As `PLANWARDEN_MODEL`, which wins over it."""
+
+
+def build_schedules(
+    default: ReminderSettings, tools: Mapping[str, ReminderSettings]
+) -> tuple[Schedule, dict[str, Schedule]]:
+    """Return the default schedule, and the schedules of the tools that have their own.
+
+    Raises:
+        InvalidArguments: a key would have no effect.
+    """
+    general = _build_schedule("approvals", default, NO_ALARMS)
+    return general, {
+        name: _build_schedule(f'tools."{name}"', settings, general)
+        for name, settings in tools.items()
+        if any(getattr(settings, key) is not None for key in REMINDERS)
+    }
+
+
+def _build_schedule(where: str, settings: ReminderSettings, default: Schedule) -> Schedule:
+    if settings.escalate_after_s is None:
+        after_s = default.escalate_after_s
+    else:
+        after_s = settings.escalate_after_s or None
+    if after_s is None and settings.escalate_to:
+        raise InvalidArguments(f"planwarden.toml: {where}.escalate_to does nothing without escalate_after_s")
+    return Schedule(
+        remind_after_s=default.remind_after_s if settings.remind_after_s is None else tuple(settings.remind_after_s),
+        escalate_after_s=after_s,
+        escalate_to=default.escalate_to if settings.escalate_to is None else tuple(settings.escalate_to),
+    )

@@ -88,7 +88,7 @@ async def serve_http(
         UsageError: the server may not listen there, the port is taken, or a setting is not usable.
         StoreError: the store cannot be opened.
     """
-    accepts = accepts_trust or settings.trust_caller_over_network
+    accepts = accepts_trust or settings.tables.approvals.trust_caller_over_network
     check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
     if not settings.store.is_made:
         # Raises before a database is created.

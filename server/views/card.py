@@ -15,6 +15,7 @@ Values are whole; a renderer cuts them.
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import cache, partial
 from typing import Literal
 
 import msgspec
@@ -29,13 +30,13 @@ from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.card_calls import (
     CardCall,
     PlannedStep,
-    ToolNotes,
+    ToolNote,
     build_call,
     build_own_call,
     find_call,
     list_planned_steps,
     list_rows,
-    note_remote,
+    note_tool,
 )
 from planwarden.server.views.decisions import describe_editor, describe_proof
 from planwarden.server.views.escaping import (
@@ -48,8 +49,8 @@ from planwarden.server.views.escaping import (
     measure_text,
 )
 from planwarden.server.views.instants import format_age, to_utc
-from planwarden.server.views.lineage import LineageFact, list_lineage_facts
 from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.status_text import LineageFact, list_lineage_facts
 from planwarden.server.views.value_view import ArgumentChange, ValueView, find_changes
 
 AGENT_CHARS = 500
@@ -179,11 +180,6 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         return self.question.traits.is_about_calls and self.call is not None and is_one_word_enough
 
     @property
-    def is_asked_in_words(self) -> bool:
-        """The decision is about somebody's words, which are the heading then, and not about a call of planwarden's."""
-        return self.question.traits.resumes_tool
-
-    @property
     def repeated_argument(self) -> str | None:
         """The name of the argument that equals the words; the argument is a fact and always shown."""
         return _find_repeated_argument(self.question)
@@ -199,11 +195,11 @@ def build_card(
     execution: ExecutionState, suspension: SuspensionState, tools: Definitions | None, now: float = 0.0
 ) -> Card:
     """Return the card of a question. Without `tools` it says nothing of what they say of themselves."""
-    question, notes = suspension.question, ToolNotes(tools)
+    question, note = suspension.question, cache(partial(note_tool, tools))
     call = find_call(execution, question.call_id or "")
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     speaker, is_verified = _name_speaker(execution, question, call)
-    steps, planned = tuple(list_planned_steps(plan, notes)), list(execution.steps)
+    steps, planned = tuple(list_planned_steps(plan, note)), list(execution.steps)
     place = f"Step {planned.index(question.step_id) + 1} of {len(planned)}" if question.step_id in planned else ""
     if plan is not None:
         place = f"Plan of {len(planned)} step{'' if len(planned) == 1 else 's'}"
@@ -221,16 +217,21 @@ def build_card(
         step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
         host=format_host(execution.host or ""),
         findings=tuple(_list_findings(question, steps)),
-        call=build_own_call(execution, question, call, notes),
+        call=build_own_call(execution, question, call, note),
         steps=steps,
         plan=plan,
         covered=tuple(
-            build_call(notes.get(row.tool_name), row.arguments, place=f"step {escape_text(row.step_id)}")
+            build_call(note(row.tool_name), row.arguments, place=f"step {escape_text(row.step_id)}")
             for row in question.covers
             if not question.rows
         ),
-        rows=tuple(list_rows(execution, suspension, notes)),
-        released=tuple(build_call(note_remote(remote, asker), remote.arguments) for remote in question.releases),
+        rows=tuple(list_rows(execution, suspension, note)),
+        released=tuple(
+            build_call(
+                ToolNote(name=remote.tool_name, label=escape_text(remote.tool_name), source=asker), remote.arguments
+            )
+            for remote in question.releases
+        ),
         asker=asker,
         votes=tuple(
             Vote(

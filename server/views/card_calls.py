@@ -1,6 +1,6 @@
 """The calls of a card: which tools they are of, and every argument with its exact value and where it comes from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
@@ -12,7 +12,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
 from planwarden.agent.core.execution.question import Question
 from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
-from planwarden.agent.core.tool import RemoteCall, is_of_host
+from planwarden.agent.core.tool import is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.decisions import describe_editor
 from planwarden.server.views.escaping import escape_text, format_value
@@ -24,6 +24,7 @@ CLAIM_CHARS = 200
 """Longest quotation of what a tool's source says of it."""
 _SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
 """Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
+_SOURCES = {"builtin": "built into planwarden", "python": "Python tool"}
 _OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
 
 
@@ -109,43 +110,23 @@ def find_call(execution: ExecutionState, call_id: str) -> Call | None:
         return None
 
 
-class ToolNotes:
-    """What is known of each tool, looked up once."""
-
-    def __init__(self, tools: Definitions | None) -> None:
-        """Without `tools` it knows no more than names."""
-        self._tools = tools
-        self._notes: dict[str, ToolNote] = {}
-
-    def get(self, name: str) -> ToolNote:
-        """Return what is known of the tool with that name, whether it is registered or not."""
-        if name not in self._notes:
-            self._notes[name] = self._build(name)
-        return self._notes[name]
-
-    def _build(self, name: str) -> ToolNote:
-        definition = None if self._tools is None else self._tools.get(name)
-        source = "the host's own tool" if is_of_host(name) else "no longer registered"
-        if definition is None:
-            return ToolNote(name=name, label=escape_text(name), source=source)
-        properties = definition.input_schema.get("properties")
-        entries = properties.items() if isinstance(properties, dict) else ()
-        return ToolNote(
-            name=name,
-            label=escape_text(name),
-            source=source if is_of_host(name) else _describe_source(definition.source),
-            claim=_quote_claim(definition.source, " ".join(definition.description.split())),
-            titles={key: find_title(key, entry) for key, entry in entries if isinstance(entry, dict)},
-        )
-
-
-def note_remote(remote: RemoteCall, asker: str) -> ToolNote:
-    """Return what is known of a tool of the agent that asks."""
-    return ToolNote(name=remote.tool_name, label=escape_text(remote.tool_name), source=asker)
-
-
-def _describe_source(source: str) -> str:
-    return {"builtin": "built into planwarden", "python": "Python tool"}.get(source) or f"server {format_value(source)}"
+def note_tool(tools: Definitions | None, name: str) -> ToolNote:
+    """Return what is known of the tool with that name, whether it is registered or not; without `tools`, its name."""
+    definition = None if tools is None else tools.get(name)
+    source = "the host's own tool" if is_of_host(name) else "no longer registered"
+    if definition is None:
+        return ToolNote(name=name, label=escape_text(name), source=source)
+    properties = definition.input_schema.get("properties")
+    entries = properties.items() if isinstance(properties, dict) else ()
+    return ToolNote(
+        name=name,
+        label=escape_text(name),
+        source=source
+        if is_of_host(name)
+        else _SOURCES.get(definition.source) or f"server {format_value(definition.source)}",
+        claim=_quote_claim(definition.source, " ".join(definition.description.split())),
+        titles={key: find_title(key, entry) for key, entry in entries if isinstance(entry, dict)},
+    )
 
 
 def _quote_claim(source: str, description: str) -> str:
@@ -158,18 +139,20 @@ def _quote_claim(source: str, description: str) -> str:
 
 
 def build_own_call(
-    execution: ExecutionState, question: Question, call: Call | None, notes: ToolNotes
+    execution: ExecutionState, question: Question, call: Call | None, note: Callable[[str], ToolNote]
 ) -> CardCall | None:
     """Return the call that the question is about; None if it is not about a call."""
     if question.call_id is None or question.tool_name is None:
         return None
     editors = {name: describe_editor(edit) for edit in question.edits for name in edit.arguments}
-    tool, arguments = notes.get(question.tool_name), question.arguments or {}
+    tool, arguments = note(question.tool_name), question.arguments or {}
     earlier = None if execution.options.is_literal else execution.earlier
     return build_call(tool, arguments, call=call, editors=editors, form=question.form, earlier=earlier)
 
 
-def list_rows(execution: ExecutionState, suspension: SuspensionState, notes: ToolNotes) -> Iterator[CardCall]:
+def list_rows(
+    execution: ExecutionState, suspension: SuspensionState, note: Callable[[str], ToolNote]
+) -> Iterator[CardCall]:
     """Yield the rows of the one question about many calls, with what became of each."""
     question = suspension.question
     state = execution.steps.get(question.step_id or "")
@@ -183,7 +166,7 @@ def list_rows(execution: ExecutionState, suspension: SuspensionState, notes: Too
         call = find_call(execution, row.call_id)
         end, tone = ("", "busy") if suspension.is_open else _describe_end(call, is_over=is_over)
         yield build_call(
-            notes.get(row.tool_name),
+            note(row.tool_name),
             row.arguments,
             place=f"row {place + 1}",
             call=call,
@@ -260,17 +243,19 @@ def _describe_origin(reference: Reference, earlier: EarlierResult | None) -> str
     return f"from the result of {escape_text(reference.step_id)}{pointer}{execution}{parsed}"
 
 
-def list_planned_steps(plan: dict[str, JsonValue] | None, notes: ToolNotes) -> Iterator[PlannedStep]:
+def list_planned_steps(plan: dict[str, JsonValue] | None, note: Callable[[str], ToolNote]) -> Iterator[PlannedStep]:
     """Yield the steps of a plan under review, in plan order."""
     listed = (plan or {}).get("todoList")
     steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
-    yield from (_build_planned_step(step, number, len(steps), notes) for number, step in enumerate(steps, 1))
+    yield from (_build_planned_step(step, number, len(steps), note) for number, step in enumerate(steps, 1))
 
 
-def _build_planned_step(step: dict[str, JsonValue], number: int, count: int, notes: ToolNotes) -> PlannedStep:
+def _build_planned_step(
+    step: dict[str, JsonValue], number: int, count: int, note: Callable[[str], ToolNote]
+) -> PlannedStep:
     tool_calls = step.get("toolCalls")
     calls = tuple(
-        build_call(notes.get(str(call.get("toolName"))), arguments)
+        build_call(note(str(call.get("toolName"))), arguments)
         for call in (tool_calls if isinstance(tool_calls, list) else [])
         if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
     )

@@ -86,11 +86,11 @@ def describe_decision(
     return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
 
 
-def describe_rejection(execution: ExecutionState, *, has_reason: bool = True) -> str:
+def describe_rejection(execution: ExecutionState) -> str:
     """Return who rejected the first step that was rejected, or the whole plan, and why; empty if nobody did."""
     names = [state.rejected_by for state in execution.steps.values() if state.rejected_by is not None]
     suspension = next(iter([*map(execution.suspensions.get, names), *execution.find_suspensions("review")[-1:]]), None)
-    return describe_decision(suspension, is_left_out=True, has_reason=has_reason) or ""
+    return describe_decision(suspension, is_left_out=True) or ""
 
 
 def describe_call_edit(question: Question, call_id: str) -> str:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, cast
 
 import msgspec
+from pydantic.alias_generators import to_camel
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.instants import format_instant
@@ -62,24 +63,24 @@ def to_json(view: object) -> dict[str, JsonValue]:
 
 def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
     """Return a view as camelCase JSON without fields that are null or empty lists; with `lists` it keeps its own."""
-    return cast("dict[str, JsonValue]", _encode_short(view, lists=lists))
+    return cast("dict[str, JsonValue]", _encode(view, is_short=True, lists=lists))
 
 
 @cache
 def _list_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
     names = (name for name in kind.__struct_fields__ if name not in HIDDEN_FIELDS)
-    return tuple((name, _to_camel(name), name in OPTIONAL_FIELDS) for name in names)
+    return tuple((name, to_camel(name), may_be_left_out(kind, name)) for name in names)
 
 
-def _to_camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)
+def may_be_left_out(kind: type[msgspec.Struct], name: str) -> bool:
+    """Return whether `to_json` leaves the field out when it is empty."""
+    return name in OPTIONAL_FIELDS or (kind is ToolCall and name == "error")
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: Any, *, is_short: bool = False, lists: bool = False) -> Any:
     kind = type(cast("object", value))
     if kind is tuple:
-        return [_encode(item) for item in value]
+        return [_encode(item, is_short=is_short) for item in value]
     if kind is datetime:
         return format_instant(value, "milliseconds")
     if not issubclass(kind, msgspec.Struct):
@@ -87,30 +88,11 @@ def _encode(value: Any) -> Any:
     document: dict[str, Any] = {}
     for name, key, is_optional in _list_fields(kind):
         part = getattr(value, name)
-        if is_optional and (part is None or part == () or (name == "quorum" and part == 1)):
+        is_left_out = is_optional or (is_short and not (lists and part == ()))
+        if (is_left_out and (part is None or part == ())) or (name == "quorum" and part == 1):
             continue
-        document[key] = _encode(part)
-    extra = document.pop("extra", None)
-    if isinstance(extra, Mapping):
-        document.update(cast("Mapping[str, Any]", extra))
-    if kind is ToolCall and document.get("error") is None:
-        document.pop("error", None)
-    return document
-
-
-def _encode_short(value: Any, *, lists: bool = False) -> Any:
-    kind = type(cast("object", value))
-    if kind is tuple:
-        return [_encode_short(item) for item in value]
-    if not issubclass(kind, msgspec.Struct):
-        return _encode(value)
-    document: dict[str, Any] = {}
-    for name, key, is_optional in _list_fields(kind):
-        part = getattr(value, name)
-        if part is None or (part == () and (is_optional or not lists)) or (name == "quorum" and part == 1):
-            continue
-        encoded = _encode_short(part)
-        if encoded or not isinstance(part, msgspec.Struct):
+        encoded = _encode(part, is_short=is_short)
+        if encoded or not (is_short and isinstance(part, msgspec.Struct)):
             document[key] = encoded
     extra = document.pop("extra", None)
     if isinstance(extra, Mapping):

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from planwarden.agent.common.struct import JsonValue
 
@@ -221,6 +221,12 @@ def format_once(values: Mapping[str, JsonValue]) -> str:
     """Return the business key of a call in words, such as `once per payment_id = "p-7"`."""
     listed = (f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}" for pointer, value in values.items())
     return f"once per {', '.join(listed)}"
+
+
+def name_some(names: Sequence[str], most: int) -> str:
+    """Return the first names of a list, at most so many, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def shorten_id(text: str) -> str:

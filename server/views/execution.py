@@ -4,32 +4,34 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.edits import describe_edits
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.prompt.prompt_results import join
 from planwarden.agent.core.prompt.prompts import find_final_text, summarize
 from planwarden.agent.ports.toolbox import Definitions
-from planwarden.server.views.accomplishment import (
-    MAX_NAMED,
-    EarlierEffect,
-    advise_after_rejection,
-    describe_proof,
-    list_earlier_effects,
-)
+from planwarden.server.views.escaping import name_some
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
-from planwarden.server.views.status_text import describe_lost_patience, describe_next_attempt
+from planwarden.server.views.status_text import (
+    GOES_ON_FROM,
+    MAX_NAMED,
+    advise_after_rejection,
+    describe_lost_patience,
+    describe_next_attempt,
+    describe_proof,
+)
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
@@ -102,6 +104,21 @@ class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run's own plan was changed since, by a model or in a review; left out otherwise."""
 
 
+class EarlierEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with an effect that an earlier execution of the thread made."""
+
+    tool_name: str
+    """The tool."""
+    arguments: str
+    """The beginning of its arguments, as JSON."""
+    step_id: str
+    """Its step in the earlier plan."""
+    at: datetime
+    """When it was made."""
+    is_unknown: Literal[True] | None = None
+    """True if nobody knows whether it happened; left out otherwise."""
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The result of every tool that works on an execution."""
 
@@ -145,13 +162,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that a channel adds to its own answers."""
 
 
-def _show_saved(state: ExecutionState) -> SavedPlanRun | None:
-    plan = state.saved_plan
-    if plan is None:
-        return None
-    return SavedPlanRun(name=plan.name, version=plan.digest, changed=True if state.is_revised else None)
-
-
 def build_execution_view(
     state: ExecutionState,
     tools: Definitions | None,
@@ -159,38 +169,46 @@ def build_execution_view(
     *,
     inbox: str | None = None,
     program: Program = name_program,
-    is_described: bool = True,
 ) -> Execution:
     """Return the public view of the folded state; the arguments are as for `build_suspension_view`."""
     suspensions = tuple(
-        build_suspension_view(state, suspension, tools, inbox=inbox, program=program, is_described=is_described)
+        build_suspension_view(state, suspension, tools, inbox=inbox, program=program)
         for suspension in state.open_suspensions
         if suspension.question.addressee != "clock"
     )
-    return Execution(
-        thread_id=state.thread_id,
-        execution_id=state.execution_id,
+    return copy_fields(
+        Execution,
+        state,
         status="running" if state.status == "new" else state.status,
-        goal=state.goal,
         output=_build_output(state),
         error=_build_error(state),
         steps=tuple(map(_build_step, state.steps.values())),
         suspensions=suspensions,
-        usage=Usage(
-            model_calls=state.usage.model_calls,
-            input_tokens=state.usage.input_tokens,
-            output_tokens=state.usage.output_tokens,
-            tool_calls=state.usage.tool_calls,
+        usage=copy_fields(Usage, state.usage),
+        saved_plan=None
+        if state.saved_plan is None
+        else SavedPlanRun(
+            name=state.saved_plan.name, version=state.saved_plan.digest, changed=True if state.is_revised else None
         ),
-        saved_plan=_show_saved(state),
-        warnings=state.warnings,
         observations=None if observations is None else tuple(observations),
         next_action=describe_next_action(state, suspensions),
-        retry_of=state.retry_of,
-        done_before=tuple(list_earlier_effects(state)),
+        done_before=tuple(_list_earlier_effects(state)),
         is_rehearsal=state.options.rehearse or None,
         awaiting=_find_awaited(state, suspensions),
     )
+
+
+def _list_earlier_effects(state: ExecutionState) -> Iterator[EarlierEffect]:
+    """Yield what must not be repeated, when an execution ended early and another one may follow."""
+    if state.status in GOES_ON_FROM:
+        for effect in state.thread_effects[-MAX_NAMED:]:
+            yield copy_fields(
+                EarlierEffect,
+                effect,
+                arguments=effect.summary,
+                at=to_utc(effect.at),
+                is_unknown=effect.is_unknown or None,
+            )
 
 
 _NEXT = {
@@ -252,16 +270,10 @@ def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) ->
 
 
 def _describe_incomplete(state: ExecutionState) -> str:
-    lost = _describe_lost_patience(state)
+    lost = describe_lost_patience(state)
     if lost is not None:
         return f"Given up: {lost}. When the provider answers again, execute_plan with this threadId continues."
     return f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets continues."
-
-
-def _describe_lost_patience(state: ExecutionState) -> str | None:
-    if state.exhausted is None:
-        return None
-    return describe_lost_patience(state)
 
 
 def describe_rehearsal(state: ExecutionState) -> str:
@@ -275,11 +287,11 @@ def describe_rehearsal(state: ExecutionState) -> str:
     unknown = [f"{step.step.step_id} (after {step.skipped_by})" for step in skipped if step.skipped_by != WHEN]
     failed = [step.step.step_id for step in steps if step.status == "failed"]
     if ruled_out:
-        sentences.append(f"Skipped, because their conditions do not hold: {_join_some(ruled_out)}.")
+        sentences.append(f"Skipped, because their conditions do not hold: {name_some(ruled_out, MAX_NAMED)}.")
     if unknown:
-        sentences.append(f"Skipped, because only a real run has the results: {_join_some(unknown)}.")
+        sentences.append(f"Skipped, because only a real run has the results: {name_some(unknown, MAX_NAMED)}.")
     if failed:
-        sentences.append(f"Failed already now: {_join_some(failed)}; correct the plan.")
+        sentences.append(f"Failed already now: {name_some(failed, MAX_NAMED)}; correct the plan.")
     return " ".join([*sentences, "Send the plan without options.rehearse to run it."])
 
 
@@ -296,10 +308,11 @@ def _describe_done(state: ExecutionState) -> str:
     if ids:
         example = json.dumps({"$from": ids[0]})
         sentences += (
-            f" Completed, do not repeat: {_join_some(ids)}; a later plan on this thread takes their results: {example}."
+            f" Completed, do not repeat: {name_some(ids, MAX_NAMED)}; a later plan on this thread takes their results: "
+            f"{example}."
         )
     if calls:
-        sentences += f" Done in steps that did not complete: {_join_some(calls)}."
+        sentences += f" Done in steps that did not complete: {name_some(calls, MAX_NAMED)}."
     if state.thread_effects:
         sentences += " Completed by earlier plans of this thread, do not repeat: see doneBefore."
     return sentences
@@ -309,11 +322,6 @@ def _list_completed(state: ExecutionState) -> list[str]:
     """Return the completed steps, and those of earlier executions from which the plan takes values."""
     completed = (step_id for step_id, step in state.steps.items() if step.status == "completed")
     return list(dict.fromkeys([*completed, *(result.step_id for result in state.earlier)]))
-
-
-def _join_some(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
@@ -361,32 +369,32 @@ def _build_output(state: ExecutionState) -> str | None:
 
 def _build_error(state: ExecutionState) -> Error | None:
     if state.error_code is None:
-        lost = _describe_lost_patience(state)
+        lost = describe_lost_patience(state)
         return None if lost is None else Error(code=ModelError.code, message=lost)
     message, ids = state.error_message or state.error_code, _list_completed(state)
     if ids:
-        message += f"; completed, not to be repeated: {_join_some(ids)}"
+        message += f"; completed, not to be repeated: {name_some(ids, MAX_NAMED)}"
     return Error(code=state.error_code, message=message)
 
 
 def _build_step(state: StepState) -> Step:
-    step = state.step
-    return Step(
+    step, is_loop, is_completed = state.step, state.items is not None, state.status == "completed"
+    result = state.result if is_completed else None
+    if is_loop and isinstance(result, list):
+        result = result[:PAGE_ITEMS]
+    return copy_fields(
+        Step,
+        step,
         id=step.step_id,
-        description=step.description,
-        step_type=step.step_type,
-        required_tools=step.required_tools,
-        dependencies=step.dependencies,
         status=state.status,
         validation_status=state.validation,
-        tool_validation_mode=step.tool_validation_mode,
         retries=state.retries,
-        result=_cut_items(state) if state.status == "completed" else None,
+        result=result,
         error=None
         if state.error_code is None
         else Error(code=state.error_code, message=state.error_message or state.error_code),
         actual_tool_calls=tuple(map(build_tool_call, _list_calls(state))),
-        items=_count_items(state),
+        items=count_items(state, PAGE_ITEMS if is_completed else None) if is_loop else None,
         taken_from=state.taken_from,
         skipped_because=state.skipped_by,
         skipped_reason=state.error_message if state.status == "skipped" else None,
@@ -404,17 +412,6 @@ def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
     """Return at most so many calls of a loop in their order, those that did not succeed before the others."""
     selection = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
     return sorted(selection, key=lambda call: int(call.call_id.rpartition(":")[2]))
-
-
-def _cut_items(state: StepState) -> JsonValue:
-    result = state.result
-    return result[:PAGE_ITEMS] if state.items is not None and isinstance(result, list) else result
-
-
-def _count_items(state: StepState) -> LoopItems | None:
-    if state.items is None:
-        return None
-    return count_items(state, PAGE_ITEMS if state.status == "completed" else None)
 
 
 def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: int | None, limit: int) -> Execution:

@@ -6,14 +6,14 @@ from typing import Literal
 import msgspec
 
 from planwarden.agent.approval.forecast import CallForecast, are_conditions_met
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.server.views.escaping import cut_text, escape_text
-from planwarden.server.views.graph.mermaid import write_mermaid
-from planwarden.server.views.graph.plan_graph import build_graph, list_in_order
+from planwarden.server.views.graph.plan_graph import build_graph, list_in_order, write_mermaid
 from planwarden.server.views.status_words import WHOM
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
@@ -172,31 +172,15 @@ def build_forecast(
     return Forecast(
         asks=tuple(_build_asking(call) for call in calls if call.asks is not None and call.needs is not None),
         allowed=tuple(
-            Allowed(step_id=call.step_id, tool_name=call.tool_name, grant_id=call.grant_id)
-            for call in calls
-            if call.grant_id is not None and not call.takes_from
+            copy_fields(Allowed, call) for call in calls if call.grant_id is not None and not call.takes_from
         ),
         by_rule=tuple(
-            AllowedByRule(step_id=call.step_id, tool_name=call.tool_name, rule=rule)
+            copy_fields(AllowedByRule, call)
             for call in calls
-            if call.asks is None and call.fault is None and (rule := call.rule) is not None
+            if call.asks is None and call.fault is None and call.rule is not None
         ),
-        only_the_run_knows=tuple(
-            Unforeseen(
-                step_id=call.step_id,
-                tool_name=call.tool_name,
-                risk=call.risk,
-                takes_from=call.takes_from,
-                grant_id=call.grant_id,
-            )
-            for call in calls
-            if call.takes_from
-        ),
-        impossible=tuple(
-            Impossible(step_id=call.step_id, tool_name=call.tool_name, why=call.fault)
-            for call in calls
-            if call.fault is not None
-        ),
+        only_the_run_knows=tuple(copy_fields(Unforeseen, call) for call in calls if call.takes_from),
+        impossible=tuple(copy_fields(Impossible, call, why=call.fault) for call in calls if call.fault is not None),
         models=tuple(step.step_id for step in plan.steps if needs_model(step) and step.step_id not in skipped),
         unseen=listed - len(calls) or None,
         warnings=tuple(warnings),
@@ -207,15 +191,13 @@ def build_forecast(
 
 def _build_asking(call: CallForecast) -> Asking:
     needs = call.needs or "client"
-    people = f"{call.quorum} different people" if call.quorum > 1 else WHOM[needs]
-    return Asking(
-        step_id=call.step_id,
-        tool_name=call.tool_name,
+    return copy_fields(
+        Asking,
+        call,
         asks="approval" if call.asks in (None, "batch") else call.asks,
         needs=needs,
-        whom=people,
+        whom=f"{call.quorum} different people" if call.quorum > 1 else WHOM[needs],
         because=_explain(call),
-        quorum=call.quorum,
         confirms=tuple(dict.fromkeys(covered.step_id for covered in call.covers)),
         for_all_rows=True if call.asks == "batch" else None,
     )

@@ -3,64 +3,19 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
-from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
+from planwarden.agent.approval.grants import VERSION_DIGITS
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX
 from planwarden.server.views.escaping import escape_text
 
 
-class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms of such a grant, escaped."""
-
-    tool: str
-    step: str
-    plan: str
-    """Title of the saved plan, or its name."""
-    version: str
-    """The beginning of the version."""
-    uses: int
-    """A day."""
-    until: str
-    """The last day."""
-    whose: str
-    has_values: bool
-    """The grant names values that the arguments must have."""
-
-    @property
-    def sentence(self) -> str:
-        """All of it."""
-        values = " and these values" if self.has_values else ""
-        return (
-            f"{self.tool} in step {self.step} of the saved plan {self.plan}, {self.version}, with the arguments that "
-            f"the plan writes there{values}, at most {describe_uses_a_day(self.uses)}, until {self.until}, in runs of "
-            f"{self.whose}; "
-            "any change of the plan, the tool or the arguments' source asks again"
-        )
+def describe_step_terms(tool_name: str, step_id: str, plan: str, version: str) -> tuple[str, str, str, str]:
+    """Return what such a grant is for, escaped: tool, step, the plan's title or name, and the version's beginning."""
+    return escape_text(tool_name), escape_text(step_id), escape_text(plan), f"version {version[:VERSION_DIGITS]}"
 
 
-def build_step_terms(
-    *,
-    tool_name: str,
-    step_id: str,
-    plan: str,
-    version: str,
-    uses: int,
-    ends_at: datetime,
-    owner: str | None,
-    has_values: bool = False,
-) -> StepTerms:
-    """Return the terms; `plan` is the title or the name."""
-    return StepTerms(
-        tool=escape_text(tool_name),
-        step=escape_text(step_id),
-        plan=escape_text(plan),
-        version=f"version {version[:VERSION_DIGITS]}",
-        uses=uses,
-        until=format_last_day(ends_at),
-        whose="everybody" if owner is None else escape_text(owner),
-        has_values=has_values,
-    )
+def name_owner(owner: str | None) -> str:
+    """Return whose runs a grant is for, escaped."""
+    return "everybody" if owner is None else escape_text(owner)
 
 
 def describe_names(arguments: Collection[str], free: Sequence[str]) -> str:

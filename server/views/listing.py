@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.ports.listing import ListedExecution
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_words import STATUSES, WAITS, WORDS, Words
@@ -55,15 +55,8 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
         if not self.step_count:
             return ""
         steps = f"{self.step_count} step{'' if self.step_count == 1 else 's'}"
-        return (
-            steps
-            if self.state in ("planned", "completed") and not self._is_partly_done
-            else f"{self.steps_done} of {steps}"
-        )
-
-    @property
-    def _is_partly_done(self) -> bool:
-        return self.state == "completed" and self.steps_done < self.step_count
+        is_all = self.state == "planned" or (self.state == "completed" and self.steps_done >= self.step_count)
+        return steps if is_all else f"{self.steps_done} of {steps}"
 
 
 class ExecutionLines(msgspec.Struct, frozen=True):
@@ -75,17 +68,12 @@ class ExecutionLines(msgspec.Struct, frozen=True):
 
 def build_line(row: ListedExecution) -> ExecutionLine:
     """Return the line for a row of a store."""
-    return ExecutionLine(
-        execution_id=row.execution_id,
-        thread_id=row.thread_id,
-        principal=row.principal,
+    return copy_fields(
+        ExecutionLine,
+        row,
         state=WORDS["execution"][row.status].word,
-        title=row.title,
         saved_plan=row.saved_plan or None,
         host=row.host or None,
-        step_count=row.step_count,
-        steps_done=row.steps_done,
-        waits_for=row.waits_for,
         suspension_id=row.question,
         fault=row.fault or None,
         created_at=to_utc(row.created_at),

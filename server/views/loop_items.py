@@ -1,12 +1,12 @@
 """How far a loop is, and what its items came to, by pages: a loop may have 10,000 items."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import msgspec
 
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.execution.state import STEP_TERMINAL, StepState
+from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, StepState
 from planwarden.server.views.tools import Error
 
 PAGE_ITEMS = 100
@@ -72,7 +72,7 @@ def list_items(state: StepState, first: int, limit: int) -> tuple[LoopItem, ...]
 def _build_item(state: StepState, index: int) -> LoopItem:
     calls = state.list_item_calls(index)
     failed = next((call for call in calls if call.error_code is not None), None)
-    status = next(_list_statuses(state, index), "skipped" if state.status in STEP_TERMINAL else "pending")
+    status = _find_status(state, calls)
     values = [call.value for call in calls]
     return LoopItem(
         item=index,
@@ -84,12 +84,12 @@ def _build_item(state: StepState, index: int) -> LoopItem:
     )
 
 
-def _list_statuses(state: StepState, index: int) -> Iterator[str]:
-    """Yield the status that says most about the item first."""
-    statuses = [call.status for call in state.list_item_calls(index)]
-    telling = ("failed", "rejected", "outcome_unknown", "suspended", "running", "decided", "rehearsed")
-    yield from ("running" if status == "decided" else status for status in telling if status in statuses)
-    if statuses and all(status == "succeeded" for status in statuses):
-        yield "succeeded"
-    elif "succeeded" in statuses:
-        yield "running"
+def _find_status(state: StepState, calls: Sequence[Call]) -> str:
+    """Return the status that says most about the item."""
+    statuses = {call.status for call in calls}
+    for status in ("failed", "rejected", "outcome_unknown", "suspended", "running", "decided", "rehearsed"):
+        if status in statuses:
+            return "running" if status == "decided" else status
+    if "succeeded" in statuses:
+        return "succeeded" if len(statuses) == 1 else "running"
+    return "skipped" if state.status in STEP_TERMINAL else "pending"

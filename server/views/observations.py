@@ -1,9 +1,12 @@
 """The public view of the log: which event is which observation, and what an observation holds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter
+from typing import Any
 
 import msgspec
+from pydantic.alias_generators import to_camel
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
@@ -11,7 +14,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.views.instants import to_utc
 
 _MAX_TEXT = 2_000
-_SUSPENSION_EVENTS = (
+_ABOUT_A_QUESTION = (
     ev.SuspensionDecided,
     ev.SuspensionEndorsed,
     ev.SuspensionReminded,
@@ -38,201 +41,127 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:
     """Yield the public events in order; a failed validation with an enforcement prompt becomes two."""
     for entry in recorded:
-        fact = _observe(entry.event)
-        if fact is None:
+        event, at = entry.event, to_utc(entry.at)
+        if type(event) not in OBSERVED:
             continue
-        kind, step_id, data = fact
-        if isinstance(entry.event, _SUSPENSION_EVENTS):
-            question = execution.suspensions[entry.event.suspension_id].question
-            step_id = question.step_id
-            if isinstance(entry.event, ev.SuspensionTimedOut):
-                data = {**data, "kind": question.public_kind}
-        at = to_utc(entry.at)
+        kind, keys = OBSERVED[type(event)]
+        data = {key: _show(find(event)) for key, find in keys.items()} | _describe_rest(event, execution)
+        step_id = _find_step_id(event, execution)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
-        if isinstance(entry.event, ev.ValidationFailed) and entry.event.enforced:
+        if isinstance(event, ev.ValidationFailed) and event.enforced:
             yield Observation(sequence=entry.sequence, type="ENFORCEMENT_SENT", at=at, step_id=step_id, data=data)
 
 
-ObservedFact = tuple[str, str | None, dict[str, JsonValue]]
+def _show(value: JsonValue | tuple[JsonValue, ...]) -> JsonValue:
+    return value[:_MAX_TEXT] if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
 
 
-def _observe(event: ev.Event) -> ObservedFact | None:
-    for observe in (_observe_call, _observe_step, _observe_suspension, _observe_plan, _observe_end):
-        fact = observe(event)
-        if fact is not None:
-            return fact
-    return None
+def _describe_rest(event: ev.Event, execution: ExecutionState) -> dict[str, JsonValue]:
+    """Return what only some events of a type have, or what the event alone does not say."""
+    if isinstance(event, ev.SuspensionTimedOut):
+        return {"kind": execution.suspensions[event.suspension_id].question.public_kind}
+    if isinstance(event, ev.StepSkipped) and event.reason:
+        return {"reason": event.reason}
+    if isinstance(event, ev.Suspended | ev.SuspensionRevised) and event.question.edits:
+        edit = event.question.edits[-1]
+        who = _keys("assurance", "channel", "principal")
+        edited: dict[str, JsonValue] = {"edited": list(edit.arguments), **{key: who[key](edit) for key in who}}
+        return edited if edit.revision == event.question.revision else {}
+    return {}
 
 
-def _observe_call(event: ev.Event) -> ObservedFact | None:
-    match event:
-        case ev.ToolCallIntended():
-            rule = None if event.rule is None else event.rule.number
-            called: dict[str, JsonValue] = {"callId": event.call_id, "effect": event.effect, "rule": rule}
-            return "TOOL_CALLED", _find_step_id(event.call_id), called
-        case ev.ToolReturned():
-            return "TOOL_RETURNED", _find_step_id(event.call_id), {"callId": event.call_id, "status": "succeeded"}
-        case ev.ToolFailed():
-            return (
-                "TOOL_RETURNED",
-                _find_step_id(event.call_id),
-                _build_failure(event.call_id, "failed", event.code, event.message),
-            )
-        case ev.CallAttemptFailed():
-            data = _build_failure(event.call_id, "attempt_failed", event.code, event.message)
-            return "TOOL_RETURNED", _find_step_id(event.call_id), data
-        case ev.CallRejected():
-            return (
-                "TOOL_RETURNED",
-                _find_step_id(event.call_id),
-                {"callId": event.call_id, "status": "rejected", "suspensionId": event.suspension_id},
-            )
-        case ev.ToolOutcomeUnknown():
-            data = _build_failure(event.call_id, "outcome_unknown", "outcome_unknown", event.message)
-            return "TOOL_RETURNED", _find_step_id(event.call_id), data
-        case ev.CallRehearsed():
-            return (
-                "TOOL_REHEARSED",
-                _find_step_id(event.call_id),
-                {"callId": event.call_id, "asks": event.asks, "needs": event.needs},
-            )
-        case ev.CallReportedLate():
-            return (
-                "CALL_REPORTED_LATE",
-                _find_step_id(event.call_id),
-                {"callId": event.call_id, "message": event.message[:_MAX_TEXT]},
-            )
-        case _:
-            return None
+def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
+    if isinstance(event, ev.Suspended | ev.SuspensionRevised):
+        return event.question.step_id
+    if isinstance(event, _ABOUT_A_QUESTION):
+        return execution.suspensions[event.suspension_id].question.step_id
+    call_id: str = getattr(event, "call_id", "")
+    return call_id.rpartition(":")[0] or getattr(event, "step_id", "") or None
 
 
-def _observe_step(event: ev.Event) -> ObservedFact | None:
-    match event:
-        case ev.StepStarted():
-            return "STEP_STARTED", event.step_id, {}
-        case ev.LoopBegan():
-            return "LOOP_BEGAN", event.step_id, {"items": len(event.items)}
-        case ev.ValidationFailed():
-            return "VALIDATION_FAILED", event.step_id, {"missing": list(event.missing), "mode": event.mode}
-        case ev.StepCompleted():
-            return "STEP_COMPLETED", event.step_id, {"validationStatus": event.validation}
-        case ev.StepFailed():
-            return "STEP_FAILED", event.step_id, {"code": event.code, "message": event.message[:_MAX_TEXT]}
-        case ev.StepRejected():
-            return "STEP_REJECTED", event.step_id, {"suspensionId": event.suspension_id, "reason": event.reason}
-        case ev.StepRehearsed():
-            return "STEP_REHEARSED", event.step_id, {}
-        case ev.StepSkipped():
-            return (
-                "STEP_SKIPPED",
-                event.step_id,
-                {
-                    "because": event.because,
-                    **({"reason": event.reason} if event.reason else {}),
-                },
-            )
-        case _:
-            return None
+def _keys(*names: str, **getters: Callable[[Any], Any]) -> Mapping[str, Callable[[Any], Any]]:
+    """Return by key, in this order, what gets it of an event: one of the `getters`, else the field with that name."""
+    return {to_camel(name.rpartition(".")[2]): getters.get(name, attrgetter(name)) for name in names}
 
 
-def _observe_suspension(event: ev.Event) -> ObservedFact | None:
-    match event:
-        case ev.Suspended(question=question) | ev.SuspensionRevised(question=question):
-            data: dict[str, JsonValue] = {
-                "suspensionId": question.suspension_id,
-                "addressee": question.addressee,
-                "kind": question.public_kind,
-                "revision": question.revision,
-                "toolName": question.tool_name,
-            }
-            if question.edits and question.edits[-1].revision == question.revision:
-                edit = question.edits[-1]
-                data["edited"] = list(edit.arguments)
-                data |= {"assurance": edit.assurance, "channel": edit.channel, "principal": edit.principal}
-            return "AGENT_SUSPENDED", question.step_id, data
-        case ev.SuspensionDecided(decision=decision):
-            return (
-                "AGENT_RESUMED",
-                None,
-                {
-                    "suspensionId": event.suspension_id,
-                    "approved": decision.approved,
-                    "assurance": event.assurance,
-                    "channel": event.channel,
-                    "principal": event.principal,
-                },
-            )
-        case ev.SuspensionEndorsed():
-            return (
-                "AGENT_SUSPENDED",
-                None,
-                {
-                    "suspensionId": event.suspension_id,
-                    "endorsedBy": event.principal,
-                    "assurance": event.assurance,
-                    "channel": event.channel,
-                },
-            )
-        case ev.SuspensionReminded():
-            reminder: dict[str, JsonValue] = {"number": event.number, "kind": event.kind, "to": list(event.to)}
-            return "AGENT_SUSPENDED", None, {"suspensionId": event.suspension_id, "reminder": reminder}
-        case ev.SuspensionTimedOut():
-            # Only its question says what kind it was.
-            end: dict[str, JsonValue] = {"suspensionId": event.suspension_id, "kind": None, "outcome": event.outcome}
-            return "SUSPENSION_TIMEOUT", None, end
-        case ev.SuspensionWithdrawn():
-            return "AGENT_RESUMED", None, {"suspensionId": event.suspension_id, "withdrawn": event.reason[:_MAX_TEXT]}
-        case _:
-            return None
+def _always(value: str | None) -> Callable[[object], str | None]:
+    return lambda _: value
 
 
-def _observe_plan(event: ev.Event) -> ObservedFact | None:
-    match event:
-        case ev.PlanAccepted():
-            return "PLAN_ACCEPTED", None, {"steps": len(event.plan.steps), "warnings": list(event.warnings)}
-        case ev.StepsTakenOver():
-            reuse: dict[str, JsonValue] = {
-                "steps": [step.step_id for step in event.steps if step.is_completed],
-                "calls": sum(len(step.calls) for step in event.steps if not step.is_completed),
-            }
-            return "STEPS_TAKEN_OVER", None, reuse
-        case ev.PlanRevised():
-            difference: dict[str, JsonValue] = {
-                "added": list(event.added),
-                "changed": list(event.changed),
-                "removed": list(event.removed),
-                "moved": list(event.moved),
-            }
-            return "PLAN_REVISED", event.step_id or None, difference
-        case ev.RevisionRefused():
-            return "VALIDATION_FAILED", event.step_id, {"code": "invalid_plan", "message": event.message[:_MAX_TEXT]}
-        case ev.PlanRefused():
-            return "VALIDATION_FAILED", None, {"code": event.code, "message": event.message[:_MAX_TEXT]}
-        case _:
-            return None
-
-
-def _observe_end(event: ev.Event) -> ObservedFact | None:
-    match event:
-        case ev.ExecutionCompleted():
-            return "EXECUTION_COMPLETED", None, {}
-        case ev.ExecutionRehearsed():
-            return "EXECUTION_REHEARSED", None, {}
-        case ev.ExecutionFailed():
-            return "EXECUTION_FAILED", None, {"code": event.code, "message": event.message[:_MAX_TEXT]}
-        case ev.ExecutionExhausted():
-            return "EXECUTION_FAILED", None, {"code": "incomplete", "budget": event.budget}
-        case ev.ExecutionRejected():
-            return "EXECUTION_REJECTED", None, {}
-        case ev.ExecutionCancelled():
-            return "EXECUTION_CANCELLED", None, {"reason": event.reason}
-        case _:
-            return None
-
-
-def _build_failure(call_id: str, status: str, code: str, message: str) -> dict[str, JsonValue]:
-    return {"callId": call_id, "status": status, "code": code, "message": message[:_MAX_TEXT]}
-
-
-def _find_step_id(call_id: str) -> str:
-    return call_id.rpartition(":")[0]
+_FAILURE = ("call_id", "status", "code", "message")
+_QUESTION = _keys(
+    "question.suspension_id",
+    "question.addressee",
+    "kind",
+    "question.revision",
+    "question.tool_name",
+    kind=attrgetter("question.public_kind"),
+)
+OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Callable[[Any], Any]]]] = {
+    ev.ToolCallIntended: (
+        "TOOL_CALLED",
+        _keys("call_id", "effect", "rule", rule=lambda event: None if event.rule is None else event.rule.number),
+    ),
+    ev.ToolReturned: ("TOOL_RETURNED", _keys("call_id", "status", status=_always("succeeded"))),
+    ev.ToolFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status=_always("failed"))),
+    ev.CallAttemptFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status=_always("attempt_failed"))),
+    ev.CallRejected: ("TOOL_RETURNED", _keys("call_id", "status", "suspension_id", status=_always("rejected"))),
+    ev.ToolOutcomeUnknown: (
+        "TOOL_RETURNED",
+        _keys(*_FAILURE, status=_always("outcome_unknown"), code=_always("outcome_unknown")),
+    ),
+    ev.CallRehearsed: ("TOOL_REHEARSED", _keys("call_id", "asks", "needs")),
+    ev.CallReportedLate: ("CALL_REPORTED_LATE", _keys("call_id", "message")),
+    ev.StepStarted: ("STEP_STARTED", {}),
+    ev.LoopBegan: ("LOOP_BEGAN", {"items": lambda event: len(event.items)}),
+    ev.ValidationFailed: ("VALIDATION_FAILED", _keys("missing", "mode")),
+    ev.StepCompleted: ("STEP_COMPLETED", {"validationStatus": attrgetter("validation")}),
+    ev.StepFailed: ("STEP_FAILED", _keys("code", "message")),
+    ev.StepRejected: ("STEP_REJECTED", _keys("suspension_id", "reason")),
+    ev.StepRehearsed: ("STEP_REHEARSED", {}),
+    ev.StepSkipped: ("STEP_SKIPPED", _keys("because")),
+    ev.Suspended: ("AGENT_SUSPENDED", _QUESTION),
+    ev.SuspensionRevised: ("AGENT_SUSPENDED", _QUESTION),
+    ev.SuspensionDecided: (
+        "AGENT_RESUMED",
+        _keys("suspension_id", "decision.approved", "assurance", "channel", "principal"),
+    ),
+    ev.SuspensionEndorsed: (
+        "AGENT_SUSPENDED",
+        {**_keys("suspension_id"), "endorsedBy": attrgetter("principal"), **_keys("assurance", "channel")},
+    ),
+    ev.SuspensionReminded: (
+        "AGENT_SUSPENDED",
+        _keys(
+            "suspension_id",
+            "reminder",
+            reminder=lambda event: {"number": event.number, "kind": event.kind, "to": list(event.to)},
+        ),
+    ),
+    ev.SuspensionTimedOut: ("SUSPENSION_TIMEOUT", _keys("suspension_id", "kind", "outcome", kind=_always(None))),
+    ev.SuspensionWithdrawn: (
+        "AGENT_RESUMED",
+        {**_keys("suspension_id"), "withdrawn": attrgetter("reason")},
+    ),
+    ev.PlanAccepted: (
+        "PLAN_ACCEPTED",
+        _keys("steps", "warnings", steps=lambda event: len(event.plan.steps)),
+    ),
+    ev.StepsTakenOver: (
+        "STEPS_TAKEN_OVER",
+        {
+            "steps": lambda event: [step.step_id for step in event.steps if step.is_completed],
+            "calls": lambda event: sum(len(step.calls) for step in event.steps if not step.is_completed),
+        },
+    ),
+    ev.PlanRevised: ("PLAN_REVISED", _keys("added", "changed", "removed", "moved")),
+    ev.RevisionRefused: ("VALIDATION_FAILED", _keys("code", "message", code=_always("invalid_plan"))),
+    ev.PlanRefused: ("VALIDATION_FAILED", _keys("code", "message")),
+    ev.ExecutionCompleted: ("EXECUTION_COMPLETED", {}),
+    ev.ExecutionRehearsed: ("EXECUTION_REHEARSED", {}),
+    ev.ExecutionFailed: ("EXECUTION_FAILED", _keys("code", "message")),
+    ev.ExecutionExhausted: ("EXECUTION_FAILED", _keys("code", "budget", code=_always("incomplete"))),
+    ev.ExecutionRejected: ("EXECUTION_REJECTED", {}),
+    ev.ExecutionCancelled: ("EXECUTION_CANCELLED", _keys("reason")),
+}
+"""Each observed event with the type of its observation, and what gets each key of its data."""

@@ -1,15 +1,18 @@
-"""The state of an execution in sentences, and why it waits for the provider of a model, or gave up.
+"""The state of an execution in sentences: what is proven, where it comes from, why it waits for a provider or gave up.
 
 The sentences of a failure come from `planwarden.agent.models.provider.fault` and may quote the provider or a tool, so
 they stand here as values, which cannot pass for words of planwarden.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+
+import msgspec
 
 from planwarden.agent.core.control.provider_waits import list_outages
-from planwarden.agent.core.execution.state import ExecutionState, ModelOutage
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, StepState
 from planwarden.server.views.decisions import describe_rejection
-from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_value
+from planwarden.server.views.escaping import GOAL_CHARS, cut_text, escape_text, format_value, name_some
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WAITS, WORDS
 
@@ -18,6 +21,15 @@ PATIENCE = "modelPatience"
 """The budget that is used up when a provider did not answer in time."""
 GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
 """Statuses of executions that ended before their plan was done."""
+MAX_NAMED = 20
+"""Steps that one sentence names."""
+PROVEN = "Done; every required tool call is proven by the log."
+VERSION_CHARS = 12
+"""Of a plan's version, for people."""
+NAME_CHARS = 80
+MAX_REUSED = 5
+SAVED_PLAN = "Saved plan"
+REHEARSAL = "nothing is done, whatever the answer is"
 
 
 def build_title(execution: ExecutionState) -> str:
@@ -90,3 +102,85 @@ def describe_lost_patience(execution: ExecutionState) -> str | None:
     times = "once" if last.attempts == 1 else f"{last.attempts} times"
     error = format_value(last.message, ERROR_CHARS)
     return f"the provider was asked {times} without an answer; the last error was {error}"
+
+
+def describe_proof(state: ExecutionState) -> str:
+    """Return how far the log proves what a completed execution did, in sentences."""
+    steps = state.steps.values()
+    promising = [step for step in steps if step.step.required_tools]
+    exceptions = list(_describe_exceptions(promising, steps))
+    proven = sum(1 for step in promising if step.status == "completed" and step.validation == "passed")
+    silent = sum(1 for step in steps if not step.step.required_tools and step.status == "completed")
+    sentences = ["Done." if exceptions or not proven else PROVEN, *exceptions]
+    if exceptions and proven:
+        sentences.append("The log proves every required tool call of the others.")
+    if silent:
+        sentences.append(f"{silent} {'step' if silent == 1 else 'steps'} promised no tool.")
+    return " ".join(sentences)
+
+
+def _describe_exceptions(promising: Iterable[StepState], steps: Iterable[StepState]) -> Iterator[str]:
+    """Yield a sentence for each way in which steps did not make the calls that they promised, or did nothing."""
+    promising_steps, every = list(promising), list(steps)
+    ways = {
+        "is advisory and ended without all of its required calls": [
+            state for state in promising_steps if state.status == "completed" and state.validation == "failed"
+        ],
+        "had no items, so it called nothing": [
+            state for state in promising_steps if state.status == "completed" and state.validation == "skipped"
+        ],
+        "left out items that were rejected": [
+            state for state in promising_steps if state.items and any(call.status == "rejected" for call in state.calls)
+        ],
+        "was skipped": [state for state in every if state.status == "skipped"],
+        "was rejected": [state for state in every if state.status == "rejected"],
+    }
+    for way, states in ways.items():
+        if states:
+            step_names = name_some([repr(state.step.step_id) for state in states], MAX_NAMED)
+            yield f"{'Step' if len(states) == 1 else 'Each of steps'} {step_names} {way}."
+
+
+def advise_after_rejection(state: ExecutionState) -> str:
+    """Return who rejected part of the execution, and what the caller should do now."""
+    closed = [item for item in state.suspensions.values() if item.decision and not item.decision.approved]
+    if any(item.assurance not in ("claimed", "caller", "timeout", None) for item in closed):
+        return "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
+    if any(item.status == "timed_out" for item in closed):
+        return (
+            "A question was not answered in time, so its part was not done; no person rejected it. Tell the user what "
+            "was and was not done; retry_execution asks again."
+        )
+    return "You rejected part of it; no person did. Tell the user what was and was not done, and that you rejected it."
+
+
+class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact; its texts are escaped."""
+
+    name: str
+    text: str
+    execution_id: str = ""
+    """The other execution that it is about; empty if it is about none."""
+
+
+def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
+    """Yield where the execution comes from; nothing where it comes from no saved plan and no other execution."""
+    if execution.saved_plan is not None:
+        changed = ", changed since by a model or in a review" if execution.is_revised else ""
+        yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")
+    if execution.retry_of is not None:
+        steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
+        reuse_text = f"; took over from there: {name_some([*map(_shorten, steps)], MAX_REUSED)}" if steps else ""
+        text = f"execution {escape_text(execution.retry_of)}{reuse_text}"
+        yield LineageFact(name="Goes on from", text=text, execution_id=execution.retry_of)
+    if execution.options.rehearse:
+        yield LineageFact(name="Rehearsal", text=REHEARSAL)
+
+
+def format_version(version: ev.PlanVersion) -> str:
+    """Return the name of a saved plan and the beginning of its version."""
+    return f"{_shorten(version.name)}, version {escape_text(version.digest[:VERSION_CHARS])}"
+
+
+def _shorten(name: str) -> str:
+    return cut_text(escape_text(name[:NAME_CHARS]), NAME_CHARS)

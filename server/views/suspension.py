@@ -6,7 +6,7 @@ from functools import cached_property
 
 import msgspec
 
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
@@ -174,52 +174,35 @@ def build_suspension_view(
     *,
     inbox: str | None = None,
     program: Program = name_program,
-    is_described: bool = True,
     max_rows: int | None = None,
 ) -> Suspension:
     """Return a suspension with everything that is needed to answer it: `program` begins the command that does.
 
-    Without `tools` it is for those who show nothing of them; without `is_described`, for those who show nothing of what
-    the tool of the call says of itself, as JSON does. With `max_rows`, it has only so many of a question's rows and
-    their count.
+    Without `tools` it is for those who show nothing of them. With `max_rows`, it has only so many of a question's rows
+    and their count.
     """
     question = suspension.question
     is_caller = question.addressee == "caller"
     offered = () if tools is None else map(tools.get, question.offered)
     rows = question.rows
-    return Suspension(
-        suspension_id=question.suspension_id,
+    return copy_fields(
+        Suspension,
+        question,
         thread_id=state.thread_id,
         execution_id=state.execution_id,
-        step_id=question.step_id,
-        addressee=question.addressee,
         kind=question.public_kind,
-        message=question.message,
         tool_call=None
         if question.call_id is None or question.tool_name is None
         else ToolCall(call_id=question.call_id, tool_name=question.tool_name, arguments=question.arguments or {}),
-        risk=question.risk,
-        needs=question.needs,
-        digest=question.digest,
-        revision=question.revision,
         created_at=to_utc(suspension.created_at),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
-        on_timeout=question.on_timeout,
         goal=state.goal if is_caller else None,
         results=_write_results(state, question) if is_caller else None,
         instructions=question.instructions or None,
-        prompt=question.prompt,
         tools=tuple(build_tool_view(definition) for definition in offered if definition is not None),
         answer_schema=_find_answer_schema(question),
-        confirms=tuple(
-            CoveredCallView(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
-            for covered in question.covers
-            if not rows
-        ),
-        calls=tuple(
-            ToolCall(call_id=covered.call_id, tool_name=covered.tool_name, arguments=covered.arguments)
-            for covered in rows[:max_rows]
-        ),
+        confirms=tuple(copy_fields(CoveredCallView, covered) for covered in question.covers if not rows),
+        calls=tuple(copy_fields(ToolCall, row) for row in rows[:max_rows]),
         call_count=len(rows) if max_rows is not None and len(rows) > max_rows else None,
         how_to_answer=HowToAnswer()
         if is_caller
@@ -227,27 +210,11 @@ def build_suspension_view(
             inbox_url=f"{inbox}/suspensions/{question.suspension_id}" if inbox else None,
             command=f"{program()} approve {question.suspension_id}",
         ),
-        quorum=question.quorum,
-        endorsements=tuple(
-            Endorsement(
-                principal=vote.principal,
-                assurance=vote.assurance,
-                channel=vote.channel,
-                at=to_utc(vote.at),
-                content=vote.content,
-            )
-            for vote in suspension.endorsements
-        ),
+        endorsements=tuple(copy_fields(Endorsement, vote, at=to_utc(vote.at)) for vote in suspension.endorsements),
         asker=question.asker or None,
-        edits=tuple(
-            EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
-            for edit in question.edits
-        ),
-        releases=question.releases,
+        edits=tuple(copy_fields(EditView, edit) for edit in question.edits),
         undecidable=question.undecidable or None,
-        found=question.found,
-        rule=question.rule,
-        card_source=(state, suspension, tools if is_described else None),
+        card_source=(state, suspension, tools),
     )
 
 

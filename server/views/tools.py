@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.execution.events import CallRehearsed, MatchedRule
+from planwarden.agent.common.struct import JsonValue, copy_fields
+from planwarden.agent.core.execution.events import MatchedRule
 from planwarden.agent.core.execution.state import Call
 from planwarden.agent.core.tool import ToolDefinition
 
@@ -144,32 +144,11 @@ class ToolSchemas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_tool_line(definition: ToolDefinition) -> ToolLine:
-    return ToolLine(
-        name=definition.name,
-        signature=definition.signature,
-        description=definition.summary,
-        capabilities=definition.capabilities,
-        execution_mode=definition.execution_mode,
-        risk=definition.risk,
-        source=definition.source,
-        unavailable=definition.unavailable,
-    )
+    return copy_fields(ToolLine, definition, description=definition.summary)
 
 
 def build_tool_view(definition: ToolDefinition) -> ToolView:
-    return ToolView(
-        name=definition.name,
-        description=definition.description,
-        input_schema=definition.input_schema,
-        output_schema=definition.output_schema,
-        asks=_describe_asking(definition),
-        annotations=definition.annotations,
-        execution_mode=definition.execution_mode,
-        risk=definition.risk,
-        effect=definition.effect,
-        definition_digest=definition.digest,
-        unavailable=definition.unavailable,
-    )
+    return copy_fields(ToolView, definition, asks=_describe_asking(definition), definition_digest=definition.digest)
 
 
 def _describe_asking(definition: ToolDefinition) -> str:
@@ -185,35 +164,22 @@ def _describe_asking(definition: ToolDefinition) -> str:
 
 
 def build_tool_call(call: Call) -> ToolCall:
-    return ToolCall(
-        call_id=call.call_id,
-        tool_name=call.tool_name,
+    return copy_fields(
+        ToolCall,
+        call,
         arguments=call.proposed if call.arguments is None else call.arguments,
         resolved=_is_resolved(call) or None,
-        status=call.status,
         error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
         once=None if call.once is None else call.once.values,
-        beside=call.beside,
         taken_from=call.origin.partition(":")[0] or None,
-        rehearsal=None if call.rehearsed is None else _build_rehearsed_call(call.rehearsed),
-        rule=call.rule,
+        rehearsal=None
+        if (rehearsed := call.rehearsed) is None
+        else copy_fields(
+            RehearsedCall, rehearsed, confirms=tuple(dict.fromkeys(row.step_id for row in rehearsed.covers))
+        ),
     )
 
 
 def _is_resolved(call: Call) -> bool:
     arguments = call.arguments or {}
     return any(key in arguments and arguments[key] != value for key, value in call.proposed.items())
-
-
-def _build_rehearsed_call(rehearsed: CallRehearsed) -> RehearsedCall:
-    return RehearsedCall(
-        risk=rehearsed.risk,
-        asks=rehearsed.asks,
-        needs=rehearsed.needs,
-        quorum=rehearsed.quorum,
-        confirms=tuple(dict.fromkeys(covered.step_id for covered in rehearsed.covers)),
-        covered_by=rehearsed.covered_by,
-        grant_id=rehearsed.grant_id,
-        found=rehearsed.found,
-        rule=rehearsed.rule,
-    )

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.tables import ApprovalsTable, SettingsTables
 from planwarden.server.transports.http import build_http_app
 from planwarden.storage.clock import SystemClock
 from tests.fuzz import inputs
@@ -365,7 +366,7 @@ class Sockets:
 
 @asynccontextmanager
 async def open_sockets(home: Path) -> AsyncGenerator[Sockets]:
-    async with serving(Settings(home=home, opens_inbox=False)) as url:
+    async with serving(Settings(home=home, tables=SettingsTables(approvals=ApprovalsTable(open_inbox="never")))) as url:
         sockets = Sockets(url)
         await sockets.check_alive()
         yield sockets

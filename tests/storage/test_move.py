@@ -16,8 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, StoreReplaced
-from planwarden.server.api.audit import AuditReader
-from planwarden.server.api.verification import AuditVerdict
+from planwarden.server.api.audit import AuditReader, AuditVerdict
 from planwarden.storage.keys import KeyStore
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.moved_marker import MoveMark

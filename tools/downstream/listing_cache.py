@@ -101,13 +101,16 @@ def save_listing(folder: Path | None, config: ServerConfig, tools: list[JsonValu
         logger.warning("cannot keep the listing of server %r in %s: %s", config.name, path, error.strerror)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Store a private file as a whole, because another process may read or write it now. Raises `OSError`."""
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Store a file as a whole, because another process may read or write it now. Raises `OSError`."""
     temporary = path.with_suffix(f".{token_hex(8)}.tmp")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

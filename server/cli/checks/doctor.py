@@ -126,7 +126,7 @@ def _check_settings(settings: Settings) -> HealthCheck:
     path = settings.home / FILE
     if not path.exists():
         return HealthCheck(name="settings", status="off", message=f"no {FILE}; the defaults apply")
-    facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.retention_days}
+    facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.tables.retention.days}
     if settings.policy.trust_caller:
         text = "approvals.trust_caller is on: the calling model's word counts as an approval"
         return HealthCheck(name="settings", status="warning", message=text, facts=facts)

@@ -129,7 +129,7 @@ def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[
 
     for plan in plans:
         prompt = find_prompt_clash(plan.name)
-        tool = find_tool_clash(plan.name) if settings.plans_as_tools else None
+        tool = find_tool_clash(plan.name) if settings.tables.plans.as_tools else None
         skill = find_skill_clash(plan.name, plans)
         if prompt is not None:
             yield str(plan.path), f"`planwarden run` runs it, but hosts do not offer it as a prompt: {prompt}"

@@ -12,8 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, build_audit_line
-from planwarden.server.api.verification import AuditVerdict
+from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, AuditVerdict, build_audit_line
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, write_result

@@ -82,7 +82,7 @@ def handle_gate(arguments: Namespace) -> int:
     if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip():
         raise UsageError(f"--name is {name[:64]!r}; a name has 1 to {MAX_NAME_CHARS} characters")
     settings = read_settings(arguments)
-    server_settings = settings.server_settings.get(name, ServerSettings())
+    server_settings = settings.tables.servers.get(name, ServerSettings())
     if words:
         environment = import_module("planwarden.server.gate.upstream").list_environment(os.environ)
         config = build_gated_config(name, words, Path.cwd(), server_settings, environment)

@@ -9,8 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
-from planwarden.server.api.granted_steps import FoundStep
-from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import open_home, split_pairs

@@ -180,7 +180,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
     is_closed = False
     try:
         settings = load_settings(home=arguments.home, store=arguments.store, has_servers=False)
-        is_closed = settings.stops_closed
+        is_closed = settings.tables.guard.stop == "closed"
         return anyio.run(_keep, settings, host, text)
     except PlanwardenError as error:
         return build_failure(host, text, is_closed, error.message)

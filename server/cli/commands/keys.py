@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from planwarden.agent.common.struct import copy_fields
 from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, build_terminal, write_result
@@ -83,11 +84,9 @@ def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:
 
 
 def _build_view(key: SigningKey) -> KeyView:
-    return KeyView(
-        key_id=key.key_id,
-        principal=key.principal,
-        label=key.label,
-        rp_id=key.rp_id,
+    return copy_fields(
+        KeyView,
+        key,
         created_at=datetime.fromtimestamp(key.created_at, UTC),
         used_at=None if key.used_at is None else datetime.fromtimestamp(key.used_at, UTC),
         revoked_at=None if key.revoked_at is None else datetime.fromtimestamp(key.revoked_at, UTC),

@@ -33,7 +33,7 @@ from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, build_fields
-from planwarden.server.views.lineage import VERSION_CHARS
+from planwarden.server.views.status_text import VERSION_CHARS
 
 NO = ("n", "no")
 

@@ -21,7 +21,7 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.status_words import FORMER, STATUSES
-from planwarden.server.views.suspension import Suspension, SuspensionPage
+from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
 
 RECENT = 5
 SHOWN_CALLS = 3
@@ -84,12 +84,10 @@ def list_questions(home: Home, terminal: Terminal | None, *, limit: int, cursor:
         page = await list_open_suspensions(
             store,
             find,
-            tools,
+            partial(build_suspension_view, tools=tools, program=home.program),
             limit=limit,
             cursor=cursor,
             principal=None,
-            program=home.program,
-            is_described=False,
         )
         if terminal is not None:
             _draw_questions(terminal, home, page, store.clock.now())

@@ -13,14 +13,16 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.home import Home
-from planwarden.server.api.rule_replay import ReplayedCall, RuleReplay, replay_rules
 from planwarden.server.api.rules import (
     ConditionVerdict,
+    ReplayedCall,
+    RuleReplay,
     RuleVerdict,
     explain_rules,
     find_requirement,
     list_open_ends,
     list_rule_notes,
+    replay_rules,
 )
 from planwarden.server.cli.arguments import open_home, read_count
 from planwarden.server.cli.command_parser import CommandParser

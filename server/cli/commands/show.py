@@ -35,13 +35,12 @@ from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
-from planwarden.server.views.graph.mermaid import write_mermaid, write_outline
-from planwarden.server.views.graph.plan_graph import build_graph
+from planwarden.server.views.graph.plan_graph import build_graph, write_mermaid, write_outline
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
-from planwarden.server.views.lineage import list_lineage_facts
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.status_text import list_lineage_facts
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer
 
@@ -212,7 +211,6 @@ def show_thread(
             home.definitions if terminal is None else None,
             await _read_observations(store, execution, observations_after),
             program=home.program,
-            is_described=False,
         )
         if part is not None:
             view = show_step(view, execution, part.step_id, part.items_from, part.limit)

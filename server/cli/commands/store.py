@@ -78,7 +78,7 @@ def handle_backup(arguments: Namespace) -> int:
 
 def find_prunable(settings: Settings, days: int | None) -> Prunable:
     """Return the finished executions that have not changed for `days`, by default for `[retention] days`."""
-    kept_days = settings.retention_days if days is None else days
+    kept_days = settings.tables.retention.days if days is None else days
     if kept_days < 0:
         raise InvalidArguments(f"--days is {kept_days}; it must be 0 or more")
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
-from planwarden.server.api.granted_steps import FoundStep, StepCall
-from planwarden.server.api.grants import GrantedStepView, GrantRequest, GrantView
+from planwarden.server.api.grants import FoundStep, GrantedStepView, GrantRequest, GrantView, StepCall
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import escape_text, format_value, shorten_id

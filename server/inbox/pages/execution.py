@@ -20,9 +20,15 @@ from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_onc
 from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph, build_graph
 from planwarden.server.views.graph.svg import draw_for_page
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.lineage import SAVED_PLAN, list_lineage_facts
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.status_text import GOES_ON_FROM, build_title, describe_progress, describe_state
+from planwarden.server.views.status_text import (
+    GOES_ON_FROM,
+    SAVED_PLAN,
+    build_title,
+    describe_progress,
+    describe_state,
+    list_lineage_facts,
+)
 from planwarden.server.views.status_words import SIGNS, WORDS, Words
 from planwarden.server.views.value_view import ValueView
 

@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from planwarden.agent.approval.grants import MAX_HOURS, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES, list_properties
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.api.granted_steps import FoundStep, StepCall
-from planwarden.server.api.grants import MAX_LISTED, GrantRequest, GrantView
+from planwarden.server.api.grants import MAX_LISTED, FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.inbox.allowing import (
     NOT_IN_ADVANCE,
     answer_and_allow,
@@ -30,7 +29,7 @@ from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
 from planwarden.server.inbox.row_choice import RowChoice, build_rows_view, split_rows
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import derive_key
-from planwarden.server.views.grant_words import build_step_terms, describe_value_source, format_last_day
+from planwarden.server.views.grant_words import describe_step_terms, describe_value_source, format_last_day, name_owner
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.row_ranges import read_number
 from planwarden.server.views.value_view import ValueView
@@ -176,22 +175,18 @@ async def _render_step_form(
 ) -> Response:
     question, now = record.question, _find_now(request)
     last = now + timedelta(days=MAX_STEP_DAYS)
-    titles, step = await read_titles(request.service), plan_step.step
+    step, whose = plan_step.step, name_owner(record.row.principal)
+    title = (await read_titles(request.service)).get((step.plan_name, step.plan_digest), step.plan_name)
+    tool, step_id, plan, version = describe_step_terms(
+        find_step_tool(record) or "", step.step_id, title, step.plan_digest
+    )
     tools, pages = request.service.tools, split_rows(question.covers)
     return request.render_page(
         "step_grant.html",
         status=422 if fault else 200,
         card=record.card,
         rows=build_rows_view(record.card, tools, RowChoice(), pages) if question.rows else None,
-        terms=build_step_terms(
-            tool_name=find_step_tool(record) or "",
-            step_id=step.step_id,
-            plan=titles.get((step.plan_name, step.plan_digest), step.plan_name),
-            version=step.plan_digest,
-            uses=0,
-            ends_at=last,
-            owner=record.row.principal,
-        ),
+        terms={"tool": tool, "step": step_id, "plan": plan, "version": version, "whose": whose},
         plan_name=escape_text(step.plan_name),
         calls=[_list_arguments(call) for call in plan_step.calls[:MAX_CALLS]],
         more_calls=max(0, len(plan_step.calls) - MAX_CALLS),

@@ -15,7 +15,7 @@ from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_page import list_schedules
 from planwarden.server.views.card import format_host
-from planwarden.server.views.card_calls import ToolNotes, build_call
+from planwarden.server.views.card_calls import build_call, note_tool
 from planwarden.server.views.decisions import describe_decision, find_decided
 from planwarden.server.views.escaping import escape_text, format_value, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
@@ -154,7 +154,7 @@ async def _add_call(request: InboxRequest, row: Values) -> Values:
         **row,
         **({"words": words.word, "tone": words.tone} if call.status == "outcome_unknown" else {}),
         # With the arguments that ran or will run.
-        "call": build_call(ToolNotes(request.service.tools).get(call.tool_name), call.arguments or call.proposed),
+        "call": build_call(note_tool(request.service.tools, call.tool_name), call.arguments or call.proposed),
         "decided": describe_decision(find_decided(execution, call), has_reason=False) or "",
         "result": result if call.status == "succeeded" else "",
     }

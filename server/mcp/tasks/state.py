@@ -141,6 +141,6 @@ def build_task_document(
         "createdAt": format_instant(to_utc(execution.created_at), "milliseconds"),
         "lastUpdatedAt": format_instant(to_utc(updated_at), "milliseconds"),
         # From the creation; None (unlimited) before the end, because only finished executions are deleted.
-        "ttlMs": lived_ms + service.retention_days * DAY_MS if execution.is_finished else None,
+        "ttlMs": lived_ms + service.settings.tables.retention.days * DAY_MS if execution.is_finished else None,
         "pollIntervalMs": WORKING_POLL_MS if is_running else WAITING_POLL_MS,
     }

@@ -1,10 +1,14 @@
 """What a drawing of a plan shows: a row for each step, with its state in words, and the links between the rows.
 
 Everything that a plan, a tool or a model wrote is escaped here, so that the writers of the forms only add the escapes
-of their own languages.
+of their own languages. In Mermaid text (https://mermaid.js.org/syntax/flowchart.html) it appears as letters, digits and
+character codes, so no text can add a node, a link or a line. Steps that ask a person are hexagons there, and values
+flow along thick links.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 
 import msgspec
@@ -12,15 +16,17 @@ import msgspec
 from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import escape_text, name_some
 from planwarden.server.views.status_text import describe_wait
-from planwarden.server.views.status_words import WORDS, Mark
+from planwarden.server.views.status_words import SIGNS, WORDS, Mark
 
 MAX_ROWS = 500
 """Steps that are drawn; of a longer plan the drawing says how many more there are."""
 TEXT_CHARS = 120
 MAX_NAMES = 3
 """Names of steps or tools in one row."""
+MAX_LABEL_CHARS = 80
+_ODD = re.compile(r"[^A-Za-z0-9 ._,-]")
 
 
 class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +69,7 @@ class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """How many steps there are, and in which states, in words."""
         count = len(self.rows) + self.left_out
-        states: dict[str, int] = {}
-        for row in self.rows:
-            if row.state:
-                states[row.state] = states.get(row.state, 0) + 1
+        states = Counter(row.state for row in self.rows if row.state)
         counts = ", ".join(f"{number} {state}" for state, number in states.items())
         return f"{count} step{'s' if count != 1 else ''}{': ' if counts else ''}{counts}"
 
@@ -87,8 +90,9 @@ def build_graph(
     places = {step.step_id: number for number, step in enumerate(first_steps)}
     waits = {} if execution is None else _find_waits(execution)
     states: Mapping[str, StepState] = {} if execution is None else execution.steps
+    marks: dict[str, Mark] = {**dict.fromkeys(asking, "asks"), **dict.fromkeys(skipped, "skipped")}
     rows = tuple(
-        _build_row(step, states.get(step.step_id), waits.get(step.step_id), _foresee(step, asking, skipped), above)
+        _build_row(step, states.get(step.step_id), waits.get(step.step_id), marks.get(step.step_id, "none"), above)
         for step, above in zip(first_steps, [None, *first_steps], strict=False)
     )
     links = tuple(link for step in first_steps for link in _list_links(plan, step, places))
@@ -131,14 +135,10 @@ def _build_row(
         description=_cut(step.description if step.description != step.step_id else ""),
         mark=mark,
         state=words,
-        tools=_join(list_step_tools(step)) or "text of a model",
+        tools=name_some([*map(_cut, list_step_tools(step))], MAX_NAMES) or "text of a model",
         note=_describe(step, state, will_run=mark != "skipped"),
-        after="" if is_usual else f"after {_join(step.dependencies)}",
+        after="" if is_usual else f"after {name_some([*map(_cut, step.dependencies)], MAX_NAMES)}",
     )
-
-
-def _foresee(step: PlanStep, asking: Collection[str], skipped: Collection[str]) -> Mark:
-    return "skipped" if step.step_id in skipped else "asks" if step.step_id in asking else "none"
 
 
 def _describe(step: PlanStep, state: StepState | None, *, will_run: bool) -> str:
@@ -178,12 +178,35 @@ def _find_waits(execution: ExecutionState) -> dict[str, str]:
     return waits
 
 
-def _join(names: Iterable[str]) -> str:
-    listed = [_cut(name) for name in names]
-    more = f" and {len(listed) - MAX_NAMES} more" if len(listed) > MAX_NAMES else ""
-    return ", ".join(listed[:MAX_NAMES]) + more
-
-
 def _cut(text: str) -> str:
     line = " ".join(text[: 4 * TEXT_CHARS].split())
     return escape_text(line if len(line) <= TEXT_CHARS else f"{line[: TEXT_CHARS - 3]}...")
+
+
+def write_outline(graph: PlanGraph) -> Iterator[str]:
+    """Yield the summary, and then one line a step."""
+    yield graph.summary
+    for number, row in enumerate(graph.rows, 1):
+        line = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
+        yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {line}"
+    if graph.left_out:
+        yield f"and {graph.left_out} more steps"
+
+
+def write_mermaid(graph: PlanGraph) -> str:
+    """Return the graph as a flowchart from top to bottom; each node has the state of its step as its class."""
+    lines = ["flowchart TD"]
+    for number, row in enumerate(graph.rows):
+        label = "<br/>".join(_encode(text) for text in (row.step_id, row.tools, row.state) if text)
+        shape = ('{{"', '"}}') if row.mark == "asks" else ('["', '"]')
+        state = "" if row.mark == "none" else f":::{row.mark}"
+        lines.append(f"  n{number}{label.join(shape)}{state}")
+    if graph.left_out:
+        lines.append(f'  more["and {graph.left_out} more steps"]')
+    lines += (f"  n{link.source} {'==>' if link.carries_value else '-->'} n{link.target}" for link in graph.links)
+    return "\n".join(lines) + "\n"
+
+
+def _encode(text: str) -> str:
+    cut = text if len(text) <= MAX_LABEL_CHARS else f"{text[: MAX_LABEL_CHARS - 3]}..."
+    return _ODD.sub(lambda match: f"#{ord(match.group())};", cut)

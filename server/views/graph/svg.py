@@ -20,8 +20,7 @@ from unicodedata import east_asian_width
 
 import msgspec
 
-from planwarden.server.views.graph.mermaid import write_outline
-from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph
+from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph, write_outline
 from planwarden.server.views.status_words import SIGNS
 
 MAX_LANES = 10
@@ -36,16 +35,6 @@ PIECE = 5
 RADIUS = 10
 CHARACTER = 7.4
 """Pixels of an average character of 14 pixels' height."""
-_ALONE = """
-.graph { font: 14px/1.4 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; color-scheme: light dark;
-  --ink: #1c2226; --soft: #56606a; --strong: #8b918f; --surface: #ffffff; --good: #14604f; --calm: #2d4f73;
-  --warn: #7a4a00; --bad: #96201a; }
-@media (prefers-color-scheme: dark) { .graph { --ink: #e7e9ea; --soft: #a3adb5; --strong: #6f7a82; --surface: #1a1e21;
-  --good: #5cc3a6; --calm: #a9c8ea; --warn: #f0c274; --bad: #f4a49b; } }
-@media print { .graph { --ink: #000; --soft: #333; --strong: #555; --surface: #fff; --good: #000; --calm: #000;
-  --warn: #000; --bad: #000; } }
-.graph .ground { fill: var(--surface); }
-"""
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,9 +98,9 @@ def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
 
 
 @cache
-def read_rules() -> str:
-    """Return the style sheet of every graph, without its font and colours."""
-    return files("planwarden.server.views.graph").joinpath("graph.css").read_text(encoding="utf-8")
+def read_rules(name: str = "graph.css") -> str:
+    """Return the style sheet of every graph, without its font and colours, which `alone.css` has."""
+    return files("planwarden.server.views.graph").joinpath(name).read_text(encoding="utf-8")
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
@@ -145,7 +134,7 @@ def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alo
     yield f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size} {label}>'
     yield f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>"
     if stands_alone:
-        yield f"<style>{_ALONE}{read_rules()}</style>"
+        yield f"<style>\n{read_rules('alone.css')}{read_rules()}</style>"
         yield f'<rect class="ground" width="{width}" height="{height}"/>'
     yield from _draw(graph, layout, width, range(len(graph.rows)))
     yield "</svg>"

@@ -188,7 +188,7 @@ async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_to
     # The process that asked is gone, or it would continue under its own policy: this one only records.
     async with Engine(store, tools, kit.CallerModel(), policy, adopts=False, follows=False) as recorder:
         decision = kit.YES if kind == "approval" else NEVER
-        recording = kit.Service(recorder, ev.Options(), max_steps=0)
+        recording = kit.Service(recorder, w.settings)
         await recording.answer(*place, decision, kit.by("local"), principal="local")
     assert ledger.lines == lines
     changed = pay(ledger, risk, text="Pay twice." if change == "tool" else "Pay.")

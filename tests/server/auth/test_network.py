@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.settings.tables import ApprovalsTable, SettingsTables
 from planwarden.server.transports.http import serve_http
 from tests.kit import OperatorPolicy, Settings, load_settings, requirement
 from tests.server.mcp.http_support import HEADERS, serving, token_for
 
 ALLOWED = HttpSettings(allowed_hosts=("plan.example.com", "10.0.0.5:9000"), public_url="https://public.example.com")
+OVER_NETWORK = SettingsTables(approvals=ApprovalsTable(trust_caller_over_network=True))
 BODY = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
 
 
@@ -139,7 +141,7 @@ async def test_trusting_the_caller_on_a_network_needs_a_second_setting(tmp_path:
         await serve_http(settings, host="0.0.0.0", port=0)
     async with serving(settings), serving(settings, host="0.0.0.0", accepts_trust=True):
         pass
-    async with serving(replace(settings, trust_caller_over_network=True), host="0.0.0.0"):
+    async with serving(replace(settings, tables=OVER_NETWORK), host="0.0.0.0"):
         pass
 
 

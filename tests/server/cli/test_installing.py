@@ -93,7 +93,7 @@ def test_the_settings_that_init_writes_change_only_tools_and_rules_and_every_com
     assert len(SETTING.findall(text)) >= 12
     (fresh.home / "planwarden.toml").write_text(SETTING.sub("", text))
     settings = load_settings(home=fresh.home, environment={})
-    assert settings.tools["write_note"].risk == "dangerous" and settings.retention_days == 90
+    assert settings.tools["write_note"].risk == "dangerous" and settings.tables.retention.days == 90
     assert [channel.kind for channel in settings.channels] == ["ntfy"]
 
 

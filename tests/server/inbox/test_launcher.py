@@ -16,6 +16,7 @@ import planwarden
 from planwarden.server.inbox.browser import open_page
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.settings.tables import ApprovalsTable, SettingsTables
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.sqlite.store import SqliteStore
@@ -42,7 +43,8 @@ async def _launch(
         return True
 
     with TemporaryDirectory() as home, anyio.fail_after(60):
-        settings = Settings(home=Path(home), environment=environment, opens_inbox=opens_inbox)
+        tables = SettingsTables(approvals=ApprovalsTable(open_inbox="auto" if opens_inbox else "never"))
+        settings = Settings(home=Path(home), environment=environment, tables=tables)
         async with warden(ledger) as made, with_launcher(settings, made.service, opener=opener):
             yield made, opened, called
 

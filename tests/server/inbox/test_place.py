@@ -16,11 +16,11 @@ import anyio.to_thread
 import httpx2
 import pytest
 from mcp.client.stdio import StdioServerParameters
-from msgspec.structs import replace
 
 from planwarden.server.inbox import inbox_port as place_module
 from planwarden.server.inbox.inbox_port import InboxPlace, open_sockets, pair_socket
 from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.settings.tables import InboxTable, SettingsTables
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.storage.location import StoreLocation
 from tests.kit import Client, Settings, SqliteStore, ok, requirement
@@ -195,7 +195,7 @@ def test_a_port_that_another_program_took_is_named_and_the_new_one_stays(
     home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(open_sockets()) as foreign:
-        asked = replace(Settings(home=home), inbox_port=foreign.port)
+        asked = Settings(home=home, tables=SettingsTables(inbox=InboxTable(port=foreign.port)))
         place = InboxPlace(asked)
         with caplog.at_level(logging.WARNING):
             other = place.take()

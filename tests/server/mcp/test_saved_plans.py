@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.saved_plans import MAX_LIST_CHARS
 from planwarden.server.mcp.tools.listing import TOOLS
+from planwarden.server.settings.tables import PlansTable, SettingsTables
 from tests.kit import Settings, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Era, open_desk
 from tests.server.mcp.test_prompts import prompted
@@ -25,6 +26,7 @@ LETTER: dict[str, JsonValue] = {
     "inputs": INPUTS,
     **plan(tool_step("send", "send", {name: {"$from": "inputs", "pointer": f"/{name}"} for name in ("to", "copies")})),
 }
+AS_TOOLS = SettingsTables(plans=PlansTable(as_tools=True))
 LOOK = plan(tool_step("a", "calculator", {"expression": "1 + 1"}))
 
 
@@ -120,7 +122,7 @@ async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: P
     save(tmp_path, "run_goal", LOOK)
     save(tmp_path, "x" * 41, LOOK)
     save(tmp_path, "look", LOOK)
-    async with open_desk(tmp_path, era, settings=Settings(home=tmp_path, plans_as_tools=True)) as desk:
+    async with open_desk(tmp_path, era, settings=Settings(home=tmp_path, tables=AS_TOOLS)) as desk:
         listed = {tool.name: tool for tool in (await desk.client.list_tools()).tools}
         assert list(listed) == [*(tool.name for tool in TOOLS), "letter", "look"]
         letter = listed["letter"]

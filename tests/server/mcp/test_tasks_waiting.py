@@ -29,7 +29,8 @@ async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
 
 
 async def kinds(desk: Desk, task: Task) -> list[str]:
-    return [row.kind for row in (await desk.warden.service.audit.read_page(execution_id=task.task_id)).rows]
+    rows = (await desk.warden.service.audit.read_page(limit=500)).rows
+    return [row.kind for row in rows if row.execution_id == task.task_id]
 
 
 @requirement("tasks:waiting")

@@ -11,8 +11,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.execution.audit import DIGEST_CHARS, AuditEntry
-from planwarden.server.api.audit import AuditReader
-from planwarden.server.api.verification import AuditVerdict
+from planwarden.server.api.audit import AuditReader, AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.keys import KeyStore
 from planwarden.storage.location import StoreLocation
@@ -33,7 +32,7 @@ async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) 
         assert plain.status == 409 and ledger.lines == []
         done = await ann.sign(asked.suspension_id, reason="checked")
         assert done.status == 303 and ledger.lines == ["wipe old 1"]
-        rows = (await found.warden.service.audit.read_page(execution_id=asked.execution_id)).rows
+        rows = (await found.warden.service.audit.read_page(thread_id=asked.thread_id)).rows
         assert [row.kind for row in rows] == ["asked", "signature", "decided"]
         decided = rows[-1].facts
         assert (decided["assurance"], decided["channel"], decided["principal"]) == ("signed", "inbox", "ann")
@@ -114,7 +113,7 @@ async def test_a_quorum_of_two_is_the_owners_signature_and_a_second_person() -> 
         assert ("decision", "approve", False) in page.form("/decision").buttons
         assert (await bob.decide(asked.suspension_id, "approve")).status == 303
         assert ledger.lines == ["wipe old 1"]
-        rows = (await found.warden.service.audit.read_page(execution_id=asked.execution_id)).rows
+        rows = (await found.warden.service.audit.read_page(thread_id=asked.thread_id)).rows
         assert [(row.kind, row.facts.get("assurance")) for row in rows[1:]] == [
             ("signature", None),
             ("endorsed", "signed"),
