@@ -104,7 +104,7 @@ def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
     lines = text.splitlines()
     terminal.say(*(escape_text(line) for line in lines[:MAX_LINES]))
     if len(lines) > MAX_LINES:
-        terminal.say(TerminalLine(((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim"),)))
+        terminal.say(TerminalLine((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim")))
 
 
 def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:

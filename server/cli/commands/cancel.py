@@ -113,12 +113,12 @@ def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
 
 
 def _draw_unfinished(terminal: Terminal, executions: list[ExecutionState]) -> None:
-    terminal.say(TerminalLine((("Unfinished:", "bold"),)))
+    terminal.say(TerminalLine(("Unfinished:", "bold")))
     for execution in executions:
         summary = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
         terminal.say(
             TerminalLine(
-                ((shorten_id(execution.thread_id), "bold"), (f"  {execution.status}  {summary}", "dim")), "asks"
+                (shorten_id(execution.thread_id), "bold"), (f"  {execution.status}  {summary}", "dim"), mark="asks"
             )
         )
 
@@ -135,7 +135,7 @@ def _draw_steps(terminal: Terminal, execution: ExecutionState) -> None:
     ]
     if unknown:
         text = f"Nobody knows whether a call happened: {_join(unknown)}. A retry asks first."
-        terminal.say(TerminalLine(((text, "warn"),)))
+        terminal.say(TerminalLine((text, "warn")))
 
 
 def _join(steps: list[str]) -> str:

@@ -33,19 +33,19 @@ def handle_doctor(arguments: Namespace) -> int:
 
 
 def draw_report(terminal: Terminal, report: DoctorReport) -> None:
-    terminal.say(TerminalLine(((f"planwarden {report.version}", "bold"), (f"  Python {report.python}", "dim"))))
-    terminal.say(TerminalLine(((f"home {report.home}", "dim"),)))
+    terminal.say(TerminalLine((f"planwarden {report.version}", "bold"), (f"  Python {report.python}", "dim")))
+    terminal.say(TerminalLine((f"home {report.home}", "dim")))
     width = max(len(check.name) for check in report.checks)
     for check in report.checks:
         name: tuple[str, Literal["bold", "dim"]] = (check.name.ljust(width), "dim" if check.status == "off" else "bold")
-        terminal.say(TerminalLine((name, "  ", one_line(check.message, 400)), WORDS["check"][check.status].mark))
+        terminal.say(TerminalLine(name, "  ", one_line(check.message, 400), mark=WORDS["check"][check.status].mark))
         for text in _unavailable_lines(check):
-            terminal.say(TerminalLine(((text, "dim"),), indent=1))
+            terminal.say(TerminalLine((text, "dim"), indent=1))
     if report.is_healthy:
-        terminal.say(TerminalLine((("Everything that planwarden needs is there.", "good"),), "done"))
+        terminal.say(TerminalLine(("Everything that planwarden needs is there.", "good"), mark="done"))
     else:
         broken = ", ".join(check.name for check in report.checks if check.status == "broken")
-        terminal.say(TerminalLine(((f"Broken: {broken}.", "bad"),), "failed"))
+        terminal.say(TerminalLine((f"Broken: {broken}.", "bad"), mark="failed"))
 
 
 def _unavailable_lines(check: HealthCheck) -> Iterator[str]:

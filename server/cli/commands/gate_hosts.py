@@ -49,13 +49,13 @@ def draw_statuses(terminal: Terminal, statuses: Sequence[FileStatus]) -> None:
     for status in statuses:
         about = "" if status.servers or status.problem else ": no servers"
         path = (f"  {escape_text(str(status.file.path))}", "dim")
-        terminal.say(TerminalLine(((f"{HOSTS[status.file.host].label}{about}", "bold"), path)))
+        terminal.say(TerminalLine((f"{HOSTS[status.file.host].label}{about}", "bold"), path))
         if status.problem:
-            terminal.say(TerminalLine(((one_line(status.problem, 300), "bad"),), "failed", indent=1))
+            terminal.say(TerminalLine((one_line(status.problem, 300), "bad"), mark="failed", indent=1))
         for server in status.servers:
             why = f", because {server.problem}" if server.problem else ""
             mark = "waits" if server.state == "passes by" else "done"
-            terminal.say(TerminalLine((f"{one_line(server.name, 80)}: {server.state}{why}",), mark, indent=1))
+            terminal.say(TerminalLine(f"{one_line(server.name, 80)}: {server.state}{why}", mark=mark, indent=1))
 
 
 def _change(arguments: Namespace, program: Sequence[str] | None) -> int:

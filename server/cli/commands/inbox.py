@@ -189,7 +189,7 @@ async def _serve_inbox(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve_app, app, *listening.sockets)
         await _show_codes(terminal, url, codes, opens_browser=opens_browser)
-        terminal.say(TerminalLine((("The inbox runs here until Ctrl-C.", "dim"),)))
+        terminal.say(TerminalLine(("The inbox runs here until Ctrl-C.", "dim")))
 
 
 async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, opens_browser: bool) -> None:
@@ -200,6 +200,6 @@ async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, open
     terminal.out.write(f"{link}\n")
     validity = f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat."
     terminal.say(
-        TerminalLine(("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold"))),
-        TerminalLine(((validity, "dim"),)),
+        TerminalLine("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold")),
+        TerminalLine((validity, "dim")),
     )

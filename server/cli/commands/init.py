@@ -21,7 +21,7 @@ from planwarden.server.settings.configuration import FILE, find_home
 
 TOOLS, PLANS, PLAN = "tools.py", "plans", "first.json"
 SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
-"""Each file in the folder, and the file of `planwarden.server.cli.starter` that it is a copy of."""
+"""Each file in the folder, and the file of `planwarden.server.cli.templates` that it is a copy of."""
 
 
 class InitResult(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def create_home(home: Path) -> InitResult:
             home.chmod(0o700)
         (home / PLANS).mkdir(mode=0o700)
         for name, source in SOURCES.items():
-            text = (files("planwarden.server.cli.starter") / source).read_bytes()
+            text = (files("planwarden.server.cli.templates") / source).read_bytes()
             with open(home / name, "xb", opener=_open_private) as file:
                 file.write(text)
             created.append(home / name)
@@ -105,11 +105,11 @@ def draw_result(terminal: Terminal, result: InitResult) -> None:
     if result.existing:
         names = ", ".join(path.name for path in result.existing)
         text = f"{result.home} has {names} already; nothing was changed."
-        terminal.say(TerminalLine(((text, "warn"),), "note"))
+        terminal.say(TerminalLine((text, "warn"), mark="note"))
         return
     for path in result.created:
-        terminal.say(TerminalLine((str(path),), "done"))
-    terminal.say("", TerminalLine((("Next:", "bold"),)))
+        terminal.say(TerminalLine(str(path), mark="done"))
+    terminal.say("", TerminalLine(("Next:", "bold")))
     for command, does in result.commands:
-        terminal.say(TerminalLine(((f"# {does}", "dim"),), indent=1))
+        terminal.say(TerminalLine((f"# {does}", "dim"), indent=1))
         terminal.say_unbroken(f"  {command}")

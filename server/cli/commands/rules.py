@@ -82,13 +82,12 @@ class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_rules(parser: CommandParser) -> None:
     parser.handle(handle_list)
-    commands = parser.add_commands("check|replay", required=False)
-    check = commands.add("check", handle_check, "Say which rule decides about a call, and why. Nothing runs.")
+    check = parser.add_command("check", handle_check, "Say which rule decides about a call, and why. Nothing runs.")
     check.add_argument("tool", metavar="TOOL", help="name of the tool, or HOST/TOOL for a tool of a host")
     check.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="as for call")
     check.add_argument("--json-args", metavar="JSON", help="as for call")
     text = "Say what the rules of now would have done with the calls of the log. Nothing runs."
-    replay = commands.add("replay", handle_replay, text)
+    replay = parser.add_command("replay", handle_replay, text)
     text = "calls of the last N days; default %(default)s"
     replay.add_argument("--days", type=read_count, default=30, metavar="N", help=text)
 
@@ -194,22 +193,22 @@ def draw_rules(terminal: Terminal, book: RuleBook, notes: list[str]) -> None:
     if not book.rules:
         terminal.say(f"no rules; [[rules]] in {FILE} adds them, and docs/rules.md says how")
     for rule in book.rules:
-        terminal.say(TerminalLine(((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS))))
+        terminal.say(TerminalLine((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS)))
     terminal.say(*_note_lines(notes))
 
 
 def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
     for verdict in checked.rules:
         text, style = _VERDICTS[verdict.verdict]
-        terminal.say(TerminalLine(((f"rule {verdict.number} ", "bold"), (text, style))))
-        terminal.say(TerminalLine(((one_line(verdict.words, LINE_CHARS), "dim"),), indent=1))
+        terminal.say(TerminalLine((f"rule {verdict.number} ", "bold"), (text, style)))
+        terminal.say(TerminalLine((one_line(verdict.words, LINE_CHARS), "dim"), indent=1))
         terminal.say(*(_condition_line(condition) for condition in verdict.conditions))
     does = "is denied" if checked.decision == "deny" else "runs without a question"
     if checked.needs is not None:
         does = f"asks {WHOM[checked.needs]}"
     style = _STYLES[checked.decision]
     name = one_line(checked.tool_name, 128)
-    terminal.say(TerminalLine(((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}")))
+    terminal.say(TerminalLine((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}"))
     problems = [f"the call would fail: {problem}" for problem in checked.problems]
     terminal.say(*_note_lines([*problems, *checked.notes]))
 
@@ -217,20 +216,20 @@ def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
 def _condition_line(condition: ConditionVerdict) -> TerminalLine:
     word, style = _CONDITIONS[condition.verdict]
     value = f"  (it is {condition.value})" if condition.value is not None else ""
-    return TerminalLine((f"{one_line(condition.words, 300)}: ", (word, style), (value, "dim")), indent=2)
+    return TerminalLine(f"{one_line(condition.words, 300)}: ", (word, style), (value, "dim"), indent=2)
 
 
 def draw_replay(terminal: Terminal, report: RuleReplay, days: int) -> None:
     terminal.say(f"{report.calls} calls of {report.executions} executions in the last {days} days")
     if not report.is_whole:
-        terminal.say(TerminalLine((("there are more; only the newest were looked at", "warn"),), "note"))
+        terminal.say(TerminalLine(("there are more; only the newest were looked at", "warn"), mark="note"))
     if report.unreadable:
-        terminal.say(TerminalLine(((f"{report.unreadable} logs could not be read", "warn"),), "note"))
+        terminal.say(TerminalLine((f"{report.unreadable} logs could not be read", "warn"), mark="note"))
     for count in report.counts:
         name = "no rule" if count.rule is None else f"rule {count.rule}"
         spent = f" ({count.spent} because a budget is spent)" if count.spent else ""
         text = f"{count.allow} would run without a question, {count.ask} would be asked about{spent}"
-        terminal.say(TerminalLine(((f"{name}: ", "bold"), f"{text}, {count.deny} would be denied")))
+        terminal.say(TerminalLine((f"{name}: ", "bold"), f"{text}, {count.deny} would be denied"))
     terminal.say(
         f"of those that were asked about, {report.asked_less} would run without a question; of those that ran without "
         f"one, {report.asked_more} would be asked about; {report.denied} would be denied"
@@ -242,15 +241,13 @@ def _change_line(change: ReplayedCall) -> TerminalLine:
     when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%d %H:%M")
     rule = "no rule matches" if change.rule is None else f"rule {change.rule}"
     return TerminalLine(
-        (
-            (f"{when}  ", "dim"),
-            f"{escape_text(change.tool_name)} {change.arguments} {_WAS[change.was]}, {_WOULD[change.would]} ({rule})",
-            (f"  thread {escape_text(shorten_id(change.thread_id))}", "dim"),
-        ),
+        (f"{when}  ", "dim"),
+        f"{escape_text(change.tool_name)} {change.arguments} {_WAS[change.was]}, {_WOULD[change.would]} ({rule})",
+        (f"  thread {escape_text(shorten_id(change.thread_id))}", "dim"),
         indent=1,
     )
 
 
 def _note_lines(notes: list[str]) -> Iterator[TerminalLine]:
     for note in notes:
-        yield TerminalLine(((one_line(note, LINE_CHARS), "warn"),), "note")
+        yield TerminalLine((one_line(note, LINE_CHARS), "warn"), mark="note")

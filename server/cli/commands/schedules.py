@@ -31,9 +31,8 @@ SHOWN_TICKS = 3
 _ID_HELP = "id of the schedule, or the beginning of it"
 
 
-def add_schedule_commands(parser: CommandParser) -> None:
-    commands = parser.add_commands("add|list|pause|resume|remove|run-now")
-    add = commands.add("add", handle_add, "Start a saved plan at the times of a cron expression.")
+def add_schedule(parser: CommandParser) -> None:
+    add = parser.add_command("add", handle_add, "Start a saved plan at the times of a cron expression.")
     add.add_argument("plan", metavar="PLAN", help="name of the saved plan")
     add.add_argument(
         "--cron",
@@ -66,15 +65,15 @@ def add_schedule_commands(parser: CommandParser) -> None:
     add.add_argument(
         "--owner", default=LOCAL, metavar="NAME", help="principal to whom the runs belong; default %(default)s"
     )
-    commands.add("list", handle_list, "List schedules, their next times and their last ticks.")
+    parser.add_command("list", handle_list, "List schedules, their next times and their last ticks.")
     for name, handler, text in (
         ("pause", handle_pause, "Start nothing at its ticks until it is resumed."),
         ("resume", handle_resume, "Go on with the next tick; those while it was paused are over."),
         ("remove", handle_remove, "Delete a schedule. Runs that it started go on."),
     ):
-        commands.add(name, handler, text).add_argument("schedule", metavar="SCHEDULE", help=_ID_HELP)
+        parser.add_command(name, handler, text).add_argument("schedule", metavar="SCHEDULE", help=_ID_HELP)
     text = "Start a run now, as a tick would, and ask its questions here."
-    now = commands.add("run-now", handle_run_now, text, uses_servers=True)
+    now = parser.add_command("run-now", handle_run_now, text, uses_servers=True)
     now.add_argument("schedule", metavar="SCHEDULE", help=_ID_HELP)
     now.add_argument("--yes", action="store_true", help="as for run")
 
@@ -149,7 +148,7 @@ def handle_run_now(arguments: Namespace) -> int:
         try:
             execution = run_now(session, schedule.schedule_id)
         except NothingStarted as outcome:
-            session.terminal.say(TerminalLine(((outcome.text, "warn"),), "note"))
+            session.terminal.say(TerminalLine((outcome.text, "warn"), mark="note"))
             if arguments.json:
                 print_json({"scheduleId": schedule.schedule_id, "outcome": outcome.kind, "reason": outcome.text})
             return WAITING if outcome.kind == "queued" else FAILED
@@ -191,32 +190,30 @@ def build_book(service: Service) -> ScheduleBook:
 def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView], *, is_attended: bool) -> None:
     if not views:
         command = home.command("schedule", "add", "PLAN", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin")
-        terminal.say("No schedules.", TerminalLine(((command, "dim"),), indent=1))
+        terminal.say("No schedules.", TerminalLine((command, "dim"), indent=1))
     for view in views:
         is_paused = view.paused_at is not None
         terminal.say(
             TerminalLine(
-                (
-                    (escape_text(view.plan), "bold"),
-                    f"  {view.cron}  {view.timezone}  ",
-                    ("paused" if is_paused else "active", "dim" if is_paused else "good"),
-                ),
-                "waits" if is_paused else "done",
+                (escape_text(view.plan), "bold"),
+                f"  {view.cron}  {view.timezone}  ",
+                ("paused" if is_paused else "active", "dim" if is_paused else "good"),
+                mark="waits" if is_paused else "done",
             ),
-            TerminalLine(((f"{shorten_id(view.schedule_id)}  {_describe_options(view)}", "dim"),), indent=1),
+            TerminalLine((f"{shorten_id(view.schedule_id)}  {_describe_options(view)}", "dim"), indent=1),
         )
         for name, value in view.inputs.items():
-            terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
+            terminal.say(TerminalLine(f"{escape_text(name)} = {format_value(value)}", indent=1))
         if view.next_ticks:
             times = ", ".join(tick.strftime("%a %Y-%m-%d %H:%M %Z") for tick in view.next_ticks)
-            terminal.say(TerminalLine((("next: ", "dim"), times), indent=1))
+            terminal.say(TerminalLine(("next: ", "dim"), times, indent=1))
         if view.queued_ticks:
-            terminal.say(TerminalLine((f"{len(view.queued_ticks)} waiting until the last run has ended",), indent=1))
+            terminal.say(TerminalLine(f"{len(view.queued_ticks)} waiting until the last run has ended", indent=1))
         for tick in view.recent[:SHOWN_TICKS]:
             terminal.say(_build_tick_line(tick))
     if not is_attended and any(view.paused_at is None for view in views):
         text = f"{NOT_ATTENDED}: a host with planwarden, or {home.command('serve', '--http')}"
-        terminal.say(TerminalLine(((text, "warn"),), "note"))
+        terminal.say(TerminalLine((text, "warn"), mark="note"))
 
 
 def _describe_options(view: ScheduleView) -> str:
@@ -227,7 +224,7 @@ def _build_tick_line(tick: TickView) -> TerminalLine:
     what = f"thread {shorten_id(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
     when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
     words = WORDS["tick"][tick.outcome]
-    return TerminalLine(((f"{when}  {words.word}: ", "dim"), what), words.mark, indent=1)
+    return TerminalLine((f"{when}  {words.word}: ", "dim"), what, mark=words.mark, indent=1)
 
 
 def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBook], Awaitable[PlanSchedule]]) -> int:

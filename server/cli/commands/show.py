@@ -57,11 +57,11 @@ def draw_step(
         return
     terminal.say(step_lines(execution, state)[0])
     counts = f"{step.items.total} items: {step.items.succeeded} succeeded, {step.items.failed} failed"
-    terminal.say(TerminalLine(((f"{counts}, {step.items.rejected} rejected", "dim"),), indent=1))
+    terminal.say(TerminalLine((f"{counts}, {step.items.rejected} rejected", "dim"), indent=1))
     terminal.say(*map(_item_line, step.item_results))
     if step.items.next is not None:
         command = build_command("show", view.thread_id, "--step", step.id, "--items-from", str(step.items.next))
-        terminal.say(TerminalLine(((f"more: {command}", "dim"),)))
+        terminal.say(TerminalLine((f"more: {command}", "dim")))
 
 
 def _item_line(item: LoopItem) -> TerminalLine:
@@ -69,7 +69,7 @@ def _item_line(item: LoopItem) -> TerminalLine:
     if item.error is not None:
         text = f" → {one_line(item.error.message, RESULT_CHARS * 2)}"
     words = WORDS["item"][item.status]
-    return TerminalLine(((f"item {item.item}  ", "dim"), words.word, (text, "dim")), words.mark, 1)
+    return TerminalLine((f"item {item.item}  ", "dim"), words.word, (text, "dim"), mark=words.mark, indent=1)
 
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
@@ -223,7 +223,7 @@ def show_thread(
             else:
                 _draw_execution(terminal, home, execution, headers, store.clock.now(), moment)
             if waiting is not None:
-                terminal.say(TerminalLine(((waiting, "warn"),), "waits"))
+                terminal.say(TerminalLine((waiting, "warn"), mark="waits"))
             _draw_observations(terminal, view)
         if moment is not None:
             return _make_past(view, moment), {"at": moment.to_json()}
@@ -316,15 +316,15 @@ def _draw_execution(
     header = headers[-1]
     words = WORDS["execution"][execution.status]
     if moment is not None:
-        terminal.say(TerminalLine(((f"as it was {moment.describe()}", "warn"),), "note"))
+        terminal.say(TerminalLine((f"as it was {moment.describe()}", "warn"), mark="note"))
     changed = f"  changed {format_age(now - execution.updated_at)} · principal {escape_text(header.principal)}"
-    terminal.say(TerminalLine(((words.word, words.tone), (changed, "dim")), words.mark))
+    terminal.say(TerminalLine((words.word, words.tone), (changed, "dim"), mark=words.mark))
     if execution.goal:
-        terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
+        terminal.say(TerminalLine(("goal: ", "dim"), one_line(execution.goal, 300)))
     for fact in list_lineage_facts(execution):
-        terminal.say(TerminalLine(((f"{fact.name}: ", "dim"), fact.text)))
+        terminal.say(TerminalLine((f"{fact.name}: ", "dim"), fact.text))
     if len(headers) > 1:
-        terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
+        terminal.say(TerminalLine((f"the newest of {len(headers)} executions of this thread", "dim")))
     for state in execution.steps.values():
         terminal.say(*step_lines(execution, state))
     terminal.say(*execution_lines(execution))
@@ -339,10 +339,10 @@ def _draw_open_question(terminal: Terminal, home: Home, card: Card, *, is_past: 
     if question.addressee == "human":
         terminal_question.show(terminal, card, is_cut=False)
         if not is_past:
-            terminal.say(TerminalLine(((home.command("approve", question.suspension_id), "bold"),)))
+            terminal.say(TerminalLine((home.command("approve", question.suspension_id), "bold")))
     elif question.addressee == "caller":
         text = f"the calling model has to answer: {one_line(question.message, 200)}"
-        terminal.say(TerminalLine(((text, "warn"),), "asks"))
+        terminal.say(TerminalLine((text, "warn"), mark="asks"))
 
 
 def _draw_observations(terminal: Terminal, view: Execution) -> None:
@@ -352,4 +352,4 @@ def _draw_observations(terminal: Terminal, view: Execution) -> None:
         )
         step = f" {escape_text(observation.step_id)}" if observation.step_id else ""
         head = f"{observation.sequence:>4}  {observation.at:%H:%M:%S}  "
-        terminal.say(TerminalLine(((head, "dim"), observation.type, (f"{step}  {details}", "dim"))))
+        terminal.say(TerminalLine((head, "dim"), observation.type, (f"{step}  {details}", "dim")))

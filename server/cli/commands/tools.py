@@ -77,38 +77,36 @@ def draw_tools(terminal: Terminal, page: ToolPage) -> None:
         name = one_line(tool.name, 64).ljust(min(width, 28))
         terminal.say(
             TerminalLine(
-                (
-                    (name, "dim" if is_off else "bold"),
-                    "  ",
-                    (tool.risk.ljust(9), _RISKS[tool.risk]),
-                    "  ",
-                    (one_line(facts, 100), "dim"),
-                ),
-                "skipped" if is_off else "done",
+                (name, "dim" if is_off else "bold"),
+                "  ",
+                (tool.risk.ljust(9), _RISKS[tool.risk]),
+                "  ",
+                (one_line(facts, 100), "dim"),
+                mark="skipped" if is_off else "done",
             ),
-            TerminalLine((one_line(tool.description, 200),), indent=1),
+            TerminalLine(one_line(tool.description, 200), indent=1),
         )
         if tool.unavailable is not None:
-            terminal.say(TerminalLine(((f"not available: {one_line(tool.unavailable, 300)}", "warn"),), indent=1))
+            terminal.say(TerminalLine((f"not available: {one_line(tool.unavailable, 300)}", "warn"), indent=1))
     if page.next_cursor is not None:
-        terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
+        terminal.say(TerminalLine((f"more: --cursor {page.next_cursor}", "dim")))
 
 
 def draw_definition(terminal: Terminal, view: ToolView) -> None:
     """Draw all that a tool says of itself: its description, its arguments, and the schemas of these and its result."""
-    terminal.say("", TerminalLine(((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim"))))
-    terminal.say(*(TerminalLine((escape_text(line),), indent=1) for line in view.description.splitlines()))
+    terminal.say("", TerminalLine((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim")))
+    terminal.say(*(TerminalLine(escape_text(line), indent=1) for line in view.description.splitlines()))
     properties, required = view.input_schema.get("properties"), view.input_schema.get("required")
     if isinstance(properties, dict) and properties:
-        terminal.say(TerminalLine((("arguments", "bold"),)))
+        terminal.say(TerminalLine(("arguments", "bold")))
         for name, schema in properties.items():
             need = "needed" if isinstance(required, list) and name in required else "optional"
             terminal.say(_build_argument_line(name, schema, need))
     for title, schema in (("schema of its arguments", view.input_schema), ("schema of its result", view.output_schema)):
         if schema is not None:
-            terminal.say(TerminalLine(((title, "bold"),)))
+            terminal.say(TerminalLine((title, "bold")))
             text = json.dumps(schema, indent=2, ensure_ascii=False)
-            terminal.say(*(TerminalLine(((escape_text(line), "dim"),)) for line in text.splitlines()))
+            terminal.say(*(TerminalLine((escape_text(line), "dim")) for line in text.splitlines()))
 
 
 def _build_argument_line(name: str, schema: JsonValue, need: str) -> TerminalLine:
@@ -118,7 +116,7 @@ def _build_argument_line(name: str, schema: JsonValue, need: str) -> TerminalLin
     default = f", default {format_value(facts['default'])}" if "default" in facts else ""
     about = f"  {one_line(str(facts['description']), 300)}" if "description" in facts else ""
     name_part = (one_line(name, 64), "bold")
-    return TerminalLine((name_part, (f"  {one_line(kinds, 64)}, {need}{default}", "dim"), about), indent=1)
+    return TerminalLine(name_part, (f"  {one_line(kinds, 64)}, {need}{default}", "dim"), about, indent=1)
 
 
 def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
@@ -126,9 +124,9 @@ def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
         mark: Mark = "failed" if server.health == "down" else "skipped" if server.health == "disabled" else "done"
         state = "not started; the first call starts it" if server.health == "idle" else server.health
         facts = f"server, {server.tools} tools, {state}{', trusted' if server.trusted else ''}"
-        terminal.say(TerminalLine(((one_line(server.name, 64), "bold"), "  ", (facts, "dim")), mark))
+        terminal.say(TerminalLine((one_line(server.name, 64), "bold"), "  ", (facts, "dim"), mark=mark))
         if server.reason is not None:
-            terminal.say(TerminalLine(((one_line(server.reason, 300), "warn"),), indent=1))
+            terminal.say(TerminalLine((one_line(server.reason, 300), "warn"), indent=1))
 
 
 def servers_json(servers: Sequence[ServerHealth]) -> list[JsonValue]:

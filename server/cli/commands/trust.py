@@ -73,7 +73,7 @@ def handle_trust(arguments: Namespace) -> int:
         before = read_text(path)
         after = add_to_text(before, additions, comment)
         terminal.say(
-            f"{path} gets:", *(TerminalLine((line,), indent=1) for line in format_additions(additions).split("\n"))
+            f"{path} gets:", *(TerminalLine(line, indent=1) for line in format_additions(additions).split("\n"))
         )
         if not confirm(terminal, "Let plans call them without asking anybody?", says_yes=arguments.yes):
             terminal.say("Nothing was written.")
@@ -149,17 +149,17 @@ def _find_tool(config: ServerConfig, definitions: Sequence[ToolDefinition], name
 def draw_proposal(terminal: Terminal, config: ServerConfig, proposal: TrustProposal) -> None:
     server = one_line(config.name, 64)
     if proposal.allowed:
-        terminal.say(TerminalLine(((f"Server {server} says that these tools only read:", "bold"),)))
+        terminal.say(TerminalLine((f"Server {server} says that these tools only read:", "bold")))
     else:
         text = (
             f"There is no tool of server {server} that asks and, as the server says, only reads; nothing was written."
         )
         terminal.say(text)
     for definition in proposal.allowed[:MAX_LISTED]:
-        terminal.say(TerminalLine((definition.name, (f"  {one_line(definition.description, 100)}", "dim")), "done"))
+        terminal.say(TerminalLine(definition.name, (f"  {one_line(definition.description, 100)}", "dim"), mark="done"))
     if len(proposal.allowed) > MAX_LISTED:
         terminal.say(f"and {len(proposal.allowed) - MAX_LISTED} more, see below")
     if proposal.asking:
         names = ", ".join(definition.name for definition in proposal.asking[:MAX_LISTED])
         more = " …" if len(proposal.asking) > MAX_LISTED else ""
-        terminal.say(TerminalLine(((f"Calls of these go on asking: {names}{more}", "dim"),)))
+        terminal.say(TerminalLine((f"Calls of these go on asking: {names}{more}", "dim")))

@@ -41,7 +41,7 @@ def edit_arguments(
     elif faults := find_faults(tool_name, edited):
         terminal.warn(f"{subject} does not fit {tool_name}: {'; '.join(faults[:MAX_FAULTS])}. It is as it was.")
     else:
-        terminal.say(TerminalLine(((f"{subject} would run with ", "warn"), format_value(edited, None))))
+        terminal.say(TerminalLine((f"{subject} would run with ", "warn"), format_value(edited, None)))
         return edited
     return None
 
@@ -105,5 +105,5 @@ def _edit_in_editor(editor: str, value: JsonValue) -> str | None:
 
 
 def _edit_on_one_line(terminal: Terminal, value: JsonValue) -> str | None:
-    terminal.say(TerminalLine((("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False)))))
+    terminal.say(TerminalLine(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False))))
     return terminal.ask("as one line of JSON (Enter: unchanged): ")

@@ -23,7 +23,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
     fields = read_flat_fields(form)
     labels = [escape_text(str(form[key])) for key in ("title", "description") if key in form]
     if fields and labels:
-        terminal.say(TerminalLine((("The form says of itself: ", "dim"), " - ".join(labels))))
+        terminal.say(TerminalLine(("The form says of itself: ", "dim"), " - ".join(labels)))
     while True:
         content = _ask_fields(terminal, fields) if fields else _ask_as_json(terminal, form)
         if content is None:
@@ -93,7 +93,7 @@ def _prompt(field: Field) -> str:
 
 
 def _ask_as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
-    terminal.say(TerminalLine((("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False)))))
+    terminal.say(TerminalLine(("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False))))
     return edit_json(terminal, {})
 
 

@@ -58,7 +58,7 @@ class RowTable:
         if self._pages > 1:
             place = f"Rows {rows[0] + 1} to {rows[-1] + 1} of {len(self._calls)}"
             text = f"{place}, page {self._page + 1} of {self._pages}."
-            self._terminal.say(TerminalLine(((text, "dim"),)))
+            self._terminal.say(TerminalLine((text, "dim")))
         self._seen.update(rows)
 
     def turn(self, step: int) -> None:

@@ -280,7 +280,7 @@ def test_the_sign_for_pictures_passes_after_pictures_and_nowhere_else(step: int)
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\u200b", "\x9b", "\U000e0041", "\u2067"])
 def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) -> None:
     out = io.StringIO()
-    Terminal(out).say(TerminalLine((f"a{hidden}b",)))
+    Terminal(out).say(f"a{hidden}b")
     page = load_templates().from_string("{{ text }}").render(text=f"a{hidden}b")
     for text in (out.getvalue(), page, escape_rest(f"a{hidden}b")):
         assert hidden not in text and not any(count_hidden(part) for part in text.splitlines())
