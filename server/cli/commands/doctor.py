@@ -12,6 +12,7 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.encoding import to_json
 from planwarden.server.views.status_words import WORDS
 
 
@@ -28,7 +29,9 @@ def handle_doctor(arguments: Namespace) -> int:
         raise UsageError("--all says which logs --replay checks; give both")
     replay: Replay | None = None if not arguments.replay else "all" if arguments.all else "unfinished"
     report = run_checks(arguments.home, arguments.model, arguments.mcp_config, arguments.store, replay)
-    write_result(arguments, report.to_json(), lambda terminal: draw_report(terminal, report))
+    write_result(
+        arguments, {"healthy": report.is_healthy, **to_json(report)}, lambda terminal: draw_report(terminal, report)
+    )
     return DONE if report.is_healthy else FAILED
 
 
