@@ -4,6 +4,7 @@ import os
 import shlex
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIAB
 from planwarden.server.views.suspension import name_program
 from planwarden.storage.opening import CompleteStore, open_store
 
+Resource = TypeVar("Resource")
 Result = TypeVar("Result")
 
 
@@ -51,10 +53,14 @@ def check_home(arguments: Namespace) -> None:
         raise UsageError(missing)
 
 
-def read_settings(arguments: Namespace) -> Settings:
+def read_settings(arguments: Namespace, *, has_servers: bool = True) -> Settings:
     """Return the settings that a command works with, as `load_settings` does."""
     return load_settings(
-        home=arguments.home, model=arguments.model, mcp_config=arguments.mcp_config, store=arguments.store
+        home=arguments.home,
+        model=arguments.model,
+        mcp_config=arguments.mcp_config,
+        store=arguments.store,
+        has_servers=has_servers,
     )
 
 
@@ -70,10 +76,15 @@ def open_home(arguments: Namespace) -> Home:
 
 def use_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:
     """Return what `work` returns, which has the store; it is made where there is none yet. No engine runs."""
+    return run_with(open_store(settings.store), work)
+
+
+def run_with(context: AbstractAsyncContextManager[Resource], work: Callable[[Resource], Awaitable[Result]]) -> Result:
+    """Return what `work` returns, which has what the context yields."""
 
     async def run() -> Result:
-        async with open_store(settings.store) as store:
-            return await work(store)
+        async with context as resource:
+            return await work(resource)
 
     return anyio.run(run)
 
@@ -112,9 +123,8 @@ def add_plan_arguments(parser: CommandParser) -> None:
 
 def add_inputs(parser: CommandParser, meaning: str) -> None:
     parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=meaning)
-    parser.add_argument(
-        "--inputs", metavar="FILE", help="file with inputs as one object, YAML or JSON; --input adds to it"
-    )
+    text = "file with inputs as one object, YAML or JSON; --input adds to it"
+    parser.add_argument("--inputs", metavar="FILE", help=text)
 
 
 def read_count(text: str) -> int:

@@ -40,11 +40,11 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
         InvalidArguments: the file cannot be used.
     """
     if word == "-" or not is_plan_name(word):
-        return read_plan(word)
+        return _read_plan(word)
     catalogue = home.library.look_now()
     if catalogue.get(word) is None:
         if catalogue.get_fault(word) is None and Path(word).is_file():
-            return read_plan(word)
+            return _read_plan(word)
         if has_key:
             return GivenPlan(None, word)
     saved = find_saved_plan(catalogue, word)
@@ -59,12 +59,8 @@ def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
     return catalogue.find(name)
 
 
-def read_plan(path: str) -> GivenPlan:
-    """Return the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`.
-
-    Raises:
-        InvalidArguments: the file cannot be read; the message names it.
-    """
+def _read_plan(path: str) -> GivenPlan:
+    """Return the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`."""
     document = _read_document(path, "the plan")
     if not isinstance(document, dict):
         return GivenPlan(document)
@@ -74,11 +70,7 @@ def read_plan(path: str) -> GivenPlan:
 
 
 def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Return the inputs of --inputs, and over them those of --input, with the types that the plan takes.
-
-    Raises:
-        InvalidArguments: the file is not an object, or a pair is not NAME=VALUE.
-    """
+    """Return the inputs of --inputs, and over them those of --input, with the types that the plan takes."""
     inputs: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(inputs, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")

@@ -91,7 +91,11 @@ class CliSession(msgspec.Struct, frozen=True):
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
         """Ask each question to a person as it comes up, until the execution ends or a question is left open."""
-        while (question_state := _next_question(execution)) is not None:
+        while execution.status == "suspended":
+            questions = (item for item in execution.open_suspensions if item.question.addressee == "human")
+            question_state = next(questions, None)
+            if question_state is None:
+                break
             suspension = self.build_view(execution, question_state)
             if not self.can_approve(suspension, LOCAL):
                 return execution
@@ -143,13 +147,16 @@ class CliSession(msgspec.Struct, frozen=True):
         if suspension.undecidable is not None:
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
             return False
-        needs = cast("ev.Needs | None", suspension.needs)
-        if self.home.settings.policy.worth("human", find_operator(), owner, needs) is not None:
+        if self._suffices("human", suspension, owner):
             return True
         terminal_question.show(self.terminal, suspension.card)
         text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
         self.terminal.say(TerminalLine((text, "warn"), mark="note"))
         return False
+
+    def _suffices(self, assurance: ev.Assurance, suspension: Suspension, owner: str) -> bool:
+        needs = cast("ev.Needs | None", suspension.needs)
+        return self.home.settings.policy.worth(assurance, find_operator(), owner, needs) is not None
 
     def find_faults(self, tool_name: str, arguments: dict[str, JsonValue]) -> tuple[str, ...]:
         """Return why the arguments do not fit the tool; nothing for a tool that is not known here."""
@@ -203,8 +210,7 @@ class CliSession(msgspec.Struct, frozen=True):
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
-            needs = cast("ev.Needs | None", suspension.needs)
-            if self.home.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:
+            if not self._suffices(self.assurance, suspension, LOCAL):
                 self.terminal.say(TerminalLine((YES_ADVICE, "warn"), mark="note"))
                 return None, CHANNEL
             self.terminal.say(TerminalLine(("Approve? ", "plain"), ("yes (--yes)", "good")))
@@ -213,12 +219,6 @@ class CliSession(msgspec.Struct, frozen=True):
             return None, CHANNEL
         terminal_question.show(self.terminal, suspension.card, is_paged=True)
         return terminal_question.ask(self.terminal, suspension.card, self.find_faults), CHANNEL
-
-
-def _next_question(execution: ExecutionState) -> SuspensionState | None:
-    if execution.status != "suspended":
-        return None
-    return next((item for item in execution.open_suspensions if item.question.addressee == "human"), None)
 
 
 def check_tools(home: Home, execution: ExecutionState) -> None:

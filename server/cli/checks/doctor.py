@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -24,7 +25,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
-from planwarden.server.cli.arguments import describe_missing_home, is_home_named, use_store
+from planwarden.server.cli.arguments import describe_missing_home, is_home_named, read_settings, use_store
 from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_rules
 from planwarden.server.cli.checks.plans import check_hooks, check_plans, check_schedules
 from planwarden.server.cli.checks.processes import check_processes, check_secrets
@@ -32,7 +33,7 @@ from planwarden.server.cli.checks.replay import Replay, check_replay
 from planwarden.server.cli.checks.report import DoctorReport, HealthCheck, run_check
 from planwarden.server.cli.checks.servers import check_downstream
 from planwarden.server.settings.catalogue import build_registry
-from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home, load_settings
+from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
 from planwarden.server.settings.models import build_model
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.sqlite.database import needs_write_lock
@@ -45,21 +46,15 @@ LATE_SEAL_MS = 10_000
 """Rows of the audit are sealed every half second while a process lives; after this, no process seals."""
 
 
-def run_checks(
-    home: Path | None,
-    model: str | None,
-    mcp_config: Path | None = None,
-    store: str | None = None,
-    replay: Replay | None = None,
-) -> DoctorReport:
+def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
     """Run every check, after those that it depends on. It starts the downstream servers and ends them again."""
-    folder = find_home(home, os.environ)
-    settings, *read = _read_settings(home, model, mcp_config, store, folder)
+    folder = find_home(arguments.home, os.environ)
+    settings, *read = _read_settings(arguments, folder)
     is_broken = read[0].status == "broken"
     no_settings = "the settings are broken" if is_broken else None
     no_servers = no_settings or (None if len(read) == 1 else "the file of the servers is broken")
     checks = (
-        _check_home(folder, settings, is_named=is_home_named(home)),
+        _check_home(folder, settings, is_named=is_home_named(arguments.home)),
         read[0],
         # Before the store check: opening the store tightens the mode of the folder.
         _check_file_modes(settings),
@@ -107,31 +102,26 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
     return HealthCheck("home", "ok", str(folder), facts)
 
 
-def _read_settings(
-    home: Path | None, model: str | None, mcp_config: Path | None, store: str | None, folder: Path
-) -> tuple[Settings, *tuple[HealthCheck, ...]]:
+def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple[HealthCheck, ...]]:
     """Return the settings as far as they can be read, the check of their file, and the one of the servers' file where
     that is broken."""
     try:
-        settings = load_settings(home=home, model=model, mcp_config=mcp_config, store=store, has_servers=False)
+        settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:
         return Settings(home=folder), HealthCheck("settings", "broken", error.message)
-    check = _check_settings(settings)
+    path = settings.home / FILE
+    facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.retention_days}
+    if not path.exists():
+        check = HealthCheck("settings", "off", f"no {FILE}; the defaults apply")
+    elif settings.policy.trust_caller:
+        text = "approvals.trust_caller is on: the calling model's word counts as an approval"
+        check = HealthCheck("settings", "warning", text, facts)
+    else:
+        check = HealthCheck("settings", "ok", str(path), facts)
     try:
-        return load_settings(home=home, model=model, mcp_config=mcp_config, store=store), check
+        return read_settings(arguments), check
     except PlanwardenError as error:
         return settings, check, HealthCheck("downstream", "broken", error.message)
-
-
-def _check_settings(settings: Settings) -> HealthCheck:
-    path = settings.home / FILE
-    if not path.exists():
-        return HealthCheck("settings", "off", f"no {FILE}; the defaults apply")
-    facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.retention_days}
-    if settings.policy.trust_caller:
-        text = "approvals.trust_caller is on: the calling model's word counts as an approval"
-        return HealthCheck("settings", "warning", text, facts)
-    return HealthCheck("settings", "ok", str(path), facts)
 
 
 def _check_store(settings: Settings) -> HealthCheck:
@@ -153,7 +143,8 @@ def _check_store(settings: Settings) -> HealthCheck:
     if report["integrity"] != "ok":
         text = f"{location} is damaged: {report['integrity']}; restore a backup, or move it away to start afresh"
         return HealthCheck("store", "broken", text, facts)
-    kind = ""
+    kind, size_kib = "", int(report["size_bytes"]) / 1024
+    size = f"{size_kib:.0f} KiB" if size_kib < 1024 else f"{size_kib / 1024:.1f} MiB"
     if "server" in report:
         kind = f"PostgreSQL {report['server']}, a commit takes {report['commit_ms']} ms, "
         facts["serverVersion"] = report["server"]
@@ -161,7 +152,7 @@ def _check_store(settings: Settings) -> HealthCheck:
         facts["audit"] = {"unsealed": report["unsealed"], "unsealedForMs": report["unsealed_ms"]}
         facts["leases"] = {"held": report["leases"], "runOut": report["expired_leases"]}
     text = (
-        f"{location}: {kind}{_format_size(int(report['size_bytes']))}, schema {report['schema']}, intact; "
+        f"{location}: {kind}{size}, schema {report['schema']}, intact; "
         f"{report['executions']} executions, {report['running']} running, open questions: {report['pending']}"
     )
     is_slow = int(report.get("commit_ms", 0)) > SLOW_COMMIT_MS or int(report.get("unsealed_ms", 0)) > LATE_SEAL_MS
@@ -278,7 +269,3 @@ def _check_stalls(settings: Settings) -> HealthCheck | None:
     facts: dict[str, JsonValue] = {"count": stalls.count, "longestSeconds": round(stalls.longest_s, 3), "at": when}
     text = f"{describe_stalls(stalls)}; the longest ended at {when}"
     return HealthCheck("stalls", "warning" if stalls.longest_s >= WARNING_S else "ok", text, facts)
-
-
-def _format_size(size_bytes: int) -> str:
-    return f"{size_bytes / 1024:.0f} KiB" if size_bytes < 1024 * 1024 else f"{size_bytes / 1024 / 1024:.1f} MiB"

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.approval.grants import VERSION_DIGITS
+from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.ports.grant import Grant, GrantedStep
+from planwarden.server.api.home import Home
 from planwarden.server.api.rules import list_rule_notes
 from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.checks.report import HealthCheck, join_some
@@ -14,7 +16,6 @@ from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.gate.host_servers import read_statuses
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.plans.library import build_library
-from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import FILE, PLAN_FOLDER, Settings
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
@@ -55,17 +56,19 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
     )
 
 
+def list_notes(home: Home, book: RuleBook) -> list[str]:
+    """Return what the rules may say that the operator did not mean."""
+    tools = {definition.name: definition for definition in home.tools.definitions()}
+    servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
+    return list(list_rule_notes(book, tools, servers))
+
+
 def check_rules(settings: Settings) -> HealthCheck:
     """A rule that is not usable is broken settings; here are those that are usable and may say something else."""
     book = settings.policy.rules
     if book is None:
         return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")
-    registry = build_registry(settings)
-    if settings.servers.configs:
-        build_downstream(settings, registry)
-    tools = {definition.name: definition for definition in registry.definitions()}
-    servers = tuple(f"{config.slug}_" for config in settings.servers.configs)
-    notes = list(list_rule_notes(book, tools, servers))
+    notes = list_notes(Home(settings), book)
     facts: dict[str, JsonValue] = {"rules": len(book.rules), "notes": list[JsonValue](notes)}
     text = f"{len(book.rules)} in {FILE}"
     if not notes:

@@ -60,7 +60,9 @@ def handle_print(arguments: Namespace) -> int:
         env[MODEL_VARIABLE] = f"scripted:{expand_home(file).absolute()}" if kind == "scripted" else model
     # The place goes to standard error, so that standard output can be redirected into a file.
     print(f"into {host.where}:", file=sys.stderr)
-    keys = [name for name in _find_keys(model) if os.environ.get(name)]
+    provider = PROVIDERS.get((model or "").partition(":")[0])
+    own_keys = provider.keys if provider is not None else ()
+    keys = [name for name in (KEY_VARIABLE, *own_keys) if os.environ.get(name)]
     if location is not None and location.has_password:
         keys.append(STORE_VARIABLE)
     if os.environ.get(SECRET_KEY_VARIABLE) or (location is not None and location.path is None):
@@ -70,8 +72,3 @@ def handle_print(arguments: Namespace) -> int:
         print(text, file=sys.stderr)
     print(host.write(find_launch_command(env)))
     return DONE
-
-
-def _find_keys(model: str | None) -> tuple[str, ...]:
-    provider = PROVIDERS.get((model or "").partition(":")[0])
-    return (KEY_VARIABLE, *(provider.keys if provider is not None else ()))

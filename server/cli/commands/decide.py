@@ -236,12 +236,7 @@ def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:
 
 
 def _approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> ExecutionState:
-    """Approve exactly the question that the digest names, as the person whom the code names, and continue.
-
-    Raises:
-        UsageError: the question is not open, has another digest, or needs more than a yes.
-        CodeRefused: the code is not valid; nothing was decided.
-    """
+    """Approve exactly the question that the digest names, as the person whom the code names, and continue."""
     home = session.home
 
     async def needs_passphrase(service: Service) -> bool:

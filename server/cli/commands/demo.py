@@ -19,7 +19,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import anyio
-from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError, UsageError
@@ -44,65 +43,6 @@ REPORTS = {
     "2026-q3.txt": (4_096, 0),
 }
 """Size in bytes and age in years of each report."""
-OLD_SIZES = [size for size, years in REPORTS.values() if years]
-
-PLAN: dict[str, JsonValue] = {
-    "todoList": [
-        {
-            "id": "find",
-            "description": "Find reports older than a year",
-            "toolCalls": [{"toolName": "findReports", "arguments": {"older_than_days": 365}}],
-        },
-        {
-            "id": "total",
-            "description": "Add up their sizes",
-            "requiredTools": ["calculator"],
-            "expectedOutcome": "bytes that deleting them sets free",
-        },
-        {
-            "id": "ask",
-            "description": "Ask before anything is deleted",
-            "toolCalls": [
-                {
-                    "toolName": "displayConfirmation",
-                    "arguments": {
-                        "action": "Delete the reports that are older than a year",
-                        "details": {"sets_free_bytes": {"$from": "total", "pointer": "/result"}},
-                    },
-                }
-            ],
-            "confirms": ["delete"],
-        },
-        {
-            "id": "delete",
-            "description": "Delete them",
-            "toolCalls": [
-                {"toolName": "deleteReports", "arguments": {"names": {"$from": "find", "pointer": "/names"}}}
-            ],
-        },
-        {
-            "id": "check",
-            "description": "Look again: nothing old is left",
-            "toolCalls": [{"toolName": "findReports", "arguments": {"older_than_days": 365}}],
-        },
-    ]
-}
-
-MODEL: dict[str, JsonValue] = {
-    "replies": [
-        {
-            "when": {"purpose": "step", "stepId": "total"},
-            "reply": {"content": "I used the calculator: together they take about 60 KB."},
-        },
-        {
-            "when": {"purpose": "step", "stepId": "total"},
-            "reply": {
-                "toolCalls": [{"toolName": "calculator", "arguments": {"expression": " + ".join(map(str, OLD_SIZES))}}]
-            },
-        },
-    ]
-}
-"""First the model only describes the call, as real models do. It makes the call when planwarden insists."""
 
 
 def add_demo(parser: CommandParser) -> None:
@@ -151,17 +91,14 @@ def _fill_home(home: Path, *, is_attended: bool) -> str:
     """Write settings, tools, a plan, a scripted model and some old files into an empty folder; return the model's name.
 
     Where nobody can be asked, the settings lower the risk of the deletion, because --yes does not suffice otherwise.
-
-    Raises:
-        UsageError: the folder is not empty.
+    The scripted model first only describes its call, as real models do, and makes it when planwarden insists.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(home.iterdir()):
         raise UsageError(f"{str(home)!r} is not empty; the demo writes its own files, so give it an empty folder")
-    tools = files("planwarden.server.cli.templates") / "demo_tools.py"
-    (home / "tools.py").write_bytes(tools.read_bytes())
-    (home / "plan.json").write_text(json.dumps(PLAN, indent=2), encoding="utf-8")
-    (home / "model.json").write_text(json.dumps(MODEL, indent=2), encoding="utf-8")
+    templates = files("planwarden.server.cli.templates")
+    for name in ("tools.py", "plan.json", "model.json"):
+        (home / name).write_bytes((templates / f"demo_{name}").read_bytes())
     model = f"scripted:{home / 'model.json'}"
     settings = f'model = {json.dumps(model)}\n\n[tools]\npython = ["tools.py"]\n'
     if not is_attended:

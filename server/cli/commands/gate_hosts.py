@@ -76,7 +76,8 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
         for server in selection:
             if obstacle := _find_obstacle(server, program):
                 terminal.say(f"{one_line(server.name, 80)} is left as it is: {obstacle}.")
-        return file.add(text, [server.name for server in selection if _can_be_added(server)], program)
+        passing = [server.name for server in selection if server.state == "passes by" and not server.problem]
+        return file.add(text, passing, program)
 
     changes = [build_change(file.path, partial(change, file), is_project=file.is_project) for file in files]
     for name in arguments.servers:
@@ -85,10 +86,6 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
             raise UsageError(f"there is no server {name[:80]!r} in {places}{did_you_mean(name, sorted(names))}")
     outcome = f"{'removed' if program is None else 'installed'}. Start {HOSTS[arguments.host].label} again."
     return make_changes(arguments, changes, "There is nothing to change.", outcome)
-
-
-def _can_be_added(server: HostServer) -> bool:
-    return server.state == "passes by" and not server.problem
 
 
 def _find_obstacle(server: HostServer, program: Sequence[str]) -> str:

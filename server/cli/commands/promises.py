@@ -9,13 +9,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.server.cli.arguments import use_store
+from planwarden.server.cli.arguments import read_settings, use_store
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.guard.done import judge_with_paths, read_transcript
 from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
-from planwarden.server.settings.configuration import FILE, Settings, load_settings
+from planwarden.server.settings.configuration import FILE
 from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.host_sessions import HostSession, TrustedFolder
@@ -41,12 +41,8 @@ def add_receipt(parser: CommandParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="as Markdown, for a pull request")
 
 
-def _load(arguments: Namespace) -> Settings:
-    return load_settings(home=arguments.home, store=arguments.store, has_servers=False)
-
-
 def handle_list(arguments: Namespace) -> int:
-    settings, folder = _load(arguments), Path.cwd()
+    settings, folder = read_settings(arguments, has_servers=False), Path.cwd()
     rows = [(promise, FILE, "trusted") for promise in settings.promises]
     trusted_folders = use_store(settings, lambda store: RecordStore(store, TrustedFolder).all())
     for trusted in trusted_folders:
@@ -80,14 +76,14 @@ def handle_check(arguments: Namespace) -> int:
         raise InvalidArguments(f"cannot read {str(arguments.transcript)!r}: {error}") from None
     calls = read_transcript(text, arguments.host)
     root = calls[0].folder if calls else str(Path.cwd())
-    verdict = anyio.run(judge_with_paths, _load(arguments).promises, calls, root)
+    verdict = anyio.run(judge_with_paths, read_settings(arguments, has_servers=False).promises, calls, root)
     lines = describe_verdict(verdict, HostSession(session="", host=arguments.host, folder=root, expires_at=0.0))
     _write(arguments, {"verdict": to_json(verdict)}, lines or ["nothing was owed"])
     return FAILED if verdict.owed else DONE
 
 
 def handle_receipt(arguments: Namespace) -> int:
-    settings = _load(arguments)
+    settings = read_settings(arguments, has_servers=False)
     receipt = use_store(settings, lambda store: build_receipt(store, settings, str(arguments.session)))
     lines = [receipt.title, *receipt.lines]
     if arguments.markdown:
@@ -114,5 +110,5 @@ def trust_folder(arguments: Namespace) -> int:
         entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})
         await records.write(lambda transaction: transaction.put(record), entry)
 
-    use_store(_load(arguments), trust)
+    use_store(read_settings(arguments, has_servers=False), trust)
     return DONE

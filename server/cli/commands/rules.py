@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from planwarden.agent.approval.rules import UNCOUNTED, RuleBook
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement, describe_denial
-from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.home import Home
 from planwarden.server.api.rule_replay import ReplayedCall, RuleReplay, replay_rules
 from planwarden.server.api.rules import (
@@ -20,9 +19,9 @@ from planwarden.server.api.rules import (
     explain_rules,
     find_requirement,
     list_open_ends,
-    list_rule_notes,
 )
 from planwarden.server.cli.arguments import open_home, read_count
+from planwarden.server.cli.checks.permits import list_notes
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.output import DONE, write_result
@@ -59,25 +58,17 @@ _WAS = {
 _WOULD = {"allow": "would run without a question", "ask": "would be asked about", "deny": "would be denied"}
 
 
-class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules say of one call."""
+class _CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rules say of one call: those for its tool, up to the one that decides, and what comes of it."""
 
     tool_name: str
-    """The tool."""
     arguments: dict[str, JsonValue]
-    """With the defaults of the tool's schema."""
     rules: tuple[RuleVerdict, ...]
-    """Those for the tool, up to the one that decides."""
     decision: str
-    """`allow`, `ask` or `deny`."""
     needs: str | None
-    """The assurance that a decision needs, or null."""
     because: str
-    """Why, in words."""
     problems: tuple[str, ...] = ()
-    """Why the call would fail anyway; empty if nothing is known."""
     notes: tuple[str, ...] = ()
-    """What the operator may not have meant by the rules that were looked at."""
 
 
 def add_rules(parser: CommandParser) -> None:
@@ -94,7 +85,7 @@ def add_rules(parser: CommandParser) -> None:
 
 def handle_list(arguments: Namespace) -> int:
     home = open_home(arguments)
-    book = find_book(home)
+    book = home.settings.policy.rules or RuleBook()
     notes = list_notes(home, book)
     document: dict[str, JsonValue] = {
         "rules": [
@@ -123,44 +114,30 @@ def handle_check(arguments: Namespace) -> int:
 
 def handle_replay(arguments: Namespace) -> int:
     home = open_home(arguments)
-
     tools = {definition.name: definition for definition in home.tools.definitions()}
-
-    async def work(store: Lookups) -> RuleReplay:
-        return await replay_rules(store, home.settings.policy, tools, store.clock.now() - arguments.days * DAY_S)
-
+    policy, days = home.settings.policy, arguments.days
     with home.stay_open():
-        report = home.read(work)
+        report = home.read(lambda store: replay_rules(store, policy, tools, store.clock.now() - days * DAY_S))
     write_result(arguments, to_json(report), lambda terminal: draw_replay(terminal, report, arguments.days))
     return DONE
 
 
-def find_book(home: Home) -> RuleBook:
-    return home.settings.policy.rules or RuleBook()
-
-
-def list_notes(home: Home, book: RuleBook) -> list[str]:
-    tools = {definition.name: definition for definition in home.tools.definitions()}
-    servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
-    return list(list_rule_notes(book, tools, servers))
-
-
-async def check_call(home: Home, arguments: Namespace) -> CheckedCall:
+async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:
     """Judge the call as a plan's call would be judged now. Raise `InvalidArguments` without NAME=VALUE."""
     name: str = arguments.tool
     tool = home.tools.get(name)
     definition = tool or ToolDefinition(name=name, description="", input_schema={})
-    call_arguments = read_arguments(arguments.arg, arguments.json_args).resolve(definition)
+    call_arguments = read_arguments(arguments)(definition)
     problems: tuple[str, ...] = ("there is no such tool; its risk is taken as dangerous",) if "/" not in name else ()
     if tool is not None:
         call_arguments, problems = home.tools.complete(name, call_arguments)
-    book = find_book(home)
+    book = home.settings.policy.rules or RuleBook()
     verdicts = await explain_rules(book, name, call_arguments) if not definition.is_blocking else ()
     requirement, _ = await find_requirement(home.settings.policy, definition, call_arguments)
     looked_at = {verdict.number for verdict in verdicts}
     notes = [note for rule in book.rules if rule.number in looked_at for note in list_open_ends(rule)]
     decision = "deny" if requirement.denied is not None else "allow" if requirement.needs is None else "ask"
-    return CheckedCall(
+    return _CheckedCall(
         tool_name=name,
         arguments=call_arguments,
         rules=verdicts,
@@ -197,7 +174,7 @@ def draw_rules(terminal: Terminal, book: RuleBook, notes: list[str]) -> None:
     terminal.say(*_note_lines(notes))
 
 
-def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
+def draw_check(terminal: Terminal, checked: _CheckedCall) -> None:
     for verdict in checked.rules:
         text, style = _VERDICTS[verdict.verdict]
         terminal.say(TerminalLine((f"rule {verdict.number} ", "bold"), (text, style)))

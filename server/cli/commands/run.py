@@ -18,10 +18,8 @@ from planwarden.server.cli.arguments import add_inputs, add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine, join_names
 from planwarden.server.views.escaping import escape_text
-
-MAX_LISTED = 20
 
 
 def add_run(parser: CommandParser) -> None:
@@ -124,10 +122,9 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
     except ThreadBusy as error:
         busy = await service.find(last.execution_id)
         raise UsageError(_describe_busy(session.home, busy), details=error.details) from None
-    reused_steps = [one_line(name, 64) for name, state in execution.steps.items() if state.taken_from is not None]
+    reused_steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
     if reused_steps:
-        more = f" and {len(reused_steps) - MAX_LISTED} more" if len(reused_steps) > MAX_LISTED else ""
-        text = f"Completed before, and not run again: {', '.join(reused_steps[:MAX_LISTED])}{more}."
+        text = f"Completed before, and not run again: {join_names(reused_steps)}."
         session.terminal.say(TerminalLine((text, "dim")))
     return execution
 

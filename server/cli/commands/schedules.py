@@ -59,11 +59,14 @@ def add_schedule(parser: CommandParser) -> None:
 
 def handle_add(arguments: Namespace) -> int:
     async def add(service: Service, book: ScheduleBook) -> PlanSchedule:
+        # An unknown plan is refused later.
+        schemas = {line.name: line.inputs for line in await service.plans()}
+        pairs = split_pairs(arguments.input, "--input", is_unique=True)
         request = ScheduleRequest(
             plan=arguments.plan,
             cron=arguments.cron,
             timezone=arguments.timezone,
-            inputs=await _read_inputs(service, arguments.plan, arguments.input),
+            inputs=read_inputs(schemas.get(arguments.plan), pairs),
             overlap=arguments.overlap,
             missed=arguments.missed,
             owner=arguments.owner,
@@ -192,9 +195,3 @@ def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBo
     draw = partial(draw_schedules, home=home, views=(view,), is_attended=is_attended)
     write_result(arguments, to_json(view), draw)
     return DONE
-
-
-async def _read_inputs(service: Service, plan: str, pairs: Sequence[str]) -> dict[str, JsonValue]:
-    """Return the inputs with the types that the plan takes; an unknown plan is refused later."""
-    schemas = {line.name: line.inputs for line in await service.plans()}
-    return read_inputs(schemas.get(plan), split_pairs(pairs, "--input", is_unique=True))

@@ -98,11 +98,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Return the id of the thread that the user means: the newest one without a word.
-
-    Raises:
-        UnknownThread: there is none yet.
-    """
+    """Return the id of the thread that the user means: the newest one without a word."""
     if beginning is not None:
         return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)

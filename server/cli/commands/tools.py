@@ -26,12 +26,8 @@ _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad
 
 def add_tools(parser: CommandParser) -> None:
     parser.handle(handle_tools, uses_servers=True)
-    parser.add_argument(
-        "query",
-        nargs="*",
-        metavar="QUERY",
-        help="words to search for; best matches first. The name of a tool also shows its arguments and schemas",
-    )
+    text = "words to search for; best matches first. The name of a tool also shows its arguments and schemas"
+    parser.add_argument("query", nargs="*", metavar="QUERY", help=text)
     parser.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
     parser.add_argument("--cursor", help="continue after the page that printed this cursor")
 
@@ -45,8 +41,12 @@ def handle_tools(arguments: Namespace) -> int:
     tool = home.tools.get(query or "")
     view = None if tool is None else build_tool_view(tool)
     if arguments.json:
-        definition: dict[str, JsonValue] = {} if view is None else {"definition": to_json(view)}
-        print_json({**to_json(page), **definition, **({"servers": servers_json(servers)} if servers else {})})
+        document = to_json(page)
+        if view is not None:
+            document["definition"] = to_json(view)
+        if servers:
+            document["servers"] = [to_json(server) for server in servers]
+        print_json(document)
         return DONE
     terminal = build_terminal(arguments)
     draw_tools(terminal, page)
@@ -127,17 +127,3 @@ def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
         terminal.say(TerminalLine((one_line(server.name, 64), "bold"), "  ", (facts, "dim"), mark=mark))
         if server.reason is not None:
             terminal.say(TerminalLine((one_line(server.reason, 300), "warn"), indent=1))
-
-
-def servers_json(servers: Sequence[ServerHealth]) -> list[JsonValue]:
-    return [
-        {
-            "name": server.name,
-            "health": server.health,
-            "tools": server.tools,
-            "trusted": server.trusted,
-            "reason": server.reason,
-            "log": server.log,
-        }
-        for server in servers
-    ]

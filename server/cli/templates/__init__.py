@@ -1,4 +1,4 @@
-"""What commands write, copied as it is: the files of `init`, the tools of `demo`, and the files of `service print`.
+"""What commands write, copied as it is: the files of `init` and of `demo`, and the files of `service print`.
 
 `planwarden.service` and `compose.yaml` are the one source of those in `deploy/`; a test holds them equal.
 """

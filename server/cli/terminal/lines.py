@@ -6,7 +6,7 @@ move the cursor, start a new line or imitate a line of planwarden.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -40,6 +40,7 @@ from planwarden.server.views.status_words import SIGNS, WAITS, WORDS, Mark, Tone
 Style = Tone | Literal["plain", "bold"]
 Part = str | tuple[str, Style]
 
+MAX_LISTED = 20
 ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 QUOTE_CHARS = 160
@@ -127,14 +128,12 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
     width = max((len(name) for name in execution.steps), default=0)
     name = escape_text(step.step_id).ljust(min(width, 16))
     description = one_line(step.description, 200)
-    parts: tuple[Part, ...] = (
-        ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
-    )
+    parts: list[Part] = [(name, "dim" if is_quiet else "bold"), "  ", (description, "dim" if is_quiet else "plain")]
     if state.taken_from is not None:
-        parts = (*parts, (f"  (taken over from execution {escape_text(shorten_id(state.taken_from))})", "dim"))
+        parts.append((f"  (taken over from execution {escape_text(shorten_id(state.taken_from))})", "dim"))
     shortfall = describe_shortfall(state)
     if shortfall:
-        parts = (*parts, (f"  ({shortfall})", "warn"))
+        parts.append((f"  ({shortfall})", "warn"))
     head = TerminalLine(*parts, mark=WORDS["step"]["partly" if shortfall else state.status].mark)
     outage = _outage_lines(execution, state.outage, indent=1)
     return (head, *_prose_lines(state), *_calls_lines(execution, state), *outage, *_error_lines(execution, state))
@@ -352,6 +351,12 @@ def _summarize(value: JsonValue) -> str:
 def one_line(text: str, limit: int) -> str:
     """Return the text on one line, escaped, and cut to `limit` characters."""
     return _cut(escape_text(" ".join(text.split("\n")).strip()), limit)
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, escaped, and how many more there are."""
+    text = ", ".join(one_line(name, 64) for name in names[:MAX_LISTED])
+    return text + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
 
 
 def _quote(text: str, limit: int) -> str:

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments, edit_json
-from planwarden.server.cli.terminal.form import ask_for_json, fill_in
+from planwarden.server.cli.terminal.form import FaultFinder, ask_for_json, edit_arguments, edit_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, indent_fact
 from planwarden.server.cli.terminal.rows import RowTable
 from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
@@ -119,12 +118,11 @@ def _edit_plan(terminal: Terminal, plan: dict[str, JsonValue]) -> dict[str, Json
 
 
 def _reject(terminal: Terminal, keys: tuple[str, ...] = NO, label: str = "n no, reject it") -> Choice:
-    return Choice(keys, label, lambda: _ask_reason(terminal))
+    def reject() -> Decision | None:
+        reason = terminal.ask("Why not? (Enter: no reason given) ")
+        return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
 
-
-def _ask_reason(terminal: Terminal) -> Decision | None:
-    reason = terminal.ask("Why not? (Enter: no reason given) ")
-    return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
+    return Choice(keys, label, reject)
 
 
 def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments
+from planwarden.server.cli.terminal.form import FaultFinder, edit_arguments
 from planwarden.server.cli.terminal.lines import TerminalLine, indent_fact
 from planwarden.server.cli.terminal.terminal import YES, Choice, Terminal
 from planwarden.server.views.card_calls import CardCall
