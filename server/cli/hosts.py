@@ -47,8 +47,9 @@ class HostInstructions(msgspec.Struct, frozen=True):
 
 def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
     """Return `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
-    prefix = Path(sys.prefix)
-    if sys.prefix == sys.base_prefix or _is_temporary(prefix):
+    # The cache of uv, where `uvx` creates environments and may delete them.
+    is_temporary = re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{sys.prefix}/") is not None
+    if sys.prefix == sys.base_prefix or is_temporary:
         return LaunchCommand("uvx", (NAME,), env)
     script = _find_script()
     if script.exists():
@@ -67,11 +68,6 @@ def find_program() -> tuple[str, ...]:
 
 def _find_script() -> Path:
     return Path(sysconfig.get_path("scripts")) / f"{NAME}{'.exe' if sys.platform == 'win32' else ''}"
-
-
-def _is_temporary(prefix: Path) -> bool:
-    """Whether the environment is in the cache of uv, where `uvx` creates it and may delete it."""
-    return re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{prefix}/") is not None
 
 
 def _write_servers(key: str, launch: LaunchCommand, *, is_typed: bool = False, has_env: bool = False) -> str:

@@ -11,13 +11,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TextIO
+from typing import Literal, TextIO
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.cli.terminal.terminal import YES, Terminal
 from planwarden.server.views.escaping import escape_rest
+from planwarden.server.views.instants import format_instant, to_utc
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -99,6 +100,11 @@ class StandardOutput:
         if self._kept is not None and self._kept is self._printed:
             # It was captured by a program that runs commands in its own process.
             sys.stdout, self._kept, self._printed = self._kept, None, None
+
+
+def format_time(at: float | None, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str | None:
+    """Return Unix seconds as people and programs read them; None for something that has not happened."""
+    return None if at is None else format_instant(to_utc(at), timespec)
 
 
 def print_json(document: Mapping[str, JsonValue]) -> None:

@@ -222,7 +222,11 @@ def _check_search(settings: Settings) -> HealthCheck:
 
 def _check_notify(settings: Settings) -> HealthCheck:
     """Show hosts only, because the address of a webhook and the topic of an ntfy server can be secrets."""
-    waiting = _read_waiting(settings)
+    waiting: Mapping[str, int] = {}
+    if settings.store.is_made:
+        # The check of the store reports its problems.
+        with suppress(PlanwardenError):
+            waiting = use_store(settings, lambda store: store.notifications.waiting())
     listed: list[JsonValue] = [
         {
             "name": channel.name,
@@ -249,15 +253,6 @@ def _check_notify(settings: Settings) -> HealthCheck:
         return HealthCheck("notify", "off", text)
     text = f"{', '.join(names)}; waiting: {sum(waiting.values())}"
     return HealthCheck("notify", "ok", text, facts)
-
-
-def _read_waiting(settings: Settings) -> Mapping[str, int]:
-    """Return how many notifications wait for each channel."""
-    if settings.store.is_made:
-        # The check of the store reports its problems.
-        with suppress(PlanwardenError):
-            return use_store(settings, lambda store: store.notifications.waiting())
-    return {}
 
 
 def _check_stalls(settings: Settings) -> HealthCheck | None:

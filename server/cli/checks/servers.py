@@ -69,10 +69,8 @@ def _check_server(server: ServerHealth, tools: Sequence[ToolDefinition], trust_c
     if server.health == "disabled":
         return HealthCheck(name, "off", f"disabled: {server.reason}" if server.reason else "disabled", facts)
     if server.health != "ready":
-        text = f"down: {server.reason or 'it did not start in time'}" + (
-            f"; its log is {server.log}" if server.log else ""
-        )
-        return HealthCheck(name, "broken", text, facts)
+        log = f"; its log is {server.log}" if server.log else ""
+        return HealthCheck(name, "broken", f"down: {server.reason or 'it did not start in time'}{log}", facts)
     parts = [f"{server.tools} tools", *(["trusted: its hints may lower risks"] if server.trusted else [])]
     if tools and len(asking) == len(tools):
         parts.append("asks a person before every call")

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, build_audit_line
+from planwarden.server.api.audit import AuditPage, AuditReader, build_audit_line
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.cli.arguments import read_settings, use_store
 from planwarden.server.cli.command_parser import CommandParser
@@ -90,7 +90,11 @@ def draw_rows(terminal: Terminal, page: AuditPage) -> None:
     for row in page.rows:
         at = format_instant(row.at)
         kind = row.kind.replace("_", " ").ljust(18)
-        terminal.say(TerminalLine((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), _facts_text(row)))
+        facts = [] if row.suspension_id is None else [f"suspension={shorten_id(row.suspension_id)}"]
+        facts += [f"{name}={_shorten(value)}" for name, value in row.facts.items()]
+        terminal.say(
+            TerminalLine((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), "  ".join(map(escape_text, facts)))
+        )
     if page.next_cursor is not None:
         terminal.say(TerminalLine((f"more: --cursor {page.next_cursor}", "dim")))
 
@@ -106,12 +110,6 @@ def draw_verdict(terminal: Terminal, verdict: AuditVerdict) -> None:
         terminal.say(TerminalLine((f"{verdict.rows} rows, whole; head {verdict.head}", "good"), mark="done"))
     else:
         terminal.say(TerminalLine((f"{verdict.rows} rows, {len(verdict.problems)} problem(s)", "bad"), mark="failed"))
-
-
-def _facts_text(row: AuditLine) -> str:
-    facts = [] if row.suspension_id is None else [f"suspension={shorten_id(row.suspension_id)}"]
-    facts += [f"{name}={_shorten(value)}" for name, value in row.facts.items()]
-    return "  ".join(map(escape_text, facts))
 
 
 def _shorten(value: JsonValue) -> str:

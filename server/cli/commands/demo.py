@@ -13,8 +13,6 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -60,10 +58,14 @@ def handle_demo(arguments: Namespace) -> int:
     session = CliSession(home, terminal, says_yes=arguments.yes)
     subtitle = f"  {place}  no key, no network, a script plays the model"
     terminal.say(TerminalLine(("planwarden demo", "bold"), (subtitle, "dim")))
-    with _start_worker(place, environment) as process:
-        execution = _watch_worker(home, terminal, process)
-        process.kill()
-        process.wait()
+    command = [sys.executable, "-m", "planwarden.server.cli.commands.demo", str(place)]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            execution = _watch_worker(home, terminal, process)
+        finally:
+            process.kill()
     killed = f"Process {process.pid} was killed (kill -9) while the question waits."
     continues = f" Process {os.getpid()} continues from planwarden.db:"
     terminal.say(TerminalLine((killed, "warn"), continues, mark="note"))
@@ -111,18 +113,6 @@ def _fill_home(home: Path, *, is_attended: bool) -> str:
         (reports / name).write_bytes(b"." * size)
         os.utime(reports / name, (now, now - years * YEAR_S))
     return model
-
-
-@contextmanager
-def _start_worker(home: Path, environment: Mapping[str, str]) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "planwarden.server.cli.commands.demo", str(home)]
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=dict(environment)
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def _watch_worker(home: Home, terminal: Terminal, process: subprocess.Popen[str]) -> ExecutionState:

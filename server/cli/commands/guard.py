@@ -99,7 +99,7 @@ def uninstall(arguments: Namespace) -> int:
 
 
 def show_status(arguments: Namespace) -> int:
-    statuses = check_hosts(os.environ, _find_project(arguments), _build_program(arguments))
+    statuses = check_hosts(os.environ, Path.cwd() if arguments.project else None, _build_program(arguments))
     document: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
     write_result(arguments, document, lambda terminal: draw_status(terminal, statuses))
     return DONE if all(status.is_proven or status.state == "not installed" for status in statuses) else FAILED
@@ -130,17 +130,13 @@ def draw_status(terminal: Terminal, statuses: Sequence[HookStatus]) -> None:
 
 
 def _change(arguments: Namespace, change: Callable[[HookFile, str], str], outcome: str, afterwards: str) -> int:
-    project = _find_project(arguments)
+    project = Path.cwd() if arguments.project else None
     changes = [
         build_change(file.path, partial(change, file), is_project=project is not None)
         for file in find_hook_files(arguments.host, os.environ, project)
     ]
     nothing = f"There is nothing to change: planwarden's part is {outcome} already."
     return make_changes(arguments, changes, nothing, f"{outcome}. {afterwards}".strip())
-
-
-def _find_project(arguments: Namespace) -> Path | None:
-    return Path.cwd() if arguments.project else None
 
 
 def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:

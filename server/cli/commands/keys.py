@@ -2,19 +2,17 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import JsonValue
 
 from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, build_terminal, write_result
+from planwarden.server.cli.output import DONE, build_terminal, format_time, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.keys import SigningKey
 from planwarden.storage.sealing import make_secret_key
 
@@ -36,9 +34,9 @@ def handle_list(arguments: Namespace) -> int:
                 "principal": key.principal,
                 "label": key.label,
                 "rpId": key.rp_id,
-                "createdAt": _format_time(key.created_at, "milliseconds"),
-                "usedAt": _format_time(key.used_at, "milliseconds"),
-                "revokedAt": _format_time(key.revoked_at, "milliseconds"),
+                "createdAt": format_time(key.created_at, "milliseconds"),
+                "usedAt": format_time(key.used_at, "milliseconds"),
+                "revokedAt": format_time(key.revoked_at, "milliseconds"),
             }
             for key in keys
         ]
@@ -56,7 +54,7 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def handle_new_secret(arguments: Namespace) -> int:
-    """Nothing but the key goes to standard output, so that it can be sent into a file or a vault."""
+    # Nothing but the key goes to standard output, so that it can be sent into a file or a vault.
     print(make_secret_key())
     return DONE
 
@@ -65,8 +63,8 @@ def draw_keys(terminal: Terminal, keys: Sequence[SigningKey]) -> None:
     if not keys:
         terminal.say("No keys; people add theirs on the page Keys of the inbox.")
     for key in keys:
-        state = "usable" if key.revoked_at is None else f"revoked {_format_time(key.revoked_at)}"
-        last = "never signed" if key.used_at is None else f"signed {_format_time(key.used_at)}"
+        state = "usable" if key.revoked_at is None else f"revoked {format_time(key.revoked_at)}"
+        last = "never signed" if key.used_at is None else f"signed {format_time(key.used_at)}"
         terminal.say(
             TerminalLine(
                 (key.key_id, "bold"),
@@ -74,9 +72,5 @@ def draw_keys(terminal: Terminal, keys: Sequence[SigningKey]) -> None:
                 (state, "good" if key.revoked_at is None else "dim"),
                 mark="done" if key.revoked_at is None else "waits",
             ),
-            TerminalLine((f"for {key.rp_id} · added {_format_time(key.created_at)} · {last}", "dim"), indent=1),
+            TerminalLine((f"for {key.rp_id} · added {format_time(key.created_at)} · {last}", "dim"), indent=1),
         )
-
-
-def _format_time(at: float | None, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str | None:
-    return None if at is None else format_instant(to_utc(at), timespec)

@@ -8,9 +8,8 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.cli.arguments import read_settings, use_store
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, print_json, write_result
+from planwarden.server.cli.output import DONE, format_time, print_json, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import CompleteStore
 from planwarden.storage.tokens import TokenRow, TokenStore
 
@@ -71,8 +70,8 @@ def draw_tokens(terminal: Terminal, rows: tuple[TokenRow, ...], now: float) -> N
     if not rows:
         terminal.say("No tokens; `planwarden token add NAME` makes one.")
     for row in rows:
-        until = f", until {_format_time(row.expires_at)}" if row.expires_at is not None else ""
-        creation = f"made {_format_time(row.created_at)}"
+        until = f", until {format_time(row.expires_at)}" if row.expires_at is not None else ""
+        creation = f"made {format_time(row.created_at)}"
         terminal.say(f"{row.token_id}  {row.principal}  {row.role}  {_state(row, now)}{until}  {creation}")
 
 
@@ -82,9 +81,9 @@ def _to_json(row: TokenRow, now: float) -> dict[str, JsonValue]:
         "principal": row.principal,
         "role": row.role,
         "state": _state(row, now),
-        "createdAt": _format_time(row.created_at),
-        "expiresAt": _format_time(row.expires_at),
-        "revokedAt": _format_time(row.revoked_at),
+        "createdAt": format_time(row.created_at),
+        "expiresAt": format_time(row.expires_at),
+        "revokedAt": format_time(row.revoked_at),
     }
 
 
@@ -92,7 +91,3 @@ def _state(row: TokenRow, now: float) -> str:
     if row.revoked_at is not None:
         return "revoked"
     return "valid" if row.is_valid(now) else "expired"
-
-
-def _format_time(at: float | None) -> str | None:
-    return None if at is None else format_instant(to_utc(at))

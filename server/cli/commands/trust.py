@@ -47,7 +47,11 @@ def handle_trust(arguments: Namespace) -> int:
     draw_choice(terminal, config, allowed, asking)
     path = home.settings.home / FILE
     if allowed:
-        additions = _build_additions(home.settings, names)
+        entries = {name: home.settings.tools.get(name) for name in names}
+        additions: Additions = {
+            name: {"risk": "read"} if entry is not None and entry.effect else {"risk": "read", "effect": "read"}
+            for name, entry in entries.items()
+        }
         comment = f"planwarden trust: server {one_line(config.name, 64)} says that these only read."
         before = read_text(path)
         after = add_to_text(before, additions, comment)
@@ -64,15 +68,6 @@ def handle_trust(arguments: Namespace) -> int:
     if arguments.json:
         print_json({"server": config.name, "allowed": list[JsonValue](names), "file": str(path)})
     return DONE
-
-
-def _build_additions(settings: Settings, names: Sequence[str]) -> Additions:
-    additions: dict[str, dict[str, str]] = {}
-    for name in names:
-        entry = settings.tools.get(name)
-        has_effect = entry is not None and entry.effect is not None
-        additions[name] = {"risk": "read"} if has_effect else {"risk": "read", "effect": "read"}
-    return additions
 
 
 async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:

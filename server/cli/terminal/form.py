@@ -35,7 +35,11 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
     if fields and labels:
         terminal.say(TerminalLine(("The form says of itself: ", "dim"), " - ".join(labels)))
     while True:
-        content = _ask_fields(terminal, fields) if fields else _ask_as_json(terminal, form)
+        if fields:
+            content = _ask_fields(terminal, fields)
+        else:
+            terminal.say(TerminalLine(("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False))))
+            content = edit_json(terminal, {})
         if content is None:
             return None
         faults = Schema(form, checks_dates=True).find_faults(content)
@@ -102,11 +106,6 @@ def _prompt(field: Field) -> str:
     return f"  {field.label}{about} ({choices or field.schema['type']}{need}){default_text}: "
 
 
-def _ask_as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
-    terminal.say(TerminalLine(("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False))))
-    return edit_json(terminal, {})
-
-
 def _report(terminal: Terminal, fault: str) -> None:
     terminal.warn(f"  {one_line(fault, 300)}")
 
@@ -114,7 +113,11 @@ def _report(terminal: Terminal, fault: str) -> None:
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
     """Return the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
     editor = _find_editor()
-    text = _edit_in_editor(editor, value) if editor else _edit_on_one_line(terminal, value)
+    if editor:
+        text = _edit_in_editor(editor, value)
+    else:
+        terminal.say(TerminalLine(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False))))
+        text = terminal.ask("as one line of JSON (Enter: unchanged): ")
     return _read(terminal, text) if text else None
 
 
@@ -191,8 +194,3 @@ def _edit_in_editor(editor: str, value: JsonValue) -> str | None:
             return path.read_text(encoding="utf-8") if finished.returncode == 0 else None
         except (OSError, UnicodeDecodeError):
             return None
-
-
-def _edit_on_one_line(terminal: Terminal, value: JsonValue) -> str | None:
-    terminal.say(TerminalLine(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False))))
-    return terminal.ask("as one line of JSON (Enter: unchanged): ")
