@@ -134,12 +134,12 @@ def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list
         return list(proposed)
     if proposed:
         terminal.say("These values occur in the goal. An input can have another value in each run.")
-    chosen: list[ProposedInput] = []
+    inputs: list[ProposedInput] = []
     for entry in proposed:
         value, step = one_line(str(entry.value), 80), one_line(entry.step_id, 64)
         typed = terminal.ask(f"Make {entry.name} of step {step}, now {value}, an input? [Enter yes · n no] ")
-        chosen += [entry] if typed is not None and typed.lower() not in NO else []
-    return chosen
+        inputs += [entry] if typed is not None and typed.lower() not in NO else []
+    return inputs
 
 
 def draw_catalogue(terminal: Terminal, home: Home, catalogue: PlanCatalogue) -> None:

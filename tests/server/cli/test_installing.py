@@ -17,8 +17,8 @@ import yaml
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli import hosts
-from planwarden.server.cli.program import build_parser
 from planwarden.server.cli.commands.service import DEPLOYED, Installation, write_docker, write_launchd, write_systemd
+from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, Open, at_terminal, clean_environment, needs_terminal, run_in_process

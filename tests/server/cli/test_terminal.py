@@ -272,7 +272,7 @@ def rows_of(line: TerminalLine, cells: int) -> list[Text]:
 @requirement("display:invisible")
 @given(st.lists(st.tuples(LETTERS, st.sampled_from(STYLES)), max_size=4), st.integers(2, 30))
 def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple[str, Style]], cells: int) -> None:
-    rows = rows_of(TerminalLine(*tuple(spans)), cells)
+    rows = rows_of(TerminalLine(*spans), cells)
     shown: list[tuple[str, object]] = []
     for row in rows:
         assert cell_len(row.plain) <= cells

@@ -20,7 +20,6 @@ from planwarden.agent.common.errors import OutcomeUnknown
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import Suspend
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.site import load_templates
 from planwarden.server.mcp.app.view import META_KEY
