@@ -66,7 +66,7 @@ def _list_commands(home: Path) -> list[tuple[str, str]]:
 
 
 def create_home(home: Path) -> list[Path]:
-    """Make the folder and its files, none of which may be there. Return the files.
+    """Make the folder and its files, where none of them exists. Return the files.
 
     Raises:
         StoreError: the folder or a file cannot be made.
