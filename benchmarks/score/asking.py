@@ -44,7 +44,7 @@ def read_corpus() -> list[LabelledCall]:
 
 def write_home(home: Path, *, names_project: bool) -> None:
     """Write the settings as `planwarden init` does; with the commented rule for a project's files, if asked for."""
-    text = (files("planwarden.server.cli.starter") / FILE).read_text(encoding="utf-8")
+    text = (files("planwarden.server.cli.templates") / FILE).read_text(encoding="utf-8")
     if names_project:
         before, mark, rule = text.partition("# [[rules]]  # the files of your project\n")
         assert mark, "the starter has no rule for a project's files"

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from dev.reference.code import table
-from planwarden.server.cli.command_parser import Parser
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import EXIT_CODES
-from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.program import build_parser
 
 _EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--version")
 """Described once for all commands."""
@@ -31,17 +31,17 @@ def exit_codes() -> str:
     return table(("code", "meaning"), ((f"`{code}`", meaning) for code, meaning in lines))
 
 
-def _leaves(made: Parser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Parser]]:
+def _leaves(made: CommandParser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], CommandParser]]:
     """Yields every command that does something, with the words that call it."""
     groups = [action for action in made.actions if action.nargs == argparse.PARSER]
     if not groups or (words and made.get_default("handler") is not None):
         yield words, made
     for group in groups:
-        for name, child in cast("Mapping[str, Parser]", group.choices).items():
+        for name, child in cast("Mapping[str, CommandParser]", group.choices).items():
             yield from _leaves(child, (*words, name))
 
 
-def _section(words: tuple[str, ...], made: Parser) -> str:
+def _section(words: tuple[str, ...], made: CommandParser) -> str:
     own = [
         action
         for action in made.actions

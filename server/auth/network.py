@@ -27,7 +27,8 @@ class AllowedNames(msgspec.Struct, frozen=True):
         own = [f"{name}:{port}" for name in dict.fromkeys(("127.0.0.1", "localhost", "[::1]", format_host(host)))]
         hosts, origins = [*own], [f"http://{name}" for name in own]
         for name in settings.names:
-            both = (name,) if _has_port(name) else (name, f"{name}:{port}")
+            has_port = ":" in name.rpartition("]")[2]
+            both = (name,) if has_port else (name, f"{name}:{port}")
             hosts.extend(both)
             origins.extend(f"{scheme}://{address}" for address in both for scheme in ("https", "http"))
         return cls(tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(origins)))
@@ -82,7 +83,3 @@ def check_access(host: str, *, needs_token: bool, has_issuer: bool, has_tokens: 
 
 def format_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _has_port(name: str) -> bool:
-    return name.rpartition("]")[2].find(":") >= 0

@@ -1,16 +1,26 @@
-"""What several commands read from their arguments: home, settings, and NAME=VALUE pairs."""
+"""What several commands read from their arguments: home, settings, the store, and NAME=VALUE pairs."""
 
 import os
 import shlex
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TypeVar
 
-from planwarden.agent.common.errors import InvalidArguments, UsageError
+import anyio
+
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.server.api.home import Home
-from planwarden.server.cli.command_parser import Parser
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIABLE, Settings, find_home, load_settings
 from planwarden.server.views.suspension import name_program
+from planwarden.storage.opening import CompleteStore, open_store
+
+Resource = TypeVar("Resource")
+Result = TypeVar("Result")
 
 
 def is_home_named(home: Path | None) -> bool:
@@ -43,10 +53,14 @@ def check_home(arguments: Namespace) -> None:
         raise UsageError(missing)
 
 
-def read_settings(arguments: Namespace) -> Settings:
+def read_settings(arguments: Namespace, *, has_servers: bool = True) -> Settings:
     """Return the settings that a command works with, as `load_settings` does."""
     return load_settings(
-        home=arguments.home, model=arguments.model, mcp_config=arguments.mcp_config, store=arguments.store
+        home=arguments.home,
+        model=arguments.model,
+        mcp_config=arguments.mcp_config,
+        store=arguments.store,
+        has_servers=has_servers,
     )
 
 
@@ -60,27 +74,57 @@ def open_home(arguments: Namespace) -> Home:
     return Home(settings, program=lambda: shlex.join([name_program(), *words]))
 
 
-def split_pairs(pairs: Sequence[str], option: str = "--arg") -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each `NAME=VALUE`. Raises `InvalidArguments` for any other form."""
+def use_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:
+    """Return what `work` returns, which has the store; it is made where there is none yet. No engine runs."""
+    return run_with(open_store(settings.store), work)
+
+
+def run_with(context: AbstractAsyncContextManager[Resource], work: Callable[[Resource], Awaitable[Result]]) -> Result:
+    """Return what `work` returns, which has what the context yields."""
+
+    async def run() -> Result:
+        async with context as resource:
+            return await work(resource)
+
+    return anyio.run(run)
+
+
+def split_pairs(pairs: Sequence[str], option: str = "--arg", *, is_unique: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each `NAME=VALUE`.
+
+    Raises:
+        InvalidArguments: a pair has another form, or a name that `is_unique` occurs twice.
+    """
+    names: set[str] = set()
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise InvalidArguments(f"{option} {pair[:80]!r} is not NAME=VALUE")
+        if is_unique and name in names:
+            raise InvalidArguments(f"{option} names {name!r} twice")
+        names.add(name)
         yield name, text
 
 
-def add_plan_arguments(parser: Parser) -> None:
+def read_value(text: str) -> JsonValue:
+    """Return the JSON value that the text is, otherwise the text."""
+    try:
+        return read_json(text)
+    except PlanwardenError:
+        return text
+
+
+def add_plan_arguments(parser: CommandParser) -> None:
     """Add the plan and its inputs."""
     text = "name of a saved plan, or the file of any plan, or - for JSON on standard input"
     parser.add_argument("plan", metavar="PLAN", help=text)
     add_inputs(parser, "an input; the value is JSON, or text where the plan takes text")
 
 
-def add_inputs(parser: Parser, meaning: str) -> None:
+def add_inputs(parser: CommandParser, meaning: str) -> None:
     parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=meaning)
-    parser.add_argument(
-        "--inputs", metavar="FILE", help="file with inputs as one object, YAML or JSON; --input adds to it"
-    )
+    text = "file with inputs as one object, YAML or JSON; --input adds to it"
+    parser.add_argument("--inputs", metavar="FILE", help=text)
 
 
 def read_count(text: str) -> int:

@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
-
-import msgspec
+from typing import Any, NoReturn
 
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.output import USAGE
@@ -18,44 +16,90 @@ from planwarden.server.cli.output import USAGE
 Handler = Callable[[argparse.Namespace], int]
 """Runs a command and returns its exit code."""
 MAX_QUOTED_CHARS = 200
-_COMMANDS = "planwarden.server.cli.commands"
 _NOT_A_CHOICE = re.compile(
     r"argument (.+?): invalid choice: ((['\"]).*?\3)(?:, maybe you meant .*)? \(choose from .*\)", re.DOTALL
 )
 
 
-class Subparsers(Protocol):
-    """What argparse returns from `add_subparsers`."""
+class CommandParser(argparse.ArgumentParser):
+    """Reports a usage error in one sentence, with the word that was probably meant.
 
-    def add_parser(self, name: str, **how: Any) -> Any: ...
+    The module of a command adds the arguments when something looks into its parser, so that no command waits for the
+    imports of another one.
+    """
 
-
-class Parser(argparse.ArgumentParser):
-    """Reports a usage error in one sentence, with the word that was probably meant."""
-
-    def __init__(self, **how: Any) -> None:
+    def __init__(self, *, module: str = "", **how: Any) -> None:
         self._added: list[argparse.Action] = []
+        self._commands: Any = None
+        self._module = self._rest = ""
         super().__init__(**how)
+        self._module = module
+
+    def load(self) -> None:
+        """Let the module add the arguments, once."""
+        module, self._module = self._module, ""
+        if module:
+            function = f"add_{self.prog.rpartition(' ')[2].replace('-', '_')}"
+            getattr(import_module(f"planwarden.server.cli.commands.{module}"), function)(self)
 
     @property
     def actions(self) -> Sequence[argparse.Action]:
         """What was added, which argparse does not tell."""
+        self.load()
         return self._added
 
     def add_argument(self, *words: Any, **options: Any) -> argparse.Action:
         return self.note(super().add_argument(*words, **options))
-
-    def add_subparsers(self, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.note(super().add_subparsers(**options))
 
     def note(self, action: argparse.Action) -> argparse.Action:
         """Return the action, which was added to this parser or to a group of its arguments."""
         self._added.append(action)
         return action
 
-    @property
-    def _flags(self) -> dict[str, argparse.Action]:
-        return {flag: action for action in self.actions for flag in action.option_strings}
+    def add_subparsers(self, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.note(super().add_subparsers(parser_class=CommandParser, **options))
+
+    def add_command(self, name: str, handler: Handler, text: str, **how: bool) -> "CommandParser":
+        """Add a sub-command and return its parser, which still lacks its own arguments; `how` is as for `handle`."""
+        if self._commands is None:
+            self._commands = self.add_subparsers(required=self.get_default("handler") is None)
+        parser: CommandParser = self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        parser.handle(handler, **how)
+        self._commands.metavar = "|".join(self._commands.choices)
+        return parser
+
+    def handle(
+        self, handler: Handler, *, has_json: bool = True, uses_servers: bool = False, needs_home: bool = True
+    ) -> None:
+        """Name what runs the command, and add the options that many commands have."""
+        self.add_options(argparse.SUPPRESS, uses_servers=uses_servers)
+        self.set_defaults(handler=handler, json=False, needs_home=needs_home, speaks_protocol=False)
+        if has_json:
+            self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
+
+    def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
+        """Add what many commands have; a command has no defaults, which would reset what stood before its name."""
+        text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
+        self.add_argument("--home", type=Path, default=default, metavar="DIR", help=text)
+        text = (
+            "postgresql://USER@HOST/DATABASE or sqlite:///FILE; default: PLANWARDEN_STORE, else planwarden.toml, else "
+            "planwarden.db in the home"
+        )
+        self.add_argument("--store", default=default, metavar="URL", help=text)
+        text = (
+            "caller, scripted:FILE, or a provider's model, such as anthropic:NAME; "
+            "default: PLANWARDEN_MODEL, else planwarden.toml, else caller"
+        )
+        self.add_argument("--model", default=default, help=text)
+        if uses_servers:
+            text = "downstream servers; default: planwarden.json in the home"
+            self.add_argument("--mcp-config", type=Path, default=default, metavar="FILE", help=text)
+
+    def take_rest(self, name: str, metavar: str, text: str) -> None:
+        """Store what follows two hyphens as `name`, whatever it is called: it is neither an option nor a command."""
+        self._rest = name
+        self.usage = f"{self.prog} [OPTION ...] [{metavar} ...]"
+        self.note(argparse.Action([], name, argparse.REMAINDER, metavar=metavar, help=text))
 
     def error(self, message: str) -> NoReturn:
         refused = _NOT_A_CHOICE.fullmatch(message)
@@ -66,11 +110,20 @@ class Parser(argparse.ArgumentParser):
     # The overloads of argparse say only which type of namespace comes back.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Refuse what it does not know here, because each command knows only its own options."""
+        self.load()
         words = list[str](sys.argv[1:] if args is None else args)
-        self._refuse_unknown(self._find_unknown_option(words))
-        parsed, unknown = super().parse_known_args(words, namespace)
+        place = words.index("--") if self._rest and "--" in words else len(words)
+        own = words[:place]
+        self._refuse_unknown(self._find_unknown_option(own))
+        parsed, unknown = super().parse_known_args(own, namespace)
         self._refuse_unknown(unknown)
+        if self._rest:
+            setattr(parsed, self._rest, words[place + 1 :])
         return parsed, unknown
+
+    @property
+    def _flags(self) -> dict[str, argparse.Action]:
+        return {flag: action for action in self.actions for flag in action.option_strings}
 
     def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
         """Return the first unknown option in front of everything else, which would make its value a command."""
@@ -98,104 +151,6 @@ class Parser(argparse.ArgumentParser):
                 hint = did_you_mean(value, choices) or f"; choose from {', '.join(choices)}"
                 return f"there is no {kind} {value[:MAX_QUOTED_CHARS]!r}{hint}"
         raise AssertionError(f"argparse refused a value of {argument}, which was not added")
-
-
-class CommandParser(Parser):
-    """The parser of one command: its own module adds the arguments when something looks into it.
-
-    So no command waits for the imports of another one.
-    """
-
-    def __init__(self, *, source: str = "", **how: Any) -> None:
-        self._source = ""
-        self._rest = ""
-        super().__init__(**how)
-        self._source = source
-
-    def load(self) -> None:
-        """Let the module add the arguments, once."""
-        source, self._source = self._source, ""
-        if source:
-            module, _, function = source.partition(":")
-            getattr(import_module(f"{_COMMANDS}.{module}"), function)(self)
-
-    @property
-    def actions(self) -> Sequence[argparse.Action]:
-        self.load()
-        return self._added
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.load()
-        if not self._rest:
-            return super().parse_known_args(args, namespace)
-        words = list[str](args)
-        place = words.index("--") if "--" in words else len(words)
-        parsed, unknown = super().parse_known_args(words[:place], namespace)
-        setattr(parsed, self._rest, words[place + 1 :])
-        return parsed, unknown
-
-    def take_rest(self, name: str, metavar: str, text: str) -> None:
-        """Store what follows two hyphens as `name`, whatever it is called: it is neither an option nor a command."""
-        self._rest = name
-        self.usage = f"{self.prog} [OPTION ...] [{metavar} ...]"
-        self.note(argparse.Action([], name, argparse.REMAINDER, metavar=metavar, help=text))
-
-    def handle(
-        self, handler: Handler, *, has_json: bool = True, uses_servers: bool = False, needs_home: bool = True
-    ) -> None:
-        """Name what runs the command, and add the options that many commands have."""
-        add_options(self, argparse.SUPPRESS)
-        if uses_servers:
-            add_server_options(self, argparse.SUPPRESS)
-        self.set_defaults(handler=handler, json=False, needs_home=needs_home, speaks_protocol=False)
-        if has_json:
-            self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
-
-    def add_commands(self, names: str, *, required: bool = True) -> "CommandGroup":
-        """Return what adds sub-commands; `names` lists them for the usage line."""
-        return CommandGroup(self.add_subparsers(metavar=names, required=required, parser_class=CommandParser))
-
-
-class CommandGroup(msgspec.Struct, frozen=True):
-    """Adds the sub-commands of one command."""
-
-    subparsers: Subparsers
-
-    def add(self, name: str, handler: Handler, text: str, **how: bool) -> CommandParser:
-        """Add a command and return its parser, which still lacks its own arguments; `how` is as for `handle`."""
-        parser: CommandParser = self.subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
-        parser.handle(handler, **how)
-        return parser
-
-
-def add_options(parser: Parser, default: str | None) -> None:
-    """Add --home, --store and --model; a command has no defaults, which would reset what stood before its name."""
-    parser.add_argument(
-        "--home",
-        type=Path,
-        default=default,
-        metavar="DIR",
-        help="folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder",
-    )
-    parser.add_argument(
-        "--store",
-        default=default,
-        metavar="URL",
-        help="postgresql://USER@HOST/DATABASE or sqlite:///FILE; default: PLANWARDEN_STORE, else planwarden.toml, else "
-        "planwarden.db in the home",
-    )
-    parser.add_argument(
-        "--model",
-        default=default,
-        help="caller, scripted:FILE, or a provider's model, such as anthropic:NAME; "
-        "default: PLANWARDEN_MODEL, else planwarden.toml, else caller",
-    )
-
-
-def add_server_options(parser: Parser, default: str | None) -> None:
-    """Add --mcp-config, which commands take that may call tools."""
-    text = "downstream servers; default: planwarden.json in the home"
-    parser.add_argument("--mcp-config", type=Path, default=default, metavar="FILE", help=text)
 
 
 class ShowVersion(argparse.Action):

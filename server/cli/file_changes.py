@@ -52,7 +52,7 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
     for change in changes:
         _write(change)
     if changes:
-        terminal.say(TerminalLine(((outcome, "good"),), "done"))
+        terminal.say(TerminalLine((outcome, "good"), mark="done"))
     if arguments.json:
         print_json({"host": arguments.host, "files": [str(change.path) for change in changes]})
     return DONE
@@ -80,14 +80,14 @@ def _check_place(path: Path, *, is_project: bool) -> None:
 
 def _draw_change(terminal: Terminal, change: FileChange) -> None:
     path = change.path
-    terminal.say(TerminalLine(((f"{path}{'' if change.before else ' (new)' if change.after else ''}:", "bold"),)))
+    terminal.say(TerminalLine((f"{path}{'' if change.before else ' (new)' if change.after else ''}:", "bold")))
     if not change.after:
-        terminal.say(TerminalLine((("the file is deleted", "dim"),), indent=1))
+        terminal.say(TerminalLine(("the file is deleted", "dim"), indent=1))
         return
     lines = difflib.unified_diff(change.before.splitlines(), change.after.splitlines(), lineterm="", n=2)
     for line in list(lines)[2:]:
         style = "good" if line.startswith("+") else "bad" if line.startswith("-") else "dim"
-        terminal.say(TerminalLine(((one_line(line, 2_000), style),), indent=1))
+        terminal.say(TerminalLine((one_line(line, 2_000), style), indent=1))
 
 
 def _write(change: FileChange) -> None:

@@ -16,6 +16,7 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -46,8 +47,9 @@ class HostInstructions(msgspec.Struct, frozen=True):
 
 def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
     """Return `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
-    prefix = Path(sys.prefix)
-    if sys.prefix == sys.base_prefix or _is_temporary(prefix):
+    # The cache of uv, where `uvx` creates environments and may delete them.
+    is_temporary = re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{sys.prefix}/") is not None
+    if sys.prefix == sys.base_prefix or is_temporary:
         return LaunchCommand("uvx", (NAME,), env)
     script = _find_script()
     if script.exists():
@@ -68,25 +70,13 @@ def _find_script() -> Path:
     return Path(sysconfig.get_path("scripts")) / f"{NAME}{'.exe' if sys.platform == 'win32' else ''}"
 
 
-def _is_temporary(prefix: Path) -> bool:
-    """Whether the environment is in the cache of uv, where `uvx` creates it and may delete it."""
-    return re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{prefix}/") is not None
-
-
-def _write_mcp_servers(launch: LaunchCommand) -> str:
-    return _write_json({"mcpServers": {NAME: _build_entry(launch)}})
-
-
-def _write_typed_mcp_servers(launch: LaunchCommand) -> str:
-    return _write_json({"mcpServers": {NAME: {"type": "stdio", **_build_entry(launch)}}})
-
-
-def _write_vscode(launch: LaunchCommand) -> str:
-    return _write_json({"servers": {NAME: {"type": "stdio", **_build_entry(launch)}}})
-
-
-def _write_zed(launch: LaunchCommand) -> str:
-    return _write_json({"context_servers": {NAME: {**_build_entry(launch), "env": dict(launch.env)}}})
+def _write_servers(key: str, launch: LaunchCommand, *, is_typed: bool = False, has_env: bool = False) -> str:
+    """Return JSON with the servers under a key: their `type` where it is named, and `env` where it may be empty."""
+    server: dict[str, JsonValue] = {"type": "stdio"} if is_typed else {}
+    server |= {"command": launch.command, "args": list(launch.args)}
+    if launch.env or has_env:
+        server["env"] = dict(launch.env)
+    return _write_json({key: {NAME: server}})
 
 
 def _write_opencode(launch: LaunchCommand) -> str:
@@ -111,27 +101,19 @@ def _write_codex(launch: LaunchCommand) -> str:
 def _write_goose(launch: LaunchCommand) -> str:
     args = ", ".join(map(_quote, launch.args))
     env = ", ".join(f"{name}: {_quote(text)}" for name, text in launch.env.items())
-    return "\n".join(
-        [
-            "extensions:",
-            f"  {NAME}:",
-            "    type: stdio",
-            f"    name: {NAME}",
-            "    enabled: true",
-            f"    cmd: {_quote(launch.command)}",
-            f"    args: [{args}]",
-            "    env_keys: []",
-            f"    envs: {{{env}}}",
-            "    timeout: 300",
-        ]
-    )
-
-
-def _build_entry(launch: LaunchCommand) -> dict[str, JsonValue]:
-    server: dict[str, JsonValue] = {"command": launch.command, "args": list(launch.args)}
-    if launch.env:
-        server["env"] = dict(launch.env)
-    return server
+    lines = [
+        "extensions:",
+        f"  {NAME}:",
+        "    type: stdio",
+        f"    name: {NAME}",
+        "    enabled: true",
+        f"    cmd: {_quote(launch.command)}",
+        f"    args: [{args}]",
+        "    env_keys: []",
+        f"    envs: {{{env}}}",
+        "    timeout: 300",
+    ]
+    return "\n".join(lines)
 
 
 def _write_json(document: JsonValue) -> str:
@@ -143,14 +125,21 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+_write_mcp_servers = partial(_write_servers, "mcpServers")
+_write_typed_mcp_servers = partial(_write_servers, "mcpServers", is_typed=True)
 CLIENTS: dict[str, HostInstructions] = {
     "claude-desktop": HostInstructions(
         "claude_desktop_config.json (Settings > Developer > Edit Config)", _write_mcp_servers
     ),
     "claude-code": HostInstructions(".mcp.json in the project", _write_typed_mcp_servers),
-    "vscode": HostInstructions(".vscode/mcp.json in the project, or `MCP: Open User Configuration`", _write_vscode),
+    "vscode": HostInstructions(
+        ".vscode/mcp.json in the project, or `MCP: Open User Configuration`",
+        partial(_write_servers, "servers", is_typed=True),
+    ),
     "cursor": HostInstructions("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _write_typed_mcp_servers),
-    "zed": HostInstructions("settings.json (`zed: open settings file`)", _write_zed),
+    "zed": HostInstructions(
+        "settings.json (`zed: open settings file`)", partial(_write_servers, "context_servers", has_env=True)
+    ),
     "codex": HostInstructions("~/.codex/config.toml, or .codex/config.toml in a trusted project", _write_codex),
     "gemini": HostInstructions("~/.gemini/settings.json, or .gemini/settings.json in the project", _write_mcp_servers),
     "goose": HostInstructions(

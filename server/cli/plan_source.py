@@ -2,7 +2,6 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,44 +40,27 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
         InvalidArguments: the file cannot be used.
     """
     if word == "-" or not is_plan_name(word):
-        return read_plan(word)
+        return _read_plan(word)
     catalogue = home.library.look_now()
-    saved = catalogue.get(word)
-    if saved is not None:
-        return GivenPlan(saved.document, saved.name, version=saved.digest)
-    if catalogue.get_fault(word) is None and Path(word).is_file():
-        return read_plan(word)
-    if has_key:
-        return GivenPlan(None, word)
-    raise _refuse(catalogue, word)
+    if catalogue.get(word) is None:
+        if catalogue.get_fault(word) is None and Path(word).is_file():
+            return _read_plan(word)
+        if has_key:
+            return GivenPlan(None, word)
+    saved = find_saved_plan(catalogue, word)
+    return GivenPlan(saved.document, saved.name, version=saved.digest)
 
 
-def find_saved_plan(home: Home, name: str) -> SavedPlan:
+def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
     """Return the saved plan. Raises `UnknownPlan` with what is wrong with its file, if there is one."""
-    catalogue = home.library.look_now()
-    saved = catalogue.get(name)
-    if saved is None:
-        raise _refuse(catalogue, name)
-    return saved
-
-
-def _refuse(catalogue: PlanCatalogue, name: str) -> UnknownPlan:
     fault = catalogue.get_fault(name)
-    if fault is not None:
-        return UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")
-    try:
-        catalogue.find(name)
-    except UnknownPlan as error:
-        return error
-    raise AssertionError(name)
+    if fault is not None and catalogue.get(name) is None:
+        raise UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")
+    return catalogue.find(name)
 
 
-def read_plan(path: str) -> GivenPlan:
-    """Return the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`.
-
-    Raises:
-        InvalidArguments: the file cannot be read; the message names it.
-    """
+def _read_plan(path: str) -> GivenPlan:
+    """Return the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`."""
     document = _read_document(path, "the plan")
     if not isinstance(document, dict):
         return GivenPlan(document)
@@ -88,27 +70,13 @@ def read_plan(path: str) -> GivenPlan:
 
 
 def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Return the inputs of --inputs, and over them those of --input, with the types that the plan takes.
-
-    Raises:
-        InvalidArguments: the file is not an object, or a pair is not NAME=VALUE.
-    """
-    return {**read_inputs_file(arguments), **read_typed_inputs(arguments, plan)}
-
-
-def read_inputs_file(arguments: Namespace) -> dict[str, JsonValue]:
-    """Return the inputs of --inputs, empty without it. Raise `InvalidArguments` for a file that is not an object."""
+    """Return the inputs of --inputs, and over them those of --input, with the types that the plan takes."""
     inputs: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(inputs, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")
-    return inputs
-
-
-def read_typed_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Return those of --input, with the types that the plan takes. Raises `InvalidArguments`: not NAME=VALUE."""
-    pairs: Sequence[str] = arguments.input
     schema = plan.get(INPUTS) if isinstance(plan, dict) else None
-    return read_inputs(schema if isinstance(schema, dict) else None, split_pairs(pairs, "--input"))
+    pairs = split_pairs(arguments.input, "--input")
+    return {**inputs, **read_inputs(schema if isinstance(schema, dict) else None, pairs)}
 
 
 def _read_document(path: str, what: str) -> JsonValue:

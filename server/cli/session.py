@@ -91,7 +91,11 @@ class CliSession(msgspec.Struct, frozen=True):
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
         """Ask each question to a person as it comes up, until the execution ends or a question is left open."""
-        while (question_state := _next_question(execution)) is not None:
+        while execution.status == "suspended":
+            questions = (item for item in execution.open_suspensions if item.question.addressee == "human")
+            question_state = next(questions, None)
+            if question_state is None:
+                break
             suspension = self.build_view(execution, question_state)
             if not self.can_approve(suspension, LOCAL):
                 return execution
@@ -110,7 +114,7 @@ class CliSession(msgspec.Struct, frozen=True):
             try:
                 return await self.record(service, suspension, decision, channel)
             except Expired as error:
-                self.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
+                self.terminal.say(TerminalLine((error.message, "warn"), mark="note"))
                 return await self.record_time_out(service, suspension.execution_id)
 
         return self.run_and_watch(start)
@@ -143,13 +147,16 @@ class CliSession(msgspec.Struct, frozen=True):
         if suspension.undecidable is not None:
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
             return False
-        needs = cast("ev.Needs | None", suspension.needs)
-        if self.home.settings.policy.worth("human", find_operator(), owner, needs) is not None:
+        if self._suffices("human", suspension, owner):
             return True
         terminal_question.show(self.terminal, suspension.card)
         text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
-        self.terminal.say(TerminalLine(((text, "warn"),), "note"))
+        self.terminal.say(TerminalLine((text, "warn"), mark="note"))
         return False
+
+    def _suffices(self, assurance: ev.Assurance, suspension: Suspension, owner: str) -> bool:
+        needs = cast("ev.Needs | None", suspension.needs)
+        return self.home.settings.policy.worth(assurance, find_operator(), owner, needs) is not None
 
     def find_faults(self, tool_name: str, arguments: dict[str, JsonValue]) -> tuple[str, ...]:
         """Return why the arguments do not fit the tool; nothing for a tool that is not known here."""
@@ -175,50 +182,43 @@ class CliSession(msgspec.Struct, frozen=True):
         if execution.is_finished:
             words = WORDS["execution"][execution.status]
             first, *rest = outcome_lines(execution)
-            command = TerminalLine(((self.home.command("show", execution.thread_id), "dim"),))
-            self.terminal.panel(words.word, [TerminalLine(first.parts, words.mark), *rest, command], words.tone)
+            command = TerminalLine((self.home.command("show", execution.thread_id), "dim"))
+            self.terminal.panel(words.word, [TerminalLine(*first.parts, mark=words.mark), *rest, command], words.tone)
             return
         for suspension in execution.open_suspensions:
             self.terminal.say(*self._waiting_lines(self.build_view(execution, suspension), suspension.question))
 
     def _waiting_lines(self, suspension: Suspension, question: ev.Question) -> list[TerminalLine]:
         if question.addressee == "caller":
-            message = TerminalLine((("a model has to answer: ", "warn"), escape_text(question.message)), "asks")
-            return [message, TerminalLine((MODEL_ADVICE,), indent=1)]
+            message = TerminalLine(("a model has to answer: ", "warn"), escape_text(question.message), mark="asks")
+            return [message, TerminalLine(MODEL_ADVICE, indent=1)]
         if question.addressee == "human":
-            message = TerminalLine((("waits for an answer: ", "warn"), suspension.card.title), "asks")
+            message = TerminalLine(("waits for an answer: ", "warn"), suspension.card.title, mark="asks")
             words = cut_text(suspension.card.words, 200)
-            agent_line = TerminalLine(((f"{suspension.card.label}: ", "dim"), words), indent=1)
+            agent_line = TerminalLine((f"{suspension.card.label}: ", "dim"), words, indent=1)
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.home.command(*words) for words in (approve, ("reject", question.suspension_id)))
-            return [message, agent_line, *(TerminalLine((command,), indent=1) for command in commands)]
+            return [message, agent_line, *(TerminalLine(command, indent=1) for command in commands)]
         if question.expires_at is None:
             return []
         until = format_instant(to_utc(question.expires_at))
         server = "a planwarden server that runs then (an assistant's, or `planwarden serve`)"
-        return [TerminalLine((f"waits until {until}; {server} continues it",), "waits")]
+        return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
     def _ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
         """Return the decision, or None when there is none, and its channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
-            needs = cast("ev.Needs | None", suspension.needs)
-            if self.home.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:
-                self.terminal.say(TerminalLine(((YES_ADVICE, "warn"),), "note"))
+            if not self._suffices(self.assurance, suspension, LOCAL):
+                self.terminal.say(TerminalLine((YES_ADVICE, "warn"), mark="note"))
                 return None, CHANNEL
-            self.terminal.say(TerminalLine((("Approve? ", "plain"), ("yes (--yes)", "good"))))
+            self.terminal.say(TerminalLine(("Approve? ", "plain"), ("yes (--yes)", "good")))
             return Decision(approved=True), YES_CHANNEL
         if not self.terminal.can_ask:
             return None, CHANNEL
         terminal_question.show(self.terminal, suspension.card, is_paged=True)
         return terminal_question.ask(self.terminal, suspension.card, self.find_faults), CHANNEL
-
-
-def _next_question(execution: ExecutionState) -> SuspensionState | None:
-    if execution.status != "suspended":
-        return None
-    return next((item for item in execution.open_suspensions if item.question.addressee == "human"), None)
 
 
 def check_tools(home: Home, execution: ExecutionState) -> None:
@@ -289,4 +289,4 @@ async def _report_other_owner(service: Service, execution: ExecutionState, termi
     if header is None or header.owner in (None, service.owner) or header.status != "running":
         return
     if header.leased_until > service.store.clock.steady():
-        terminal.say(TerminalLine((("Another planwarden process runs this execution; watching it.", "dim"),)))
+        terminal.say(TerminalLine(("Another planwarden process runs this execution; watching it.", "dim")))

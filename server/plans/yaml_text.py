@@ -8,7 +8,6 @@ nesting is counted instead of running into the recursion of a loader.
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any, TypeAlias, cast
 
 import yaml
@@ -42,7 +41,7 @@ def read_yaml(text: str) -> JsonValue:
     """
     builder = _Builder()
     try:
-        for event in _parse(text):
+        for event in _UNTYPED.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         where = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
@@ -56,10 +55,6 @@ def write_yaml(value: JsonValue) -> str:
     """Return text that `read_yaml` reads as an equal value, for people: keys in their order, no flow style."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
     return str(text)
-
-
-def _parse(text: str) -> Iterator[yaml.Event]:
-    return _UNTYPED.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 class _Builder:

@@ -16,7 +16,6 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.signatures.signature import (
     NONCE_S,
     BrowserOptions,
-    KeyRegistration,
     RelyingParty,
     SignatureEvidence,
     SignatureRefused,
@@ -166,7 +165,16 @@ class Keyring:
             by = await self._verify_own_signature(
                 session, relying_party, SignatureEvidence.read(text), build_registration_challenge(nonce, "known")
             )
-        key = self._build_key(registration, session.principal, relying_party, label)
+        key = SigningKey(
+            key_id=derive_key_id(registration.credential_id),
+            credential_id=registration.credential_id,
+            public_key=registration.public_key,
+            principal=session.principal,
+            rp_id=relying_party.rp_id,
+            label=label,
+            sign_count=registration.sign_count,
+            created_at=self._store.clock.now(),
+        )
         facts: dict[str, JsonValue] = {
             "channel": CHANNEL,
             "principal": key.principal,
@@ -252,20 +260,6 @@ class Keyring:
                 "use another key, and remove this one"
             )
         return KeyUse(key_id=key.key_id, principal=session.principal, sign_count=count, at=self._store.clock.now())
-
-    def _build_key(
-        self, registration: KeyRegistration, principal: str, relying_party: RelyingParty, label: str
-    ) -> SigningKey:
-        return SigningKey(
-            key_id=derive_key_id(registration.credential_id),
-            credential_id=registration.credential_id,
-            public_key=registration.public_key,
-            principal=principal,
-            rp_id=relying_party.rp_id,
-            label=label,
-            sign_count=registration.sign_count,
-            created_at=self._store.clock.now(),
-        )
 
 
 def _filter_by_host(keys: tuple[SigningKey, ...], relying_party: RelyingParty) -> tuple[SigningKey, ...]:

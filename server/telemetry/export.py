@@ -4,12 +4,14 @@ The SDK reads keys, time-outs, certificates, compression, samplers, limits and i
 """
 
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
+from typing import Any, Literal
 
 import msgspec
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -100,28 +102,14 @@ def build_providers(observation: TelemetrySettings) -> Providers:
     traces = meters = None
     if observation.traces is not None:
         traces = TracerProvider(resource=resource, shutdown_on_exit=False)
-        traces.add_span_processor(BatchSpanProcessor(ScrubbingExporter(_build_span_exporter(observation.traces))))
+        traces.add_span_processor(BatchSpanProcessor(ScrubbingExporter(_build_exporter(observation.traces, "trace"))))
     if observation.metrics is not None:
-        reader = PeriodicExportingMetricReader(_build_metric_exporter(observation.metrics))
+        reader = PeriodicExportingMetricReader(_build_exporter(observation.metrics, "metric"))
         meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     return Providers(traces, meters)
 
 
-def _build_span_exporter(target: ExportTarget) -> SpanExporter:
-    if target.protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
-
-        return OverGrpc(endpoint=target.url)
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter(endpoint=target.url)
-
-
-def _build_metric_exporter(target: ExportTarget) -> MetricExporter:
-    if target.protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as OverGrpc
-
-        return OverGrpc(endpoint=target.url)
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-    return OTLPMetricExporter(endpoint=target.url)
+def _build_exporter(target: ExportTarget, kind: Literal["trace", "metric"]) -> Any:
+    wire = "grpc" if target.protocol == "grpc" else "http"
+    module = import_module(f"opentelemetry.exporter.otlp.proto.{wire}.{kind}_exporter")
+    return (module.OTLPSpanExporter if kind == "trace" else module.OTLPMetricExporter)(endpoint=target.url)

@@ -15,7 +15,7 @@ import anyio
 from pydantic import JsonValue
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreError, UnknownPlan
@@ -115,16 +115,6 @@ class HookEndpoint:
             else:
                 logger.warning("hook %r refused a request: %s", hook.name, reason)
         return Response(status_code=401)
-
-
-def mount_hooks(app: ASGIApp, hooks: ASGIApp) -> ASGIApp:
-    """Add the hooks below their path; everything else goes to `app`."""
-
-    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        is_hook = scope["type"] == "http" and str(scope["path"]).startswith(HOOKS_PATH)
-        await (hooks if is_hook else app)(scope, receive, send)
-
-    return dispatch
 
 
 async def _read_body(request: Request) -> bytes | Response:

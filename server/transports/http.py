@@ -59,7 +59,7 @@ from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
-from planwarden.server.transports.hooks import HookEndpoint, mount_hooks
+from planwarden.server.transports.hooks import HOOKS_PATH, HookEndpoint
 from planwarden.server.transports.middleware import BoundedFramesMiddleware, CutOffMiddleware, SessionCapMiddleware
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.storage.tokens import TokenStore
@@ -94,8 +94,7 @@ async def serve_http(
         # Raises before a database is created.
         _needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
-    for name in ("uvicorn.error", "mcp.server.streamable_http"):
-        logging.getLogger(name).addFilter(_is_ours)
+    logging.getLogger("uvicorn.error").addFilter(_is_ours)
     warden = Warden(settings=settings, whole_process=True, role=role)
     with closing(pair_socket(_bind_socket(host, port))) as listening:
         bound_port = listening.port
@@ -123,10 +122,9 @@ async def serve_http(
             if started is not None:
                 started(f"http://{format_host(host)}:{bound_port}{PATH}")
             hooks = AllowedNamesMiddleware(HookEndpoint(settings.hooks, lambda: warden.service), names)
-            pages = _mount_inbox(app, build_inbox_app(site, lambda: names.hosts))
-            if gates is not None:
-                pages = _mount_gates(pages, _protect(gates, auth, check, names, store.clock))
-            await _serve(mount_hooks(pages, hooks), listening.sockets, server.end_streams)
+            inbox = build_inbox_app(site, lambda: names.hosts)
+            guarded_gates = None if gates is None else _protect(gates, auth, check, names, store.clock)
+            await _serve(_mount(app, inbox, hooks, guarded_gates), listening.sockets, server.end_streams)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -142,7 +140,7 @@ def build_http_app(
 ) -> Starlette:
     """Return the server as an ASGI application that answers only under its own names, and with `check` only to whom it
     lets in."""
-    logging.getLogger("mcp.server.streamable_http").addFilter(_is_worth_logging)
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_ours)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
     )
@@ -157,11 +155,6 @@ def build_http_app(
     app.add_middleware(FailedTokenLimiter, clock=clock, path=PATH)
     app.add_middleware(AllowedNamesMiddleware, names=names)
     return app
-
-
-def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Return False for the SDK's traceback about a client that hung up before its request had arrived."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], ClientDisconnect)
 
 
 @asynccontextmanager
@@ -182,15 +175,9 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
         return
     resource = f"{settings.public_url or f'http://{format_host(host)}:{port}'}{PATH}"
     async with httpx2.AsyncClient(timeout=10.0) as client:
-        check = _build_issuer_check(settings, resource, tokens, store.clock, client)
+        issuer = IssuerCheck(settings, settings.audience or resource, store.clock, client)
+        check = TokenCheck(tokens, store.clock, scopes=settings.required_scopes, others=issuer)
         yield _build_bearer_auth(settings, check, resource), check
-
-
-def _build_issuer_check(
-    settings: HttpSettings, resource: str, tokens: TokenStore, clock: Clock, client: httpx2.AsyncClient
-) -> TokenCheck:
-    issuer = IssuerCheck(settings, settings.audience or resource, clock, client)
-    return TokenCheck(tokens, clock, scopes=settings.required_scopes, others=issuer)
 
 
 def _build_bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource: str | None) -> BearerAuth:
@@ -230,18 +217,6 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
             await inboxes.close(owner)
 
 
-def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
-    """Add the inbox under its own path, to which `/` leads; everything else, lifespan events too, goes to `app`."""
-
-    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope.get("path", "")
-        is_below = path in ("/", INBOX_PATH) or path.startswith(f"{INBOX_PATH}/")
-        is_inbox = scope["type"] == "http" and is_below
-        await (inbox if is_inbox else app)(scope, receive, send)
-
-    return dispatch
-
-
 def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: AllowedNames, clock: Clock) -> ASGIApp:
     """Return the gates with the limits and the tokens of `/mcp`."""
     resource = auth.settings.resource_server_url
@@ -254,16 +229,22 @@ def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: Allowed
     return AllowedNamesMiddleware(FailedTokenLimiter(app, clock=clock, path=GATE_PATH), names=names)
 
 
-def _mount_gates(app: ASGIApp, gates: ASGIApp) -> ASGIApp:
-    """Add the gates below their path; the scope names the gate."""
+def _mount(app: ASGIApp, inbox: ASGIApp, hooks: ASGIApp, gates: ASGIApp | None) -> ASGIApp:
+    """Add the inbox, to which `/` leads, the hooks, and the gates, each under its own path; the scope names the gate.
+
+    Everything else, lifespan events too, goes to `app`.
+    """
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        path = str(scope.get("path", ""))
-        if scope["type"] == "http" and path.startswith(f"{GATE_PATH}/"):
-            scope = {**scope, "path": GATE_PATH, "gate": path.removeprefix(f"{GATE_PATH}/")}
-            await gates(scope, receive, send)
-        else:
-            await app(scope, receive, send)
+        path = str(scope["path"]) if scope["type"] == "http" else ""
+        target = app
+        if path in ("/", INBOX_PATH) or path.startswith(f"{INBOX_PATH}/"):
+            target = inbox
+        elif path.startswith(HOOKS_PATH):
+            target = hooks
+        elif gates is not None and path.startswith(f"{GATE_PATH}/"):
+            target, scope = gates, {**scope, "path": GATE_PATH, "gate": path.removeprefix(f"{GATE_PATH}/")}
+        await target(scope, receive, send)
 
     return dispatch
 

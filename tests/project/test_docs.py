@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.cli.commands.init import create_home
-from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.clients.roster import CLIENTS as DRIVEN
 from tests.requirements import requirement

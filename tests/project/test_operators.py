@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from dev.reference.settings import variables
 
-from planwarden.server.cli.commands.worker import handle_worker
-from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.commands.serve import handle_worker
+from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.support.paths import ROOT
 

@@ -1,49 +1,35 @@
 """The checks of `doctor` on what runs without a question: standing grants, rules, and the hosts that are guarded."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.approval.grants import VERSION_DIGITS
-from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.ports.grant import Grant, GrantedStep
+from planwarden.server.api.home import Home
 from planwarden.server.api.rules import list_rule_notes
+from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.gate.host_servers import read_statuses
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.plans.library import build_library
-from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import FILE, PLAN_FOLDER, Settings
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
-from planwarden.storage.opening import open_store
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
-def check_grants(settings: Settings) -> Iterator[HealthCheck]:
-    """Yield the check if there are grants that have not ended."""
-    try:
-        grants = anyio.run(_read_grants, settings)
-    except PlanwardenError as error:
-        yield HealthCheck(name="grants", status="broken", message=error.message)
-        return
-    if grants:
-        plans = build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().plans
-        yield _check_grants(grants, {plan.name: plan.digest for plan in plans})
-
-
-async def _read_grants(settings: Settings) -> tuple[Grant, ...]:
-    if not settings.store.is_made:
-        return ()
-    async with open_store(settings.store) as store:
-        return await store.grants(only_open=True)
-
-
-def _check_grants(grants: Sequence[Grant], versions: Mapping[str, str]) -> HealthCheck:
+def check_grants(settings: Settings) -> HealthCheck | None:
+    """Say what the grants that have not ended let through; nothing where there are none."""
+    grants = use_store(settings, lambda store: store.grants(only_open=True)) if settings.store.is_made else ()
+    if not grants:
+        return None
+    plans = build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().plans
+    versions = {plan.name: plan.digest for plan in plans}
     for_steps = [(grant, grant.step) for grant in grants if grant.step is not None]
     changed = [text for grant, step in for_steps if (text := _describe_change(grant, step, versions)) is not None]
     last = format_instant(to_utc(max(grant.expires_at for grant in grants)), "minutes")
@@ -55,8 +41,8 @@ def _check_grants(grants: Sequence[Grant], versions: Mapping[str, str]) -> Healt
     }
     text = f"{len(grants)} open, {len(for_steps)} of them for steps of saved plans; the last one ends at {last}"
     if not changed:
-        return HealthCheck(name="grants", status="ok", message=text, facts=facts)
-    return HealthCheck(name="grants", status="warning", message=f"{text}; {join_some(changed)}", facts=facts)
+        return HealthCheck("grants", "ok", text, facts)
+    return HealthCheck("grants", "warning", f"{text}; {join_some(changed)}", facts)
 
 
 def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str]) -> str | None:
@@ -70,23 +56,25 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
     )
 
 
+def list_notes(home: Home, book: RuleBook) -> list[str]:
+    """Return what the rules may say that the operator did not mean."""
+    tools = {definition.name: definition for definition in home.tools.definitions()}
+    servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
+    return list(list_rule_notes(book, tools, servers))
+
+
 def check_rules(settings: Settings) -> HealthCheck:
     """A rule that is not usable is broken settings; here are those that are usable and may say something else."""
     book = settings.policy.rules
     if book is None:
-        return HealthCheck(name="rules", status="off", message=f"none; [[rules]] in {FILE} adds them")
-    registry = build_registry(settings)
-    if settings.servers.configs:
-        build_downstream(settings, registry)
-    tools = {definition.name: definition for definition in registry.definitions()}
-    servers = tuple(f"{config.slug}_" for config in settings.servers.configs)
-    notes = list(list_rule_notes(book, tools, servers))
+        return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")
+    notes = list_notes(Home(settings), book)
     facts: dict[str, JsonValue] = {"rules": len(book.rules), "notes": list[JsonValue](notes)}
     text = f"{len(book.rules)} in {FILE}"
     if not notes:
-        return HealthCheck(name="rules", status="ok", message=text, facts=facts)
+        return HealthCheck("rules", "ok", text, facts)
     text = f"{text}; {join_some(notes)}"
-    return HealthCheck(name="rules", status="warning", message=text, facts=facts)
+    return HealthCheck("rules", "warning", text, facts)
 
 
 def check_guard(settings: Settings) -> HealthCheck:
@@ -99,31 +87,31 @@ def check_guard(settings: Settings) -> HealthCheck:
     facts: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
     if not statuses:
         text = "no host is guarded; `planwarden guard install HOST` lets one ask before it acts itself"
-        return HealthCheck(name="guard", status="off", message=text, facts=facts)
+        return HealthCheck("guard", "off", text, facts)
     broken = [text for status in statuses for text in _list_problems(status)]
     names = ", ".join(GUARDED_HOSTS[status.host].label for status in statuses)
     if broken:
-        return HealthCheck(name="guard", status="warning", message="; ".join(broken), facts=facts)
+        return HealthCheck("guard", "warning", "; ".join(broken), facts)
     text = (
         f"{names}: each hook blocks when planwarden does not answer; `planwarden guard status` says what is not known"
     )
-    return HealthCheck(name="guard", status="ok", message=text, facts=facts)
+    return HealthCheck("guard", "ok", text, facts)
 
 
-def check_gates() -> HealthCheck:
+def check_gates(_: Settings) -> HealthCheck:
     """Say which servers of this user's hosts pass by the gate, as `planwarden gate status` does."""
     statuses = read_statuses(os.environ, None)
     facts: dict[str, JsonValue] = {"hosts": [status.to_json() for status in statuses]}
     broken = [f"{status.file.path}: {status.problem}" for status in statuses if status.problem]
     if broken:
-        return HealthCheck(name="gate", status="warning", message=join_some(broken), facts=facts)
+        return HealthCheck("gate", "warning", join_some(broken), facts)
     states = [server.state for status in statuses for server in status.servers]
     behind, past = states.count("behind the gate"), states.count("passes by")
     if not behind:
         text = "no host's server is behind the gate; `planwarden gate install HOST` puts them there"
-        return HealthCheck(name="gate", status="off", message=text, facts=facts)
+        return HealthCheck("gate", "off", text, facts)
     text = f"servers of hosts behind the gate: {behind}, past it: {past}; `planwarden gate status` names them"
-    return HealthCheck(name="gate", status="ok", message=text, facts=facts)
+    return HealthCheck("gate", "ok", text, facts)
 
 
 def _list_problems(status: HookStatus) -> Iterator[str]:

@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Iterator
 from datetime import datetime
 
-import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import build_library
@@ -17,39 +17,29 @@ from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
 from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.listing import NOT_ATTENDED
-from planwarden.storage.opening import open_store
+from planwarden.storage.opening import CompleteStore
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 
 MAX_HOOKS, MAX_PLANS = 5, 12
 """Named in a message."""
 
 
-def check_starts(settings: Settings) -> Iterator[HealthCheck]:
-    """Yield a check of the schedules and one of the hooks, where there are any."""
-    plans = {plan.name for plan in build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().plans}
-    try:
-        schedules, is_attended = anyio.run(_read_schedules, settings)
-    except PlanwardenError as error:
-        yield HealthCheck(name="schedules", status="broken", message=error.message)
-    else:
-        if schedules:
-            command = shlex.join([*build_command_prefix(settings.home, settings.servers_file), "serve", "--http"])
-            yield _check_schedules(schedules, plans, None if is_attended else command)
-    if settings.hooks:
-        yield _check_hooks(settings, plans)
+def _list_plan_names(settings: Settings) -> list[str]:
+    return build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().names
 
 
-async def _read_schedules(settings: Settings) -> tuple[tuple[PlanSchedule, ...], bool]:
-    """Return the schedules, and whether a process starts what is due."""
+def check_schedules(settings: Settings) -> HealthCheck | None:
+    """Say what starts next, and what cannot start; nothing where there are no schedules."""
     if not settings.store.is_made:
-        return (), False
-    async with open_store(settings.store) as store:
-        schedules = ScheduleStore(store)
-        return await schedules.all(), await schedules.is_attended()
+        return None
 
+    async def read(store: CompleteStore) -> tuple[tuple[PlanSchedule, ...], bool]:
+        return await ScheduleStore(store).all(), await ScheduleStore(store).is_attended()
 
-def _check_schedules(schedules: tuple[PlanSchedule, ...], plans: set[str], serve_command: str | None) -> HealthCheck:
-    """Return the check; `serve_command` starts a server where none starts what is due."""
+    schedules, is_attended = use_store(settings, read)
+    if not schedules:
+        return None
+    plans = _list_plan_names(settings)
     problems: list[str] = []
     for schedule in schedules:
         if schedule.plan not in plans:
@@ -63,20 +53,25 @@ def _check_schedules(schedules: tuple[PlanSchedule, ...], plans: set[str], serve
     waiting = [schedule for schedule in schedules if schedule.paused_at is None]
     facts: dict[str, JsonValue] = {"count": len(schedules), "paused": len(schedules) - len(waiting)}
     if problems:
-        return _report("schedules", problems, facts)
+        return HealthCheck("schedules", "broken", join_some(problems), facts)
     text = f"{len(schedules)}, {len(schedules) - len(waiting)} of them paused"
     if waiting:
         first = min(waiting, key=lambda schedule: schedule.next_at)
         when = datetime.fromtimestamp(first.next_at, find_zone(first.timezone)).isoformat(timespec="minutes")
         facts["nextAt"] = when
         text += f"; the next tick is at {when}, plan {first.plan!r}"
-        if serve_command is not None:
-            text += f"; {NOT_ATTENDED}: a host with planwarden, or `{serve_command}`"
-    is_idle = bool(waiting) and serve_command is not None
-    return HealthCheck(name="schedules", status="warning" if is_idle else "ok", message=text, facts=facts)
+        if not is_attended:
+            command = shlex.join([*build_command_prefix(settings.home, settings.servers_file), "serve", "--http"])
+            text += f"; {NOT_ATTENDED}: a host with planwarden, or `{command}`"
+            return HealthCheck("schedules", "warning", text, facts)
+    return HealthCheck("schedules", "ok", text, facts)
 
 
-def _check_hooks(settings: Settings, plans: set[str]) -> HealthCheck:
+def check_hooks(settings: Settings) -> HealthCheck | None:
+    """Say which plans the hooks start; nothing where there are no hooks."""
+    if not settings.hooks:
+        return None
+    plans = _list_plan_names(settings)
     facts: dict[str, JsonValue] = {"hooks": [hook.name for hook in settings.hooks]}
     missing = [
         f"hook {hook.name!r} starts the plan {hook.plan!r}, which is not there"
@@ -85,17 +80,13 @@ def _check_hooks(settings: Settings, plans: set[str]) -> HealthCheck:
     ]
     problems = [f"hook {hook.name!r}: {hook.problem}" for hook in settings.hooks if hook.problem is not None]
     if missing:
-        return _report("hooks", [*missing, *problems], facts)
+        return HealthCheck("hooks", "broken", join_some([*missing, *problems]), facts)
     if problems:
         # Not broken: the server may have the environment that this process lacks.
         text = f"with this environment, {'; '.join(problems)}"
-        return HealthCheck(name="hooks", status="warning", message=text, facts=facts)
+        return HealthCheck("hooks", "warning", text, facts)
     text = ", ".join(f"/hooks/{hook.name} starts {hook.plan!r}" for hook in settings.hooks[:MAX_HOOKS])
-    return HealthCheck(name="hooks", status="ok", message=text, facts=facts)
-
-
-def _report(name: str, problems: list[str], facts: dict[str, JsonValue]) -> HealthCheck:
-    return HealthCheck(name=name, status="broken", message=join_some(problems), facts=facts)
+    return HealthCheck("hooks", "ok", text, facts)
 
 
 def check_plans(settings: Settings) -> HealthCheck:
@@ -108,12 +99,12 @@ def check_plans(settings: Settings) -> HealthCheck:
     facts: dict[str, JsonValue] = {"folders": folders, "plans": list[JsonValue](plans.names), "unavailable": problems}
     if not plans.plans and not problems:
         text = f"none; they are files NAME.yaml or NAME.json in {settings.home / PLAN_FOLDER}"
-        return HealthCheck(name="plans", status="off", message=text, facts=facts)
+        return HealthCheck("plans", "off", text, facts)
     more = " …" if len(plans.names) > MAX_PLANS else ""
     text = f"{len(plans.names)} saved: {', '.join(plans.names[:MAX_PLANS])}{more}" if plans.names else "none to be used"
     if problems:
         text += f"; to be looked at: {len(problems)}"
-    return HealthCheck(name="plans", status="warning" if problems else "ok", message=text, facts=facts)
+    return HealthCheck("plans", "warning" if problems else "ok", text, facts)
 
 
 def _list_problems(catalogue: PlanCatalogue, settings: Settings) -> Iterator[tuple[str, str]]:

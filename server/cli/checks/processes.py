@@ -1,19 +1,17 @@
 """The checks of `doctor` for a store that several processes share: its secrets, who lives, and what waits for whom."""
 
-from collections.abc import Iterator
-
-import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.peers import describe_missing
-from planwarden.server.cli.checks.report import HealthCheck, run_check
+from planwarden.server.cli.arguments import use_store
+from planwarden.server.cli.checks.report import HealthCheck
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
-from planwarden.storage.opening import open_store
+from planwarden.storage.opening import CompleteStore
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
 from planwarden.storage.sealing import SealedSecrets
 from planwarden.storage.sql.processes import ProcessFacts, registry_of
@@ -23,32 +21,28 @@ MAX_WAITING = 20
 SHOWN_DIGITS = 12
 
 
-def check_shared(settings: Settings) -> Iterator[HealthCheck]:
-    """Yield the checks; none for a store of one machine."""
-    if settings.store.path is None:
-        yield run_check("secrets", lambda: _check_secrets(settings))
-        yield run_check("processes", lambda: _check_processes(settings))
-
-
-def _check_secrets(settings: Settings) -> HealthCheck:
-    async def read() -> bool:
-        async with open_store(settings.store) as store:
-            return await SealedSecrets(store, settings.environment.get(SECRET_KEY_VARIABLE, "")).is_in_use()
-
-    if anyio.run(read):
-        return HealthCheck(name="secrets", status="ok", message=f"{SECRET_KEY_VARIABLE} is the key of this store")
+def check_secrets(settings: Settings) -> HealthCheck | None:
+    """Say whether the secrets are sealed; nothing for a store of one machine."""
+    if settings.store.path is not None:
+        return None
+    key = settings.environment.get(SECRET_KEY_VARIABLE, "")
+    if use_store(settings, lambda store: SealedSecrets(store, key).is_in_use()):
+        return HealthCheck("secrets", "ok", f"{SECRET_KEY_VARIABLE} is the key of this store")
     text = f"the store has no key yet; the first server or worker makes {SECRET_KEY_VARIABLE} its key"
-    return HealthCheck(name="secrets", status="off", message=text)
+    return HealthCheck("secrets", "off", text)
 
 
-def _check_processes(settings: Settings) -> HealthCheck:
-    async def read() -> tuple[tuple[ProcessFacts, ...], dict[str, str]]:
-        async with open_store(settings.store) as store:
-            registry = registry_of(store)
-            living = () if registry is None else await registry.living()
-            return living, await _find_waiting(store, living)
+def check_processes(settings: Settings) -> HealthCheck | None:
+    """Say who lives, and what waits for whom; nothing for a store of one machine."""
+    if settings.store.path is not None:
+        return None
 
-    living, waiting = anyio.run(read)
+    async def read(store: CompleteStore) -> tuple[tuple[ProcessFacts, ...], dict[str, str]]:
+        registry = registry_of(store)
+        living = () if registry is None else await registry.living()
+        return living, await _find_waiting(store, living)
+
+    living, waiting = use_store(settings, read)
     facts: dict[str, JsonValue] = {
         "processes": [
             {
@@ -66,7 +60,7 @@ def _check_processes(settings: Settings) -> HealthCheck:
     }
     if not living:
         text = "no process serves or works on this store now" + ("" if not waiting else f"; {_first(waiting)}")
-        return HealthCheck(name="processes", status="warning" if waiting else "off", message=text, facts=facts)
+        return HealthCheck("processes", "warning" if waiting else "off", text, facts)
     text = ", ".join(f"{process.host}:{process.pid} ({process.role}, {process.version})" for process in living)
     problems = [_first(waiting)] if waiting else []
     outdated = [f"{process.host}:{process.pid}" for process in living if process.policy != living[0].policy]
@@ -76,7 +70,7 @@ def _check_processes(settings: Settings) -> HealthCheck:
             "last: they end what they have begun; restart them with its planwarden.toml"
         )
     message = "; ".join([text, *problems])
-    return HealthCheck(name="processes", status="warning" if problems else "ok", message=message, facts=facts)
+    return HealthCheck("processes", "warning" if problems else "ok", message, facts)
 
 
 async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[str, str]:

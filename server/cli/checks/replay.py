@@ -1,10 +1,8 @@
 """The check of `doctor --replay`: whether this version can continue the stored executions."""
 
-from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Literal
 
-import anyio
 import msgspec
 from pydantic import JsonValue
 
@@ -12,10 +10,10 @@ from planwarden.agent.common.errors import LogUnreadable
 from planwarden.agent.core.control.replay import ReplayFault, can_go_on, find_replay_fault
 from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.store import Header, Store
-from planwarden.server.cli.checks.report import HealthCheck, run_check
+from planwarden.server.cli.arguments import use_store
+from planwarden.server.cli.checks.report import HealthCheck
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.escaping import shorten_id
-from planwarden.storage.opening import open_store
 
 PAGE = 200
 MAX_FAULTS = 20
@@ -79,21 +77,11 @@ MAX_NAMED = 3
 """Logs that the sentence names; the facts hold more."""
 
 
-def check_replay(settings: Settings, replay: Replay | None) -> Iterator[HealthCheck]:
-    """Yield the check if it was asked for."""
-    if replay is not None:
-        yield run_check("replay", lambda: _check_logs(settings, replay))
-
-
-def _check_logs(settings: Settings, replay: Replay) -> HealthCheck:
+def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
+    """Replay the logs of the store that the option names."""
     if not settings.store.is_made:
-        return HealthCheck(name="replay", status="off", message="there is no store yet")
-
-    async def read() -> ReplayReport:
-        async with open_store(settings.store) as store:
-            return await replay_logs(store, has_finished=replay == "all")
-
-    report = anyio.run(read)
+        return HealthCheck("replay", "off", "there is no store yet")
+    report = use_store(settings, lambda store: replay_logs(store, has_finished=replay == "all"))
     which = "execution(s)" if replay == "all" else "unfinished execution(s)"
     facts: dict[str, JsonValue] = {
         "checked": replay,
@@ -113,12 +101,10 @@ def _check_logs(settings: Settings, replay: Replay) -> HealthCheck:
     }
     if not report.fault_count:
         text = f"{report.executions} {which} replay under {version('planwarden')}, {report.events} events"
-        return HealthCheck(name="replay", status="ok", message=text, facts=facts)
-    examples = "; ".join(map(_describe_log, report.faults[:MAX_NAMED]))
+        return HealthCheck("replay", "ok", text, facts)
+    examples = "; ".join(
+        f"execution {shorten_id(log.execution_id)} {log.fault.describe()}" for log in report.faults[:MAX_NAMED]
+    )
     more = f"; {report.fault_count - MAX_NAMED} more" if report.fault_count > MAX_NAMED else ""
     text = f"{report.fault_count} of {report.executions} {which} do not replay: {examples}{more}"
-    return HealthCheck(name="replay", status="broken", message=text, facts=facts)
-
-
-def _describe_log(log: UnreplayableLog) -> str:
-    return f"execution {shorten_id(log.execution_id)} {log.fault.describe()}"
+    return HealthCheck("replay", "broken", text, facts)

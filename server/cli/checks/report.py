@@ -7,13 +7,14 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.server.settings.configuration import Settings
 
 MAX_NAMED = 5
 """Problems in one message."""
 CheckStatus = Literal["ok", "off", "warning", "broken"]
 
 
-class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
+class HealthCheck(msgspec.Struct, frozen=True):
     """The result of one check."""
 
     name: str
@@ -32,29 +33,19 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     def is_healthy(self) -> bool:
         return all(check.status != "broken" for check in self.checks)
 
-    def to_json(self) -> dict[str, JsonValue]:
-        return {
-            "healthy": self.is_healthy,
-            "version": self.version,
-            "python": self.python,
-            "home": self.home,
-            "checks": [
-                {"name": check.name, "status": check.status, "message": check.message, "facts": check.facts}
-                for check in self.checks
-            ],
-        }
 
-
-def run_check(name: str, check: Callable[[], HealthCheck], *, needs: str | None = None) -> HealthCheck:
+def run_check(
+    name: str, check: Callable[[Settings], HealthCheck | None], settings: Settings, *, needs: str | None = None
+) -> HealthCheck | None:
     """Run the check, unless what it `needs` is broken: it would tell of defaults that do not hold."""
     if needs is not None:
-        return HealthCheck(name=name, status="off", message=f"not checked, because {needs}")
+        return HealthCheck(name, "off", f"not checked, because {needs}")
     try:
-        return check()
+        return check(settings)
     except PlanwardenError as error:
-        return HealthCheck(name=name, status="broken", message=error.message)
+        return HealthCheck(name, "broken", error.message)
     except OSError as error:
-        return HealthCheck(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
+        return HealthCheck(name, "broken", f"{error.filename or ''}: {error.strerror or error}")
 
 
 def join_some(problems: Sequence[str]) -> str:

@@ -24,22 +24,22 @@ def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -
     if needs is not None or not has_home:
         # Servers keep listings and logs in the home, which doctor does not make.
         text = f"not checked, because {needs or 'there is no home'}"
-        yield HealthCheck(name="downstream", status="off", message=text)
+        yield HealthCheck("downstream", "off", text)
         return
     if path is None or not (path.exists() or servers.notes):
-        yield HealthCheck(name="downstream", status="off", message=f"no {SERVERS_FILE}; no downstream MCP servers")
+        yield HealthCheck("downstream", "off", f"no {SERVERS_FILE}; no downstream MCP servers")
         return
     facts: dict[str, JsonValue] = {"file": str(path), "notes": list(servers.notes)}
     count = f"{len(servers.configs)} downstream server{'' if len(servers.configs) == 1 else 's'}"
     text = "; ".join([f"{path}: {count}", *servers.notes])
-    yield HealthCheck(name="downstream", status="warning" if servers.notes else "ok", message=text, facts=facts)
+    yield HealthCheck("downstream", "warning" if servers.notes else "ok", text, facts)
     if servers.configs:
         prefix = build_command_prefix(settings.home, path)
         try:
             registry = build_registry(settings)
             states = anyio.run(_start_servers, settings, registry)
         except PlanwardenError as error:
-            yield HealthCheck(name="servers", status="broken", message=error.message)
+            yield HealthCheck("servers", "broken", error.message)
             return
         definitions = registry.definitions()
         for server in states:
@@ -67,14 +67,10 @@ def _check_server(server: ServerHealth, tools: Sequence[ToolDefinition], trust_c
     }
     name = f"server {one_line(server.name, 48)}"
     if server.health == "disabled":
-        return HealthCheck(
-            name=name, status="off", message=f"disabled: {server.reason}" if server.reason else "disabled", facts=facts
-        )
+        return HealthCheck(name, "off", f"disabled: {server.reason}" if server.reason else "disabled", facts)
     if server.health != "ready":
-        text = f"down: {server.reason or 'it did not start in time'}" + (
-            f"; its log is {server.log}" if server.log else ""
-        )
-        return HealthCheck(name=name, status="broken", message=text, facts=facts)
+        log = f"; its log is {server.log}" if server.log else ""
+        return HealthCheck(name, "broken", f"down: {server.reason or 'it did not start in time'}{log}", facts)
     parts = [f"{server.tools} tools", *(["trusted: its hints may lower risks"] if server.trusted else [])]
     if tools and len(asking) == len(tools):
         parts.append("asks a person before every call")
@@ -83,4 +79,4 @@ def _check_server(server: ServerHealth, tools: Sequence[ToolDefinition], trust_c
     if reading:
         parts.append(f"{len(reading)} only read, as it says: `{trust_command}` lets them run without asking")
     text = "; ".join([*parts, *([server.reason] if server.reason else [])])
-    return HealthCheck(name=name, status="warning" if server.reason else "ok", message=text, facts=facts)
+    return HealthCheck(name, "warning" if server.reason else "ok", text, facts)

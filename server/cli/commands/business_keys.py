@@ -3,13 +3,10 @@
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from pydantic import JsonValue
-
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.business_keys import OnceKeyView
-from planwarden.server.cli.arguments import open_home, split_pairs
+from planwarden.server.cli.arguments import open_home, read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
@@ -19,14 +16,11 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, format_value, shorten_id
 from planwarden.server.views.instants import format_instant
 
-CHANNEL = "terminal"
-
 
 def add_once(parser: CommandParser) -> None:
-    commands = parser.add_commands("list|forget")
-    listing = commands.add("list", handle_list, "List the newest calls that keep their key, 200 at most.")
+    listing = parser.add_command("list", handle_list, "List the newest calls that keep their key, 200 at most.")
     listing.add_argument("--tool", metavar="TOOL", help="only calls of this tool")
-    forget = commands.add("forget", handle_forget, "Let a call with a key happen again; asks at the terminal.")
+    forget = parser.add_command("forget", handle_forget, "Let a call with a key happen again; asks at the terminal.")
     forget.add_argument("tool", metavar="TOOL", help="name of the tool")
     text = "a value of the key, by its pointer; JSON, or text where the call had text"
     forget.add_argument("--key", action="append", required=True, metavar="NAME=VALUE", help=text)
@@ -39,17 +33,27 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def handle_forget(arguments: Namespace) -> int:
-    readings = read_values(arguments.key)
+    # What each value may mean, best first.
+    readings = {
+        name: (value, text) if (value := read_value(text)) != text else (text,)
+        for name, text in split_pairs(arguments.key, "--key", is_unique=True)
+    }
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
         raise UsageError("forgetting lets an effect happen again, so a person says so at a terminal")
     home = open_home(arguments)
     key = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
-    terminal.panel("Let this call happen again?", [*list_terms(key)], "warn")
+    terms = [
+        f"Tool: {escape_text(key.tool_name)}",
+        *(f"  {text}" for text in _list_values(key)),
+        f"The first one: {_describe_call(key)}",
+        f"It keeps the key until {format_instant(key.ends_at)}. Forgotten, its effect may happen twice.",
+    ]
+    terminal.panel("Let this call happen again?", terms, "warn")
     if not confirm(terminal, "Forget it?", says_yes=False):
         terminal.say("Nothing was forgotten.")
         return FAILED
-    authority = Authority(assurance="human", channel=CHANNEL, principal=find_operator())
+    authority = Authority(assurance="human", channel="terminal", principal=find_operator())
     home.run(lambda service: service.once.forget(key, authority), "recorder")
     if arguments.json:
         print_json(to_json(key))
@@ -58,42 +62,15 @@ def handle_forget(arguments: Namespace) -> int:
     return DONE
 
 
-def read_values(pairs: Sequence[str]) -> dict[str, tuple[JsonValue, ...]]:
-    """Return what each `NAME=VALUE` may mean, best first: its JSON, or the text itself.
-
-    Raises:
-        InvalidArguments: a pair has another form, or a name occurs twice.
-    """
-    readings: dict[str, tuple[JsonValue, ...]] = {}
-    for name, text in split_pairs(pairs, "--key"):
-        if name in readings:
-            raise InvalidArguments(f"--key names {name!r} twice")
-        try:
-            readings[name] = (read_json(text), text)
-        except PlanwardenError:
-            readings[name] = (text,)
-    return readings
-
-
 def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:
     if not keys:
         terminal.say("No call has a key.")
     for key in keys:
         terminal.say(
-            TerminalLine(((escape_text(key.tool_name), "bold"), f"  until {format_instant(key.ends_at)}"), "done"),
-            *(TerminalLine((text,), indent=1) for text in _list_values(key)),
-            TerminalLine(((_describe_call(key), "dim"),), indent=1),
+            TerminalLine((escape_text(key.tool_name), "bold"), f"  until {format_instant(key.ends_at)}", mark="done"),
+            *(TerminalLine(text, indent=1) for text in _list_values(key)),
+            TerminalLine((_describe_call(key), "dim"), indent=1),
         )
-
-
-def list_terms(key: OnceKeyView) -> Iterator[TerminalLine]:
-    """Yield everything about the call that has the key, for the person who decides."""
-    yield TerminalLine((f"Tool: {escape_text(key.tool_name)}",))
-    yield from (TerminalLine((f"  {text}",)) for text in _list_values(key))
-    yield TerminalLine((f"The first one: {_describe_call(key)}",))
-    yield TerminalLine(
-        (f"It keeps the key until {format_instant(key.ends_at)}. Forgotten, its effect may happen twice.",)
-    )
 
 
 def _list_values(key: OnceKeyView) -> Iterator[str]:

@@ -2,9 +2,8 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable
 
-import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
@@ -15,9 +14,9 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.session import CliSession, open_session
+from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import escape_text
@@ -26,72 +25,57 @@ STEP = "call"
 MAX_LINES = 200
 
 
-class CallArguments(msgspec.Struct, frozen=True):
-    """The arguments of a call as the command line gave them."""
-
-    document: dict[str, JsonValue]
-    """From --json-args."""
-    pairs: tuple[tuple[str, str], ...]
-    """Names and texts from --arg. The tool's schema says which texts are JSON."""
-
-    def resolve(self, definition: ToolDefinition) -> dict[str, JsonValue]:
-        """Return all arguments with the types that the tool takes."""
-        return {**self.document, **{name: _parse_value(definition, name, text) for name, text in self.pairs}}
-
-
 def add_call(parser: CommandParser) -> None:
     parser.handle(handle_call, uses_servers=True)
     parser.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
-    parser.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an argument; the value is JSON, or text where the tool takes text",
-    )
+    text = "an argument; the value is JSON, or text where the tool takes text"
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help=text)
     parser.add_argument("--json-args", metavar="JSON", help="all arguments as one JSON object; --arg adds to it")
     parser.add_argument("--yes", action="store_true", help="as for run")
 
 
 def handle_call(arguments: Namespace) -> int:
-    call_arguments = read_arguments(arguments.arg, arguments.json_args)
+    resolve, name = read_arguments(arguments), arguments.tool
     with open_session(arguments, says_yes=arguments.yes) as session:
-        execution = call_tool(session, arguments.tool, call_arguments)
+        home = session.home
+
+        async def start(service: Service) -> ExecutionState:
+            await service.wait_for_tools([name])
+            definition = home.tools.get(name)
+            if definition is None or definition.unavailable is not None:
+                reason = (
+                    home.downstream.unavailable_reason(name)
+                    or (definition and definition.unavailable)
+                    or f"there is none{did_you_mean(name, (tool.name for tool in home.tools.definitions()))}"
+                )
+                raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{home.command('tools')}`")
+            plan = _build_plan(name, resolve(definition))
+            return await service.execute_plan(plan, StartOptions(requester=Requester(LOCAL, is_operator=True)))
+
+        execution = session.run_to_end(start)
         if not arguments.json:
             draw_result(session.terminal, execution)
         return session.finish(arguments, execution)
 
 
-def read_arguments(pairs: Sequence[str], document: str | None) -> CallArguments:
-    """Read the values of --arg and --json-args. Raises `InvalidArguments`."""
-    parsed: JsonValue = {} if document is None else read_json(document)
-    if not isinstance(parsed, dict):
+def read_arguments(arguments: Namespace) -> Callable[[ToolDefinition], dict[str, JsonValue]]:
+    """Return a function that gives the values of --arg and --json-args the types that a tool takes."""
+    document = {} if arguments.json_args is None else read_json(arguments.json_args)
+    if not isinstance(document, dict):
         raise InvalidArguments("--json-args is not a JSON object")
-    return CallArguments(parsed, tuple(split_pairs(pairs)))
+    pairs = list(split_pairs(arguments.arg))
 
+    def resolve(definition: ToolDefinition) -> dict[str, JsonValue]:
+        properties = definition.input_schema.get("properties")
+        schemas = properties if isinstance(properties, dict) else {}
+        values: dict[str, JsonValue] = {}
+        for name, text in pairs:
+            schema = schemas.get(name)
+            is_text = isinstance(schema, dict) and schema.get("type") == "string"
+            values[name] = text if is_text else read_value(text)
+        return {**document, **values}
 
-def call_tool(session: CliSession, name: str, call_arguments: CallArguments) -> ExecutionState:
-    """Run the call until it ends or a question is left open.
-
-    Raises:
-        UnknownTool: there is no tool with that name, or it is not available.
-    """
-
-    async def start(service: Service) -> ExecutionState:
-        await service.wait_for_tools([name])
-        home = session.home
-        definition = home.tools.get(name)
-        if definition is None or definition.unavailable is not None:
-            reason = (
-                home.downstream.unavailable_reason(name)
-                or (definition and definition.unavailable)
-                or f"there is none{did_you_mean(name, (tool.name for tool in home.tools.definitions()))}"
-            )
-            raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{home.command('tools')}`")
-        plan = _build_plan(name, call_arguments.resolve(definition))
-        return await service.execute_plan(plan, StartOptions(requester=Requester(LOCAL, is_operator=True)))
-
-    return session.run_to_end(start)
+    return resolve
 
 
 def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
@@ -104,7 +88,7 @@ def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
     lines = text.splitlines()
     terminal.say(*(escape_text(line) for line in lines[:MAX_LINES]))
     if len(lines) > MAX_LINES:
-        terminal.say(TerminalLine(((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim"),)))
+        terminal.say(TerminalLine((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim")))
 
 
 def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
@@ -118,15 +102,3 @@ def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
             }
         ]
     }
-
-
-def _parse_value(definition: ToolDefinition, name: str, text: str) -> JsonValue:
-    """Return the text where the tool takes text; otherwise the JSON value, or the text when it is not valid JSON."""
-    properties = definition.input_schema.get("properties")
-    schema = properties.get(name) if isinstance(properties, dict) else None
-    if isinstance(schema, dict) and schema.get("type") == "string":
-        return text
-    try:
-        return read_json(text)
-    except InvalidArguments:
-        return text

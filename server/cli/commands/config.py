@@ -1,28 +1,46 @@
-"""The command `config print`: the block that a host of MCP servers needs to start planwarden."""
+"""The commands `config print`, the block that a host needs to start planwarden, and `completion`, a script for a shell.
+
+The scripts are static, so no key press starts Python. They do not complete ids: reading those takes as long as
+`planwarden list`, and every command takes the beginning of an id.
+"""
 
 import os
 import sys
 from argparse import Namespace
+
+import shtab
 
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.hosts import CLIENTS, find_launch_command
 from planwarden.server.cli.output import DONE
+from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE, STORE_VARIABLE
 from planwarden.storage.location import read_location
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
 from planwarden.tools.web.search import KEY_VARIABLE, SEARCH_VARIABLE
 
+SHELLS = ("bash", "zsh", "fish")
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
 """Written into the block where they are set: a host starts planwarden without the environment of this shell."""
 
 
 def add_config(parser: CommandParser) -> None:
     text = "Print the block for a host, ready to paste."
-    block = parser.add_commands("print").add("print", handle_print, text, has_json=False, needs_home=False)
+    block = parser.add_command("print", handle_print, text, has_json=False, needs_home=False)
     text = f"the host: {', '.join(CLIENTS)}"
     block.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=text)
+
+
+def add_completion(parser: CommandParser) -> None:
+    parser.handle(handle_completion, has_json=False, needs_home=False)
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"the shell: {', '.join(SHELLS)}")
+
+
+def handle_completion(arguments: Namespace) -> int:
+    print(shtab.complete(build_parser(is_whole=True), shell=arguments.shell))
+    return DONE
 
 
 def handle_print(arguments: Namespace) -> int:
@@ -42,7 +60,9 @@ def handle_print(arguments: Namespace) -> int:
         env[MODEL_VARIABLE] = f"scripted:{expand_home(file).absolute()}" if kind == "scripted" else model
     # The place goes to standard error, so that standard output can be redirected into a file.
     print(f"into {host.where}:", file=sys.stderr)
-    keys = [name for name in _find_keys(model) if os.environ.get(name)]
+    provider = PROVIDERS.get((model or "").partition(":")[0])
+    own_keys = provider.keys if provider is not None else ()
+    keys = [name for name in (KEY_VARIABLE, *own_keys) if os.environ.get(name)]
     if location is not None and location.has_password:
         keys.append(STORE_VARIABLE)
     if os.environ.get(SECRET_KEY_VARIABLE) or (location is not None and location.path is None):
@@ -52,8 +72,3 @@ def handle_print(arguments: Namespace) -> int:
         print(text, file=sys.stderr)
     print(host.write(find_launch_command(env)))
     return DONE
-
-
-def _find_keys(model: str | None) -> tuple[str, ...]:
-    provider = PROVIDERS.get((model or "").partition(":")[0])
-    return (KEY_VARIABLE, *(provider.keys if provider is not None else ()))

@@ -2,27 +2,43 @@
 
 Both return 0 when the decision was recorded, whatever the released call does then. `approve` without an id asks about
 every question that waits for a person, one by one.
+
+Where planwarden cannot ask anybody, a person approves with --code and --digest. `planwarden inbox` shows the code on a
+terminal. The code says who approves, and it is valid once. The digest was next to the question that the person read, so
+a question that was revised since then is not approved.
 """
 
 import time
 from argparse import Namespace
+from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, UsageError
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    PlanwardenError,
+    StaleRevision,
+    UsageError,
+)
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.api.home import Home
+from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.commands.code import approve_with_code
 from planwarden.server.cli.output import DONE, WAITING, print_json
 from planwarden.server.cli.session import CliSession, check_tools, open_session
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.commands import name_commands
-from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.lines import TerminalLine, name_commands
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.inbox.passphrase import InboxPassphrase
+from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.views.question_text import hash_question
+from planwarden.server.views.suspension import Suspension
 
 PATIENCE_S = 60.0
 """The longest that these commands wait for a time at which the execution continues."""
@@ -32,21 +48,14 @@ NEEDS_TERMINAL = (
 )
 
 
-class DecisionResult(msgspec.Struct, frozen=True):
-    """The execution after a question was shown, and whether the person's decision about it is recorded."""
-
-    execution: ExecutionState
-    is_recorded: bool
+DecisionResult = tuple[ExecutionState, bool]
+"""The execution after a question was shown, and whether the person's decision about it is recorded."""
 
 
 def add_approve(parser: CommandParser) -> None:
     parser.handle(handle_approve, uses_servers=True)
-    parser.add_argument(
-        "suspension",
-        metavar="SUSPENSION",
-        nargs="?",
-        help="id of the question, or the beginning of it; default: all open questions, one by one",
-    )
+    text = "id of the question, or the beginning of it; default: all open questions, one by one"
+    parser.add_argument("suspension", metavar="SUSPENSION", nargs="?", help=text)
     parser.add_argument("--code", metavar="CODE", help="where there is no terminal: a code from `planwarden inbox`")
     parser.add_argument("--digest", metavar="DIGEST", help="with --code: digest of the question that you read")
 
@@ -66,8 +75,8 @@ def handle_approve(arguments: Namespace) -> int:
             return _approve_all(session, arguments)
         if has_code:
             # It raises where nothing was recorded.
-            execution = approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
-            return _finish(session, arguments, DecisionResult(execution, is_recorded=True))
+            execution = _approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
+            return _finish(session, arguments, (execution, True))
         return _finish(session, arguments, approve(session, arguments.suspension))
 
 
@@ -77,14 +86,15 @@ def handle_reject(arguments: Namespace) -> int:
 
 
 def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -> int:
-    code = session.finish(arguments, result.execution)
-    own = [suspension for suspension in result.execution.open_suspensions if suspension.question.addressee == "human"]
+    execution, is_recorded = result
+    code = session.finish(arguments, execution)
+    own = [suspension for suspension in execution.open_suspensions if suspension.question.addressee == "human"]
     others = _read_waiting(session.home, None).total - len(own)
     if others > 0:
         words = "1 other question waits" if others == 1 else f"{others} other questions wait"
         text = f"{words} for a person: {session.home.command('approve')} asks about them, one by one"
-        session.terminal.say(TerminalLine(((text, "dim"),), "asks"))
-    return DONE if result.is_recorded else code
+        session.terminal.say(TerminalLine((text, "dim"), mark="asks"))
+    return DONE if is_recorded else code
 
 
 def _approve_all(session: CliSession, arguments: Namespace) -> int:
@@ -96,21 +106,21 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
             raise UsageError(NEEDS_TERMINAL)
         if last is None:
             text = f"{page.total} waiting, oldest first; Enter leaves one open, Ctrl-C stops."
-            session.terminal.say(TerminalLine(((text, "bold"),)))
+            session.terminal.say(TerminalLine((text, "bold")))
         [row] = page.rows
         last = row.suspension_id
         try:
-            result = approve(session, last)
+            execution, is_recorded = approve(session, last)
         except PlanwardenError as error:
             # Somebody else may have decided it in the meantime; the others are asked all the same.
-            session.terminal.say(TerminalLine(((name_commands(error.message), "warn"),), "note"))
+            session.terminal.say(TerminalLine((name_commands(error.message), "warn"), mark="note"))
             continue
-        if result.is_recorded:
+        if is_recorded:
             decided.append(last)
-            session.draw_outcome(result.execution)
+            session.draw_outcome(execution)
     open_count = _read_waiting(session.home, None).total
     if last is None:
-        session.terminal.say(TerminalLine((("Nothing waits for a person.", "good"),), "done"))
+        session.terminal.say(TerminalLine(("Nothing waits for a person.", "good"), mark="done"))
     else:
         session.terminal.say(f"{len(decided)} decided, {open_count} left open.")
     if arguments.json:
@@ -120,11 +130,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
 
 def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
     """Return the number of questions that wait for a person, and the oldest one that was asked after that one."""
-
-    async def read(store: Lookups) -> SuspensionRowPage:
-        return await store.suspensions(addressee="human", limit=1, cursor=after)
-
-    return home.read(read)
+    return home.read(lambda store: store.suspensions(addressee="human", limit=1, cursor=after))
 
 
 def approve(session: CliSession, beginning: str) -> DecisionResult:
@@ -142,22 +148,20 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         answerer = "the clock" if question_state.question.addressee == "clock" else "the calling model"
         raise UsageError(f"suspension {suspension_id!r} is not for a person; it waits for {answerer}")
     if question_state.question.expires_at is not None and question_state.question.expires_at <= time.time():
-        session.terminal.say(TerminalLine((("The time to answer has passed.", "warn"),), "note"))
-        return DecisionResult(
-            session.run_and_watch(lambda service: session.record_time_out(service, execution.execution_id)),
-            is_recorded=False,
-        )
+        session.terminal.say(TerminalLine(("The time to answer has passed.", "warn"), mark="note"))
+        start = partial(session.record_time_out, execution_id=execution.execution_id)
+        return session.run_and_watch(start), False
     if not session.terminal.can_ask:
         raise UsageError(NEEDS_TERMINAL)
     check_tools(session.home, execution)
     suspension = session.build_view(execution, question_state)
     if not session.can_approve(suspension, owner):
-        return DecisionResult(execution, is_recorded=False)
+        return execution, False
     terminal_question.show(session.terminal, suspension.card, is_paged=True)
     decision = terminal_question.ask(session.terminal, suspension.card, session.find_faults)
     if decision is None:
         session.terminal.say("Nothing was decided; the question stays open.")
-        return DecisionResult(execution, is_recorded=False)
+        return execution, False
     _hide_settled_steps(session.terminal, execution)
     return _build_result(session.answer(suspension, decision), question_state)
 
@@ -188,8 +192,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
 def _build_result(execution: ExecutionState, before: SuspensionState) -> DecisionResult:
     """A question that needs several people stays open after each of them but the last."""
     after = execution.suspensions[before.question.suspension_id]
-    is_recorded = after.status == "decided" or len(after.endorsements) > len(before.endorsements)
-    return DecisionResult(execution, is_recorded=is_recorded)
+    return execution, after.status == "decided" or len(after.endorsements) > len(before.endorsements)
 
 
 def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
@@ -219,14 +222,70 @@ def _repeat_decision(
         )
     session.terminal.say(f"It was {'approved' if approved else 'rejected'} before; the first answer counts.")
     if execution.status != "running":
-        return DecisionResult(execution, is_recorded=True)
+        return execution, True
     check_tools(session.home, execution)
     _hide_settled_steps(session.terminal, execution)
     same = Decision(approved=approved, modified_args=decision.modified_args, content=decision.content)
-    return DecisionResult(session.answer(session.build_view(execution, suspension), same), is_recorded=True)
+    return session.answer(session.build_view(execution, suspension), same), True
 
 
 def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:
     """Draw only the steps that change now; `planwarden show` draws the earlier ones."""
     settled = (name for name, state in execution.steps.items() if state.status in ("completed", "failed", "skipped"))
     terminal.settled |= {(execution.execution_id, name) for name in settled}
+
+
+def _approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> ExecutionState:
+    """Approve exactly the question that the digest names, as the person whom the code names, and continue."""
+    home = session.home
+
+    async def needs_passphrase(service: Service) -> bool:
+        return await InboxPassphrase(home.settings, find_secrets(home.settings, service.store)).is_asked()
+
+    if home.run(needs_passphrase, "reader"):
+        raise UsageError("the inbox asks for a passphrase in addition to a code, so approve there or in a terminal")
+    execution, question_state, owner = _read_suspension(home, beginning)
+    suspension = session.build_view(execution, question_state)
+    if suspension.addressee != "human":
+        raise UsageError(f"suspension {suspension.suspension_id!r} is not for a person")
+    if not question_state.is_open:
+        raise AlreadyDecided(f"suspension {suspension.suspension_id!r} was decided before; the first answer counts")
+    _check_question(home, suspension, digest)
+    check_tools(home, execution)
+    terminal_question.show(session.terminal, suspension.card, is_cut=False)
+
+    async def start(service: Service) -> ExecutionState:
+        # Redeem the code last, so that no other mistake uses it up. The session that it opens is not needed.
+        access = InboxAccess(service.store)
+        opened = await access.redeem(code)
+        principal = opened.session.principal
+        await access.end_session(opened.token, principal)
+        authority = Authority(
+            assurance="human",
+            channel="code",
+            principal=principal,
+            digest=suspension.digest,
+            rendered=hash_question(suspension.card),
+        )
+        decision = Decision(approved=True)
+        place = (suspension.thread_id, suspension.suspension_id)
+        return (await service.answer(*place, decision, authority, principal=owner))[0]
+
+    return replace(session, says_yes=False).run_and_watch(start)
+
+
+def _check_question(home: Home, suspension: Suspension, digest: str) -> None:
+    digest = digest.strip().lower()
+    least = terminal_question.MIN_DIGEST_CHARS
+    if len(digest) < least:
+        command = home.command("show", suspension.thread_id)
+        raise InvalidArguments(f"--digest takes at least {least} digits, as `{command}` shows them")
+    if not suspension.digest.startswith(digest):
+        raise StaleRevision(
+            f"suspension {suspension.suspension_id!r} is not what that digest names; it may have been revised: "
+            "read it again"
+        )
+    if suspension.answer_schema is not None:
+        raise UsageError("this question asks for more than yes; answer it in the inbox or in a terminal")
+    if suspension.expires_at is not None and suspension.expires_at.timestamp() <= time.time():
+        raise Expired(f"the time to answer suspension {suspension.suspension_id!r} has passed")

@@ -12,8 +12,7 @@ import anyio
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE
-from planwarden.server.cli.standard_output import STANDARD_OUTPUT
+from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.config_file import build_slug
 from planwarden.tools.downstream.gated_servers import (
@@ -29,32 +28,27 @@ HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "clau
 def add_gate(parser: CommandParser) -> None:
     parser.handle(handle_gate, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
-    parser.add_argument(
-        "--name",
-        metavar="NAME",
-        help="what rules and pages call the server, whose tools are NAME_TOOL there; default: after its program",
-    )
-    commands = parser.add_commands("install|uninstall|status", required=False)
-    parser.add_argument("--upstream", metavar="URL", help="the address of the server, which speaks Streamable HTTP")
-    parser.take_rest(
-        "command",
-        "-- COMMAND",
-        "the command of the server with its arguments, behind two hyphens; without it and without --upstream, all "
-        "servers of planwarden.json",
-    )
+    text = "what rules and pages call the server, whose tools are NAME_TOOL there; default: after its program"
+    parser.add_argument("--name", metavar="NAME", help=text)
     for name, text in (
         ("install", "Show what a host's list of servers becomes so that they run behind the gate, ask, and write it."),
         ("uninstall", "Show what a host's list of servers becomes without the gate, ask, and write it."),
         ("status", "Say which servers of each host run behind the gate, and which pass by it."),
     ):
         # A gate that serves needs none of it.
-        changing = commands.add(name, partial(_handle_hosts, name), text, needs_home=False)
+        changing = parser.add_command(name, partial(_handle_hosts, name), text, needs_home=False)
         if name != "status":
             changing.add_argument("host", choices=HOSTS, metavar="HOST", help=f"the host: {', '.join(HOSTS)}")
             changing.add_argument("servers", nargs="*", metavar="SERVER", help="names of servers; default: all")
             changing.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
         text = "of the project of the working directory; default: of this user"
         changing.add_argument("--project", action="store_true", help=text)
+    parser.add_argument("--upstream", metavar="URL", help="the address of the server, which speaks Streamable HTTP")
+    text = (
+        "the command of the server with its arguments, behind two hyphens; without it and without --upstream, all "
+        "servers of planwarden.json"
+    )
+    parser.take_rest("command", "-- COMMAND", text)
 
 
 def _handle_hosts(name: str, arguments: Namespace) -> int:

@@ -49,13 +49,13 @@ def draw_statuses(terminal: Terminal, statuses: Sequence[FileStatus]) -> None:
     for status in statuses:
         about = "" if status.servers or status.problem else ": no servers"
         path = (f"  {escape_text(str(status.file.path))}", "dim")
-        terminal.say(TerminalLine(((f"{HOSTS[status.file.host].label}{about}", "bold"), path)))
+        terminal.say(TerminalLine((f"{HOSTS[status.file.host].label}{about}", "bold"), path))
         if status.problem:
-            terminal.say(TerminalLine(((one_line(status.problem, 300), "bad"),), "failed", indent=1))
+            terminal.say(TerminalLine((one_line(status.problem, 300), "bad"), mark="failed", indent=1))
         for server in status.servers:
             why = f", because {server.problem}" if server.problem else ""
             mark = "waits" if server.state == "passes by" else "done"
-            terminal.say(TerminalLine((f"{one_line(server.name, 80)}: {server.state}{why}",), mark, indent=1))
+            terminal.say(TerminalLine(f"{one_line(server.name, 80)}: {server.state}{why}", mark=mark, indent=1))
 
 
 def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
@@ -76,7 +76,8 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
         for server in selection:
             if obstacle := _find_obstacle(server, program):
                 terminal.say(f"{one_line(server.name, 80)} is left as it is: {obstacle}.")
-        return file.add(text, [server.name for server in selection if _can_be_added(server)], program)
+        passing = [server.name for server in selection if server.state == "passes by" and not server.problem]
+        return file.add(text, passing, program)
 
     changes = [build_change(file.path, partial(change, file), is_project=file.is_project) for file in files]
     for name in arguments.servers:
@@ -85,10 +86,6 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
             raise UsageError(f"there is no server {name[:80]!r} in {places}{did_you_mean(name, sorted(names))}")
     outcome = f"{'removed' if program is None else 'installed'}. Start {HOSTS[arguments.host].label} again."
     return make_changes(arguments, changes, "There is nothing to change.", outcome)
-
-
-def _can_be_added(server: HostServer) -> bool:
-    return server.state == "passes by" and not server.problem
 
 
 def _find_obstacle(server: HostServer, program: Sequence[str]) -> str:

@@ -1,35 +1,36 @@
 """The commands `grant list`, `grant add` and `grant revoke`: standing approvals that a person makes at a terminal."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
-from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView
-from planwarden.server.api.home import Home
+from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
+from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import open_home, split_pairs
+from planwarden.server.cli.arguments import open_home, read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json, write_result
-from planwarden.server.cli.terminal.grants import draw_grants, list_terms
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, write_result
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
+from planwarden.server.views.escaping import escape_text, format_value, shorten_id
+from planwarden.server.views.grant_words import describe_names, describe_value_source
+from planwarden.server.views.instants import format_instant
 
-CHANNEL = "terminal"
-YES = ("y", "yes")
+MAX_CALLS = 20
+"""Calls of a step that are shown one by one."""
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-def add_grant_commands(parser: CommandParser) -> None:
-    commands = parser.add_commands("list|add|revoke")
-    listing = commands.add("list", handle_list, "List standing approvals.")
+def add_grant(parser: CommandParser) -> None:
+    listing = parser.add_command("list", handle_list, "List standing approvals.")
     listing.add_argument("--open", action="store_true", help="only those that a call can still use")
-    add = commands.add("add", handle_add, "Allow calls of a tool in advance; asks at the terminal.")
+    add = parser.add_command("add", handle_add, "Allow calls of a tool in advance; asks at the terminal.")
     add.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
     add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
     text = "an argument that may have any value or be absent; an argument that is named nowhere must be absent"
@@ -43,46 +44,59 @@ def add_grant_commands(parser: CommandParser) -> None:
     text = "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan"
     add.add_argument("--for", dest="duration", required=True, metavar="TIME", help=text)
     add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
-    revoke = commands.add("revoke", handle_revoke, "End a standing approval now.", has_json=False)
+    revoke = parser.add_command("revoke", handle_revoke, "End a standing approval now.", has_json=False)
     revoke.add_argument("grant", metavar="GRANT", help="id of the grant, or the beginning of it")
 
 
 def handle_list(arguments: Namespace) -> int:
-    home = open_home(arguments)
-    grants = home.run(lambda service: service.grants.list(only_open=arguments.open), "reader")
-    write_result(
-        arguments, {"grants": [to_json(grant) for grant in grants]}, lambda terminal: draw_grants(terminal, grants)
-    )
+    grants = open_home(arguments).run(lambda service: service.grants.list(only_open=arguments.open), "reader")
+    document: dict[str, JsonValue] = {"grants": [to_json(grant) for grant in grants]}
+    write_result(arguments, document, lambda terminal: draw_grants(terminal, grants))
     return DONE
 
 
 def handle_add(arguments: Namespace) -> int:
-    request = read_request(arguments)
+    request = _read_request(arguments)
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
         raise UsageError(
             "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
         )
     home = open_home(arguments)
-    request, step = complete_request(home, request, arguments.plan, arguments.step)
-    grant = add_grant(home, terminal, request, step)
-    if grant is None:
+
+    async def complete(service: Service) -> tuple[GrantRequest, FoundStep | None]:
+        step = None
+        if arguments.plan is not None:
+            step = await service.grants.find_step(arguments.plan, arguments.step, request.tool_name)
+        return await service.grants.complete(replace(request, step=None if step is None else step.step)), step
+
+    # Every mistake is found before anybody is asked.
+    whole_request, step = home.run(complete, "checker")
+    terminal.panel("Allow these calls without asking?", [*list_terms(whole_request, step)], "warn")
+    if not confirm(terminal, "Allow them?", says_yes=False):
         terminal.say("Nothing was allowed.")
         return FAILED
-    if arguments.json:
-        print_json(to_json(grant))
-    else:
-        draw_grants(terminal, (grant,))
+    grant = home.run(lambda service: service.grants.make(whole_request, _build_authority()), "recorder")
+    write_result(arguments, to_json(grant), lambda terminal: draw_grants(terminal, (grant,)))
     return DONE
 
 
 def handle_revoke(arguments: Namespace) -> int:
-    revoke_grant(open_home(arguments), arguments.grant)
+    beginning: str = arguments.grant
+
+    async def revoke(service: Service) -> None:
+        grant_ids = [view.grant_id for view in await service.grants.list(only_open=False)]
+        matching = [name for name in grant_ids if beginning and name.startswith(beginning)]
+        if len(matching) > 1 and beginning not in matching:
+            raise UsageError(f"several grants begin with {beginning[:64]!r}: {', '.join(matching[:5])}")
+        await service.grants.revoke(matching[0] if len(matching) == 1 else beginning, _build_authority())
+
+    open_home(arguments).run(revoke, "recorder")
     build_terminal(arguments).say("The grant is over.")
     return DONE
 
 
-def read_request(arguments: Namespace) -> GrantRequest:
+def _read_request(arguments: Namespace) -> GrantRequest:
     """Return what the options ask for, without the step. Raises `UsageError` for options that do not go together."""
     is_for_step = arguments.plan is not None
     uses: int | None = arguments.uses_per_day if is_for_step else arguments.uses
@@ -94,76 +108,16 @@ def read_request(arguments: Namespace) -> GrantRequest:
         raise UsageError("a grant has --uses; --uses-per-day goes with --plan and --step")
     return GrantRequest(
         tool_name=arguments.tool,
-        arguments=parse_arguments(arguments.arg),
+        arguments={name: read_value(text) for name, text in split_pairs(arguments.arg, is_unique=True)},
         free=tuple(arguments.any),
         opens_others=arguments.any_other,
         uses=uses,
-        expires_in_s=parse_duration(arguments.duration),
+        expires_in_s=_parse_duration(arguments.duration),
         owner=arguments.owner,
     )
 
 
-def complete_request(
-    home: Home, request: GrantRequest, plan: str | None, step_id: str
-) -> tuple[GrantRequest, FoundStep | None]:
-    """Return what the person will be asked about, and the step of the saved plan that makes the calls. Raises
-    `UsageError` as `GrantService.make`, before anybody is asked.
-    """
-
-    async def work(service: Service) -> tuple[GrantRequest, FoundStep | None]:
-        step = None
-        if plan is not None:
-            step = await service.grants.find_step(plan, step_id, request.tool_name)
-        step_request = replace(request, step=None if step is None else step.step)
-        return await service.grants.complete(step_request), step
-
-    return home.run(work, "checker")
-
-
-def add_grant(home: Home, terminal: Terminal, request: GrantRequest, step: FoundStep | None = None) -> GrantView | None:
-    """Ask the person at the terminal. Returns the new grant, or None when the person did not say yes.
-
-    Raises:
-        UsageError: the request is not usable.
-    """
-    terminal.panel("Allow these calls without asking?", [*list_terms(request, step)], "warn")
-    if (terminal.ask("Allow them? [y yes · Enter no] ") or "").lower() not in YES:
-        return None
-    return home.run(lambda service: service.grants.make(request, _build_authority()), "recorder")
-
-
-def revoke_grant(home: Home, beginning: str) -> None:
-    """End the grant whose id begins so. Raises `UsageError`: there is none, or several begin so."""
-
-    async def work(service: Service) -> None:
-        grant_ids = [view.grant_id for view in await service.grants.list(only_open=False)]
-        matching = [name for name in grant_ids if beginning and name.startswith(beginning)]
-        if len(matching) > 1 and beginning not in matching:
-            raise UsageError(f"several grants begin with {beginning[:64]!r}: {', '.join(matching[:5])}")
-        is_unique = len(matching) == 1
-        await service.grants.revoke(matching[0] if is_unique else beginning, _build_authority())
-
-    home.run(work, "recorder")
-
-
-def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:
-    """Return the arguments of `NAME=VALUE` pairs. A value is JSON if it is valid JSON, otherwise text.
-
-    Raises:
-        InvalidArguments: a pair has another form, or a name occurs twice.
-    """
-    arguments: dict[str, JsonValue] = {}
-    for name, text in split_pairs(pairs):
-        if name in arguments:
-            raise InvalidArguments(f"--arg names {name!r} twice")
-        try:
-            arguments[name] = read_json(text)
-        except PlanwardenError:
-            arguments[name] = text
-    return arguments
-
-
-def parse_duration(text: str) -> float:
+def _parse_duration(text: str) -> float:
     """Return the seconds of a duration such as `90m`, `2h` or `30d`. Raises `InvalidArguments` for any other form."""
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) <= 6 and unit in _UNITS):
@@ -172,4 +126,83 @@ def parse_duration(text: str) -> float:
 
 
 def _build_authority() -> Authority:
-    return Authority(assurance="human", channel=CHANNEL, principal=find_operator())
+    return Authority(assurance="human", channel="terminal", principal=find_operator())
+
+
+def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[TerminalLine | str]:
+    """Yield everything that the grant lets through, for the person who decides; `target` is the step it is for."""
+    yield f"Tool: {escape_text(request.tool_name)}"
+    if target is None:
+        yield from (f"  {escape_text(name)} = {format_value(value, None)}" for name, value in request.arguments.items())
+        yield from (TerminalLine((f"  {escape_text(name)} may be anything", "warn")) for name in request.free)
+        yield "  no other arguments"
+        yield f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes"
+        return
+    step = target.step
+    yield f"Step: {escape_text(step.step_id)} of the saved plan {escape_text(step.plan_name)}"
+    yield f"Version: {step.plan_digest[:VERSION_DIGITS]}"
+    for call in target.calls[:MAX_CALLS]:
+        yield from _list_arguments(call, request.arguments)
+    if len(target.calls) > MAX_CALLS:
+        yield f"and {len(target.calls) - MAX_CALLS} more calls of {escape_text(request.tool_name)}"
+    if target.is_loop:
+        yield "The step is a loop: it makes these calls for each item, and each of them is a use."
+    if target.attempts > 1:
+        yield f"The tool is called again if it failed, {target.attempts} times at most; each attempt is a use."
+    yield f"At most {describe_uses_a_day(request.uses)}, for the next {_format_time(request.expires_in_s)}"
+    whose = "everybody" if request.owner is None else escape_text(request.owner)
+    yield f"In runs of {whose}. A change of the plan or of the tool asks again, and so do retries and forks."
+
+
+def _list_arguments(call: StepCall, fixed_values: Mapping[str, JsonValue]) -> Iterator[TerminalLine | str]:
+    yield "The plan calls it with:"
+    if not call.arguments and not fixed_values:
+        yield "  no arguments"
+    for name, value in {**call.arguments, **fixed_values}.items():
+        if name in call.takes and name not in fixed_values:
+            sources = ", ".join(map(describe_value_source, call.takes[name]))
+            yield TerminalLine((f"  {escape_text(name)} = {format_value(value, None)}: any value of {sources}", "warn"))
+        else:
+            only = ", and no other value" if name in fixed_values else ""
+            yield f"  {escape_text(name)} = {format_value(value, None)}{only}"
+
+
+def _format_time(seconds: float) -> str:
+    unit_s, unit = next(pair for pair in ((86_400, "day"), (3_600, "hour"), (60, "minute")) if seconds % pair[0] == 0)
+    count = round(seconds / unit_s)
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
+    if not grants:
+        terminal.say("No standing grants.")
+    for grant in grants:
+        state = describe_state(grant)
+        until = format_instant(grant.expires_at)
+        uses = f"{grant.uses_left} of {grant.uses} left{'' if grant.step is None else ' today (UTC)'}"
+        terminal.say(
+            TerminalLine(
+                (escape_text(grant.tool_name), "bold"),
+                f"  {uses}, until {until}  ",
+                (state, "good" if state == "open" else "dim"),
+                mark="done" if state == "open" else "waits",
+            ),
+            TerminalLine((shorten_id(grant.grant_id), "dim"), indent=1),
+        )
+        if grant.step is not None:
+            step = grant.step
+            plan = f"step {escape_text(step.step_id)} of the saved plan {escape_text(step.plan)}"
+            terminal.say(TerminalLine(f"{plan}, version {step.version[:VERSION_DIGITS]}", indent=1))
+        for name, value in grant.arguments.items():
+            terminal.say(TerminalLine(f"{escape_text(name)} = {format_value(value)}", indent=1))
+        if grant.step is None:
+            terminal.say(TerminalLine(f"with {describe_names(grant.arguments, grant.free)}", indent=1))
+
+
+def describe_state(grant: GrantView) -> str:
+    """Return `open`, or why the grant lets no call of a new run through."""
+    if not grant.is_open:
+        return "over"
+    if grant.is_stale:
+        return "stale: the tool changed"
+    return "stale: the plan changed" if grant.step is not None and grant.step.has_changed else "open"

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.promises import trust_folder
 from planwarden.server.cli.file_changes import build_change, make_changes
@@ -43,7 +44,6 @@ from planwarden.server.guard.quick import DONE_EVENTS, read_event_name, set_dead
 from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.settings.configuration import Settings, find_home, load_settings
 from planwarden.server.views.encoding import to_json
-from planwarden.storage.opening import open_store
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 AFTERWARDS: dict[HostName, str] = {
@@ -58,34 +58,24 @@ logger = logging.getLogger(__name__)
 
 
 def add_guard(parser: CommandParser) -> None:
-    commands = parser.add_commands("install|status|uninstall|trust-folder|hook")
-    for name, handler, text in (
-        (
-            "install",
-            install,
-            "Show what the host's file gets so that it asks planwarden before each call, ask, and write it.",
-        ),
-        (
-            "uninstall",
-            uninstall,
-            "Show which lines of planwarden the host's file loses, ask, and write it.",
-        ),
-    ):
-        changing = commands.add(name, handler, text, needs_home=False)
-        hosts = tuple(GUARDED_HOSTS)
-        changing.add_argument("host", choices=hosts, metavar="HOST", help=f"the host: {', '.join(hosts)}")
-        changing.add_argument(
-            "--project", action="store_true", help="in the project of the working directory; default: for this user"
-        )
-        changing.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
+    hosts = tuple(GUARDED_HOSTS)
+    text = "Show what the host's file gets so that it asks planwarden before each call, ask, and write it."
+    changes = [parser.add_command("install", install, text, needs_home=False)]
+    text = "Show which lines of planwarden the host's file loses, ask, and write it."
+    changes.append(parser.add_command("uninstall", uninstall, text, needs_home=False))
+    for command in changes:
+        command.add_argument("host", choices=hosts, metavar="HOST", help=f"the host: {', '.join(hosts)}")
+        text = "in the project of the working directory; default: for this user"
+        command.add_argument("--project", action="store_true", help=text)
+        command.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
     text = "Run each hook as its host would, also broken ones, and say what the host does."
-    status = commands.add("status", show_status, text, needs_home=False)
+    status = parser.add_command("status", show_status, text, needs_home=False)
     text = "of the project of the working directory; default: of this user"
     status.add_argument("--project", action="store_true", help=text)
     text = "Show the promises of the working directory, ask at the terminal, and count them from then on."
-    commands.add("trust-folder", trust_folder, text, has_json=False, needs_home=False)
+    parser.add_command("trust-folder", trust_folder, text, has_json=False, needs_home=False)
     text = "Answer a host's hook: the event on standard input."
-    hook = commands.add("hook", handle_hook, text, has_json=False, needs_home=False)
+    hook = parser.add_command("hook", handle_hook, text, has_json=False, needs_home=False)
     hook.add_argument("host", metavar="HOST", help="the host that asks")
 
 
@@ -100,12 +90,8 @@ def handle_hook(arguments: Namespace) -> int:
 
 
 def install(arguments: Namespace) -> int:
-    program = build_program(arguments)
-
-    def add(file: HookFile, text: str) -> str:
-        return file.add(text, program)
-
-    return _change(arguments, add, "installed", AFTERWARDS[arguments.host])
+    program = _build_program(arguments)
+    return _change(arguments, lambda file, text: file.add(text, program), "installed", AFTERWARDS[arguments.host])
 
 
 def uninstall(arguments: Namespace) -> int:
@@ -113,13 +99,13 @@ def uninstall(arguments: Namespace) -> int:
 
 
 def show_status(arguments: Namespace) -> int:
-    statuses = check_hosts(os.environ, _find_project(arguments), build_program(arguments))
+    statuses = check_hosts(os.environ, Path.cwd() if arguments.project else None, _build_program(arguments))
     document: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
     write_result(arguments, document, lambda terminal: draw_status(terminal, statuses))
     return DONE if all(status.is_proven or status.state == "not installed" for status in statuses) else FAILED
 
 
-def build_program(arguments: Namespace) -> tuple[str, ...]:
+def _build_program(arguments: Namespace) -> tuple[str, ...]:
     return build_hook_program(find_home(arguments.home, os.environ))
 
 
@@ -127,34 +113,30 @@ def draw_status(terminal: Terminal, statuses: Sequence[HookStatus]) -> None:
     for status in statuses:
         label = GUARDED_HOSTS[status.host].label
         if status.state == "not installed":
-            terminal.say(TerminalLine(((f"{label}: not guarded", "dim"), (f"  {status.path}", "dim")), "waits"))
+            terminal.say(TerminalLine((f"{label}: not guarded", "dim"), (f"  {status.path}", "dim"), mark="waits"))
             continue
         mark = "done" if status.is_proven else "failed"
-        terminal.say(TerminalLine(((f"{label}: {status.state}", "bold"), (f"  {status.path}", "dim")), mark))
+        terminal.say(TerminalLine((f"{label}: {status.state}", "bold"), (f"  {status.path}", "dim"), mark=mark))
         if status.problem:
-            terminal.say(TerminalLine(((status.problem, "bad"),), indent=1))
+            terminal.say(TerminalLine((status.problem, "bad"), indent=1))
         for trial in status.trials:
             text = "blocks the call" if trial.blocks else "lets the call run"
             style = "plain" if trial.is_right else "bad"
             terminal.say(
-                TerminalLine(((f"{trial.what}: {text}", style), (f"  {one_line(trial.output, 120)}", "dim")), indent=1)
+                TerminalLine((f"{trial.what}: {text}", style), (f"  {one_line(trial.output, 120)}", "dim"), indent=1)
             )
         if status.unknown:
-            terminal.say(TerminalLine(((f"not known here: {status.unknown}", "dim"),), indent=1))
+            terminal.say(TerminalLine((f"not known here: {status.unknown}", "dim"), indent=1))
 
 
 def _change(arguments: Namespace, change: Callable[[HookFile, str], str], outcome: str, afterwards: str) -> int:
-    project = _find_project(arguments)
+    project = Path.cwd() if arguments.project else None
     changes = [
         build_change(file.path, partial(change, file), is_project=project is not None)
         for file in find_hook_files(arguments.host, os.environ, project)
     ]
     nothing = f"There is nothing to change: planwarden's part is {outcome} already."
     return make_changes(arguments, changes, nothing, f"{outcome}. {afterwards}".strip())
-
-
-def _find_project(arguments: Namespace) -> Path | None:
-    return Path.cwd() if arguments.project else None
 
 
 def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
@@ -181,7 +163,9 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
     try:
         settings = load_settings(home=arguments.home, store=arguments.store, has_servers=False)
         is_closed = settings.tables.guard.stop == "closed"
-        return anyio.run(_keep, settings, host, text)
+        return use_store(
+            settings, lambda store: DoneKeeper(store, settings, partial(_ask, settings)).answer(host, text)
+        )
     except PlanwardenError as error:
         return build_failure(host, text, is_closed, error.message)
     # Whatever goes wrong must not catch the session.
@@ -190,20 +174,13 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
         return build_failure(host, text, is_closed, type(error).__name__)
 
 
-async def _keep(settings: Settings, host: str, text: bytes) -> CommandAnswer:
-    async def ask(call: GuardedCall) -> Verdict:
-        return await _ask(settings, call)
-
-    async with open_store(settings.store) as store:
-        return await DoneKeeper(store, settings, ask).answer(host, text)
-
-
 def _decide(settings: Settings, call: GuardedCall) -> Verdict:
     verdict = Judge(settings.policy, OwnThings(settings.home, settings.environment)).judge(call)
     if verdict is None:
         return anyio.run(_ask, settings, call)
     if verdict.facts is not None:
-        anyio.run(_record, settings, verdict)
+        entry = AuditEntry(kind="guarded", facts=verdict.facts)
+        use_store(settings, lambda store: store.audit((entry,)))
     return verdict
 
 
@@ -214,9 +191,3 @@ async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
     record = InboxPlace(settings).read()
     async with open_guard(settings, None if record is None else record.url) as guard:
         return await guard.decide(call, LOCAL)
-
-
-async def _record(settings: Settings, verdict: Verdict) -> None:
-    assert verdict.facts is not None
-    async with open_store(settings.store) as store:
-        await store.audit((AuditEntry(kind="guarded", facts=verdict.facts),))

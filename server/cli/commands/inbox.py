@@ -16,7 +16,7 @@ import httpx2
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import open_home
+from planwarden.server.cli.arguments import open_home, run_with
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
@@ -39,9 +39,8 @@ LOOK_AGAIN_S = 0.1
 
 def add_inbox(parser: CommandParser) -> None:
     parser.handle(handle_inbox)
-    parser.add_argument(
-        "--as", dest="name", metavar="NAME", help="name of the person who decides; default: the user name"
-    )
+    text = "name of the person who decides; default: the user name"
+    parser.add_argument("--as", dest="name", metavar="NAME", help=text)
     parser.add_argument("--no-open", action="store_true", help="only print the link and the code")
     other = parser.add_mutually_exclusive_group()
     for flag, meaning in (
@@ -53,22 +52,21 @@ def add_inbox(parser: CommandParser) -> None:
 
 
 def handle_inbox(arguments: Namespace) -> int:
+    home, terminal = open_home(arguments), build_terminal(arguments)
+    settings = home.settings
     if arguments.end_sessions:
-        count = open_home(arguments).run(
-            lambda service: InboxAccess(service.store).end_all_sessions(find_operator()), "recorder"
-        )
+        count = home.run(lambda service: InboxAccess(service.store).end_all_sessions(find_operator()), "recorder")
         text = f"{count} session{'' if count == 1 else 's'} ended; codes that were not used are void"
         write_result(arguments, {"sessionsEnded": count}, lambda terminal: terminal.say(text))
-        return DONE
-    if arguments.json:
+    elif arguments.json:
         raise UsageError("--json goes with --end-sessions only; a code is never part of a document")
-    home, terminal = open_home(arguments), build_terminal(arguments)
-    if arguments.set_passphrase:
-        set_passphrase(home, terminal)
-        place = home.settings.passphrase_file or home.settings.store
+    elif arguments.set_passphrase:
+        passphrase = _ask_for_passphrase(home, terminal)
+        run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).replace(passphrase))
+        place = settings.passphrase_file or settings.store
         terminal.say(f"{place}: written; the inbox asks for this passphrase from now on")
     elif arguments.forget_passphrase:
-        is_deleted = forget_passphrase(home)
+        is_deleted = run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).forget())
         terminal.say("The inbox asks for no passphrase from now on." if is_deleted else "There was no passphrase.")
     else:
         open_inbox(home, terminal, arguments.name, opens_browser=not arguments.no_open)
@@ -76,11 +74,7 @@ def handle_inbox(arguments: Namespace) -> int:
 
 
 def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browser: bool) -> None:
-    """Make a one-time code and opens an inbox with it: a running one, or one that runs here until it is interrupted.
-
-    Raises:
-        UsageError: nobody reads and types here, or the passphrase file is not usable.
-    """
+    """Make a one-time code and open an inbox with it: a running one, or one that runs here until it is interrupted."""
     if not terminal.can_ask:
         raise UsageError(
             "anybody who reads a code for the inbox can approve in your name, so it is shown on a terminal only and "
@@ -105,41 +99,16 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
     home.run(work)
 
 
-def set_passphrase(home: Home, terminal: Terminal) -> None:
-    """Ask for a passphrase twice and stores its hash, in the file that is configured or in the store of all processes.
-
-    Raises:
-        UsageError: neither is there, nobody types here, or the two passphrases differ.
-        StoreError: it cannot be stored.
-    """
-    settings = home.settings
-    if settings.passphrase_file is None and settings.store.path is not None:
+def _ask_for_passphrase(home: Home, terminal: Terminal) -> str:
+    """Return what was typed twice."""
+    if home.settings.passphrase_file is None and home.settings.store.path is not None:
         raise UsageError('name the file first: [inbox] passphrase_file = "inbox.passphrase" in planwarden.toml')
     if not terminal.can_ask:
         raise UsageError("a passphrase is typed at a terminal, and there is none here")
     first = getpass.getpass("Passphrase: ", terminal.out)
     if getpass.getpass("Once more: ", terminal.out) != first:
         raise UsageError("the two were not the same; nothing was changed")
-
-    async def work() -> None:
-        async with open_secrets(settings) as secrets:
-            await InboxPassphrase(settings, secrets).replace(first)
-
-    anyio.run(work)
-
-
-def forget_passphrase(home: Home) -> bool:
-    """Delete the stored hash; False when there was none.
-
-    Raises:
-        UsageError: the settings want a passphrase.
-    """
-
-    async def work() -> bool:
-        async with open_secrets(home.settings) as secrets:
-            return await InboxPassphrase(home.settings, secrets).forget()
-
-    return anyio.run(work)
+    return first
 
 
 async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence[str]) -> InboxSockets | str:
@@ -189,7 +158,7 @@ async def _serve_inbox(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve_app, app, *listening.sockets)
         await _show_codes(terminal, url, codes, opens_browser=opens_browser)
-        terminal.say(TerminalLine((("The inbox runs here until Ctrl-C.", "dim"),)))
+        terminal.say(TerminalLine(("The inbox runs here until Ctrl-C.", "dim")))
 
 
 async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, opens_browser: bool) -> None:
@@ -200,6 +169,6 @@ async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, open
     terminal.out.write(f"{link}\n")
     validity = f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat."
     terminal.say(
-        TerminalLine(("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold"))),
-        TerminalLine(((validity, "dim"),)),
+        TerminalLine("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold")),
+        TerminalLine((validity, "dim")),
     )

@@ -7,47 +7,19 @@ from argparse import Namespace
 from importlib.resources import files
 from pathlib import Path
 
-import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.hosts import find_program
-from planwarden.server.cli.output import DONE, FAILED, write_result
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import FILE, find_home
 
 TOOLS, PLANS, PLAN = "tools.py", "plans", "first.json"
 SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
-"""Each file in the folder, and the file of `planwarden.server.cli.starter` that it is a copy of."""
-
-
-class InitResult(msgspec.Struct, frozen=True):
-    home: Path
-    created: tuple[Path, ...]
-    existing: tuple[Path, ...]
-    """What was there before; then nothing was created."""
-
-    @property
-    def commands(self) -> tuple[tuple[str, str], ...]:
-        """Command lines to go on with, and what each does; none where nothing was created."""
-        if not self.created:
-            return ()
-        _, *home = build_command_prefix(self.home, None)
-        program = (*find_program(), *home)
-        return (
-            (
-                shlex.join([*program, "run", str(self.home / PLANS / PLAN)]),
-                "runs the plan: it asks you before it writes a note",
-            ),
-            (
-                shlex.join([*program, "config", "print", "claude-code"]),
-                "prints what connects Claude Code; or another host",
-            ),
-            (shlex.join([*program, "doctor"]), "checks everything"),
-        )
+"""Each file in the folder, and the file of `planwarden.server.cli.templates` that it is a copy of."""
 
 
 def add_init(parser: CommandParser) -> None:
@@ -55,27 +27,50 @@ def add_init(parser: CommandParser) -> None:
 
 
 def handle_init(arguments: Namespace) -> int:
-    result = create_home(find_home(arguments.home, os.environ))
+    home = find_home(arguments.home, os.environ)
+    existing = [home / name for name in (FILE, TOOLS, PLANS) if os.path.lexists(home / name)]
+    created = [] if existing else create_home(home)
+    commands = [] if existing else _list_commands(home)
     document: dict[str, JsonValue] = {
-        "home": str(result.home),
-        "created": [str(path) for path in result.created],
-        "found": [str(path) for path in result.existing],
-        "next": [command for command, _ in result.commands],
+        "home": str(home),
+        "created": [str(path) for path in created],
+        "found": [str(path) for path in existing],
+        "next": [command for command, _ in commands],
     }
-    write_result(arguments, document, lambda terminal: draw_result(terminal, result))
-    return FAILED if result.existing else DONE
+    terminal = build_terminal(arguments)
+    if arguments.json:
+        print_json(document)
+    elif existing:
+        text = f"{home} has {', '.join(path.name for path in existing)} already; nothing was changed."
+        terminal.say(TerminalLine((text, "warn"), mark="note"))
+    else:
+        terminal.say(*(TerminalLine(str(path), mark="done") for path in created))
+        terminal.say("", TerminalLine(("Next:", "bold")))
+        for command, does in commands:
+            terminal.say(TerminalLine((f"# {does}", "dim"), indent=1))
+            terminal.say_unbroken(f"  {command}")
+    return FAILED if existing else DONE
 
 
-def create_home(home: Path) -> InitResult:
-    """Make the folder and its files. Changes nothing where one of them exists.
+def _list_commands(home: Path) -> list[tuple[str, str]]:
+    """Return command lines to go on with, and what each does."""
+    _, *options = build_command_prefix(home, None)
+    return [
+        (shlex.join([*find_program(), *options, *words]), does)
+        for words, does in (
+            (("run", str(home / PLANS / PLAN)), "runs the plan: it asks you before it writes a note"),
+            (("config", "print", "claude-code"), "prints what connects Claude Code; or another host"),
+            (("doctor",), "checks everything"),
+        )
+    ]
+
+
+def create_home(home: Path) -> list[Path]:
+    """Make the folder and its files, where none of them exists. Return the files.
 
     Raises:
         StoreError: the folder or a file cannot be made.
     """
-    names = (FILE, TOOLS, PLANS)
-    existing = tuple(home / name for name in names if os.path.lexists(home / name))
-    if existing:
-        return InitResult(home, (), existing)
     created: list[Path] = []
     try:
         is_ours = not home.exists() or not any(home.iterdir())
@@ -85,31 +80,15 @@ def create_home(home: Path) -> InitResult:
             home.chmod(0o700)
         (home / PLANS).mkdir(mode=0o700)
         for name, source in SOURCES.items():
-            text = (files("planwarden.server.cli.starter") / source).read_bytes()
+            text = (files("planwarden.server.cli.templates") / source).read_bytes()
             with open(home / name, "xb", opener=_open_private) as file:
                 file.write(text)
             created.append(home / name)
     except OSError as error:
-        where = error.filename or str(home)
-        raise StoreError(
-            f"cannot make {str(where)!r}: {error.strerror or error}; name another folder with --home"
-        ) from error
-    return InitResult(home, tuple(created), ())
+        text = f"cannot make {str(error.filename or home)!r}: {error.strerror or error}"
+        raise StoreError(f"{text}; name another folder with --home") from error
+    return created
 
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def draw_result(terminal: Terminal, result: InitResult) -> None:
-    if result.existing:
-        names = ", ".join(path.name for path in result.existing)
-        text = f"{result.home} has {names} already; nothing was changed."
-        terminal.say(TerminalLine(((text, "warn"),), "note"))
-        return
-    for path in result.created:
-        terminal.say(TerminalLine((str(path),), "done"))
-    terminal.say("", TerminalLine((("Next:", "bold"),)))
-    for command, does in result.commands:
-        terminal.say(TerminalLine(((f"# {does}", "dim"),), indent=1))
-        terminal.say_unbroken(f"  {command}")

@@ -64,12 +64,7 @@ def handle_login(arguments: Namespace) -> int:
 
 
 def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
-    """Log in to the named server. Returns False when the server asks for no login.
-
-    Raises:
-        UsageError: there is no such server, it has no address, or nobody types here.
-        ToolError: the login failed; an earlier one is still stored.
-    """
+    """Log in to the named server. Return False when it asks for no login. Raise `ToolError`; an earlier one stays."""
     find_login(home.downstream, name)
     if not terminal.can_ask:
         raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")
@@ -92,12 +87,7 @@ def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> 
 
 
 def forget(home: Home, name: str) -> bool:
-    """Delete the stored login. Returns False when there was none.
-
-    Raises:
-        UsageError: there is no such server.
-        StoreError: the login cannot be deleted now.
-    """
+    """Delete the stored login. Return False when there was none."""
     login = find_login(home.downstream, name)
 
     async def work() -> bool:
@@ -198,10 +188,7 @@ async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> As
 
 def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
     """Listen at the port that the operator configured, otherwise at the one that the client registered, if it is free,
-    otherwise at any.
-
-    Raises:
-        ToolError: the configured port is taken; the browser would not come back to another one.
+    otherwise at any. Raise `ToolError` for a configured port that is taken: the browser comes back to no other one.
     """
     try:
         return socket.create_server((HOST, configured or registered or 0))

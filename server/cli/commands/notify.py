@@ -5,7 +5,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 import anyio
-import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
@@ -15,73 +14,58 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.notifications.delivery import post
+from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import build_request
 from planwarden.server.notifications.settings import NotificationChannel
-from planwarden.server.settings.configuration import FILE, Settings
+from planwarden.server.settings.configuration import FILE
 from planwarden.storage.clock import SystemClock
 
 
-class ChannelTest(msgspec.Struct, frozen=True, kw_only=True):
-    """How one channel replied."""
-
-    channel: NotificationChannel
-    is_delivered: bool
-    reply: str
-
-    def to_json(self) -> dict[str, JsonValue]:
-        channel = self.channel
-        return {
-            "name": channel.name,
-            "kind": channel.kind,
-            "host": channel.host,
-            "delivered": self.is_delivered,
-            "said": self.reply,
-        }
-
-
 def add_notify(parser: CommandParser) -> None:
-    test = parser.add_commands("test").add("test", handle_test, "Send a test notification now.")
+    test = parser.add_command("test", handle_test, "Send a test notification now.")
     test.add_argument("--channel", metavar="NAME", help="send it only to this channel; default: to every channel")
 
 
 def handle_test(arguments: Namespace) -> int:
-    tests = send_tests(read_settings(arguments), arguments.channel)
-    write_result(
-        arguments, {"channels": [test.to_json() for test in tests]}, lambda terminal: draw_tests(terminal, tests)
-    )
-    return DONE if all(test.is_delivered for test in tests) else FAILED
-
-
-def send_tests(settings: Settings, name: str | None) -> tuple[ChannelTest, ...]:
-    """Send a test to every channel, or to the one called `name`. Nothing is stored or sent again.
-
-    Raises:
-        UsageError: there is no such channel.
-    """
+    settings, name = read_settings(arguments), arguments.channel
     channels = [channel for channel in settings.channels if name in (None, channel.name)]
     if not channels:
         names = ", ".join(repr(channel.name) for channel in settings.channels)
         problem = f"there is no channel {name!r}; known are {names}" if names else f"{FILE} has no [[notify]] channel"
         raise UsageError(f"{problem}; docs/notifications.md says how to write one")
+    receipts = anyio.run(_send_tests, channels)
+    document: dict[str, JsonValue] = {
+        "channels": [
+            {
+                "name": channel.name,
+                "kind": channel.kind,
+                "host": channel.host,
+                "delivered": receipt.is_delivered,
+                "said": receipt.description,
+            }
+            for channel, receipt in receipts
+        ]
+    }
+    write_result(arguments, document, lambda terminal: draw_receipts(terminal, receipts))
+    return DONE if all(receipt.is_delivered for _, receipt in receipts) else FAILED
 
-    async def work() -> tuple[ChannelTest, ...]:
-        return tuple([await _send_test(channel) for channel in channels])
 
-    return anyio.run(work)
-
-
-def draw_tests(terminal: Terminal, tests: Sequence[ChannelTest]) -> None:
-    width = max(len(test.channel.name) for test in tests)
-    for test in tests:
-        name = (test.channel.name.ljust(width), "bold")
-        host = "" if test.channel.problem else f"{test.channel.host} "
-        terminal.say(TerminalLine((name, f"  {host}{test.reply}"), "done" if test.is_delivered else "failed"))
+def draw_receipts(terminal: Terminal, receipts: Sequence[tuple[NotificationChannel, DeliveryReceipt]]) -> None:
+    width = max(len(channel.name) for channel, _ in receipts)
+    for channel, receipt in receipts:
+        host = "" if channel.problem else f"{channel.host} "
+        mark = "done" if receipt.is_delivered else "failed"
+        terminal.say(TerminalLine((channel.name.ljust(width), "bold"), f"  {host}{receipt.description}", mark=mark))
 
 
-async def _send_test(channel: NotificationChannel) -> ChannelTest:
+async def _send_tests(channels: Sequence[NotificationChannel]) -> list[tuple[NotificationChannel, DeliveryReceipt]]:
+    return [(channel, await _send_test(channel)) for channel in channels]
+
+
+async def _send_test(channel: NotificationChannel) -> DeliveryReceipt:
+    """Send a test to the channel. Nothing is stored or sent again."""
     if channel.problem is not None:
-        return ChannelTest(channel=channel, is_delivered=False, reply=channel.problem)
+        return DeliveryReceipt(is_delivered=False, description=channel.problem)
     now = SystemClock().now()
     notification = Notification(
         notification_id=f"ntc_{secrets.token_hex(16)}",
@@ -92,5 +76,4 @@ async def _send_test(channel: NotificationChannel) -> ChannelTest:
         facts={},
         created_at=now,
     )
-    receipt = await post(build_request(channel, notification, now, None), now=now)
-    return ChannelTest(channel=channel, is_delivered=receipt.is_delivered, reply=receipt.description)
+    return await post(build_request(channel, notification, now, None), now=now)

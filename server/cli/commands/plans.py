@@ -1,12 +1,12 @@
-"""The commands `plans`, `plans show` and `plans keep`: plans that people keep in files."""
+"""The commands `plans`, for plans that people keep in files, and `check`: what can be said of a plan before it runs."""
 
 from argparse import Namespace
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from pydantic import JsonValue
 
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import Lookups
@@ -14,11 +14,10 @@ from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.home import Home
 from planwarden.server.cli.arguments import add_plan_arguments, open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.commands.check import handle_check, handle_graph
-from planwarden.server.cli.output import DONE, build_terminal, print_json, write_result
-from planwarden.server.cli.plan_source import find_saved_plan
-from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json, write_result
+from planwarden.server.cli.plan_source import choose_plan, find_saved_plan, read_given_inputs
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import NO, Terminal
 from planwarden.server.plans.folders import HOME, PlanCatalogue
 from planwarden.server.plans.keeping import (
     ProposedInput,
@@ -31,25 +30,29 @@ from planwarden.server.plans.keeping import (
 )
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.fields import Field, build_fields
+from planwarden.server.views.forecast import Forecast, ForecastStep
 from planwarden.server.views.status_text import VERSION_CHARS
 
-NO = ("n", "no")
+
+def add_check(parser: CommandParser) -> None:
+    parser.handle(handle_check, uses_servers=True)
+    add_plan_arguments(parser)
 
 
 def add_plans(parser: CommandParser) -> None:
     parser.handle(handle_list)
-    commands = parser.add_commands("show|check|graph|keep", required=False)
-    show = commands.add("show", handle_show, "Show a saved plan: what it takes, and its steps.")
+    show = parser.add_command("show", handle_show, "Show a saved plan: what it takes, and its steps.")
     show.add_argument("name", metavar="NAME", help="name of the plan")
     for name, handler, text in (
         ("check", handle_check, "Check a plan as `planwarden check` does. Nothing runs."),
         ("graph", handle_graph, "Print the graph of a plan as Mermaid text. Nothing runs."),
     ):
-        add_plan_arguments(commands.add(name, handler, text, uses_servers=True))
+        add_plan_arguments(parser.add_command(name, handler, text, uses_servers=True))
     text = "Make a saved plan of a finished run; values of its goal become inputs."
-    keep = commands.add("keep", handle_keep, text)
+    keep = parser.add_command("keep", handle_keep, text)
     keep.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
     keep.add_argument("name", metavar="NAME", help="name of the new plan: letters, digits, - and _, at most 64")
 
@@ -58,7 +61,7 @@ def handle_list(arguments: Namespace) -> int:
     home = open_home(arguments)
     plans = home.library.look_now()
     document: dict[str, JsonValue] = {
-        "plans": [_to_json(plan) for plan in plans.plans],
+        "plans": [_summarize(plan) for plan in plans.plans],
         "unusable": [{"name": fault.name, "file": str(fault.path), "reason": fault.reason} for fault in plans.faults],
         "hidden": [{"name": entry.name, "file": str(entry.path), "by": str(entry.by)} for entry in plans.hidden],
     }
@@ -68,8 +71,8 @@ def handle_list(arguments: Namespace) -> int:
 
 def handle_show(arguments: Namespace) -> int:
     home = open_home(arguments)
-    plan = find_saved_plan(home, arguments.name)
-    document: dict[str, JsonValue] = {**_to_json(plan), "file": str(plan.path), "plan": plan.document}
+    plan = find_saved_plan(home.library.look_now(), arguments.name)
+    document: dict[str, JsonValue] = {**_summarize(plan), "file": str(plan.path), "plan": plan.document}
     write_result(arguments, document, lambda terminal: draw_plan(terminal, home, plan))
     return DONE
 
@@ -90,11 +93,39 @@ def handle_keep(arguments: Namespace) -> int:
     document = build_document(plan, suggest_title(execution.goal), execution.inputs, parameters)
     comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}."
     path = write_plan(home.settings.home / PLAN_FOLDER, name, document, comment)
-    inputs = [field.name for field in build_fields(_as_object(document.get("inputs")))]
-    draw_kept(terminal, home, path, name, inputs)
+    schema = document.get("inputs")
+    inputs = [field.name for field in build_fields(schema if isinstance(schema, dict) else {})]
+    takes = f"; it takes {', '.join(map(escape_text, inputs))}" if inputs else ""
+    terminal.say(TerminalLine(f"{path}: written{takes}", mark="done"))
+    terminal.say(TerminalLine((home.command("run", name), "dim")))
     if arguments.json:
         print_json({"name": name, "file": str(path), "inputs": list[JsonValue](inputs)})
     return DONE
+
+
+def handle_check(arguments: Namespace) -> int:
+    forecast = make_forecast(arguments)
+    write_result(arguments, to_json(forecast), lambda terminal: terminal.say(*forecast_lines(forecast)))
+    return FAILED if forecast.impossible else DONE
+
+
+def handle_graph(arguments: Namespace) -> int:
+    graph = make_forecast(arguments).graph or ""
+    write_result(arguments, {"graph": graph}, lambda terminal: terminal.say(*graph.splitlines()))
+    return DONE
+
+
+def make_forecast(arguments: Namespace) -> Forecast:
+    """Return the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
+    home = open_home(arguments)
+    plan = choose_plan(home, arguments.plan)
+    inputs = read_given_inputs(arguments, plan.document) or None
+    return home.run(
+        lambda service: service.forecast_plan(
+            plan.document, inputs=inputs, name=plan.name, version=plan.version, principal=LOCAL
+        ),
+        "checker",
+    )
 
 
 def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list[ProposedInput]:
@@ -103,74 +134,62 @@ def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list
         return list(proposed)
     if proposed:
         terminal.say("These values occur in the goal. An input can have another value in each run.")
-    return [entry for entry in proposed if _is_wanted(terminal, entry)]
-
-
-def _is_wanted(terminal: Terminal, proposed: ProposedInput) -> bool:
-    value, step = one_line(str(proposed.value), 80), one_line(proposed.step_id, 64)
-    typed = terminal.ask(f"Make {proposed.name} of step {step}, now {value}, an input? [Enter yes · n no] ")
-    return typed is not None and typed.lower() not in NO
+    inputs: list[ProposedInput] = []
+    for entry in proposed:
+        value, step = one_line(str(entry.value), 80), one_line(entry.step_id, 64)
+        typed = terminal.ask(f"Make {entry.name} of step {step}, now {value}, an input? [Enter yes · n no] ")
+        inputs += [entry] if typed is not None and typed.lower() not in NO else []
+    return inputs
 
 
 def draw_catalogue(terminal: Terminal, home: Home, catalogue: PlanCatalogue) -> None:
     if not catalogue.plans:
         folder = home.settings.home / PLAN_FOLDER
-        terminal.say(TerminalLine(((f"No saved plans; they are files NAME.yaml or NAME.json in {folder}.", "dim"),)))
+        terminal.say(TerminalLine((f"No saved plans; they are files NAME.yaml or NAME.json in {folder}.", "dim")))
     width = max((len(plan.name) for plan in catalogue.plans), default=0)
     for plan in catalogue.plans:
         source = "" if plan.source == HOME else f"  from {one_line(plan.source, 60)}"
         title = f"  {one_line(plan.title or '', 100)}" if plan.title else ""
-        terminal.say(TerminalLine(((plan.name.ljust(width), "bold"), title, (source, "dim")), "done"))
+        terminal.say(TerminalLine((plan.name.ljust(width), "bold"), title, (source, "dim"), mark="done"))
         fields = [*build_fields(plan.inputs)]
         if fields:
-            terminal.say(TerminalLine(((f"takes {', '.join(map(_describe_field, fields))}", "dim"),), indent=1))
+            terminal.say(TerminalLine((f"takes {', '.join(map(_describe_field, fields))}", "dim"), indent=1))
     for fault in catalogue.faults:
         text = f"{fault.path}: {fault.reason}"
-        terminal.say(TerminalLine(((one_line(text, 300), "warn"),), "failed"))
+        terminal.say(TerminalLine((one_line(text, 300), "warn"), mark="failed"))
     for hidden in catalogue.hidden:
         text = f"{hidden.path} is not used: {hidden.by} has its name"
-        terminal.say(TerminalLine(((one_line(text, 300), "warn"),), "note"))
+        terminal.say(TerminalLine((one_line(text, 300), "warn"), mark="note"))
 
 
 def draw_plan(terminal: Terminal, home: Home, plan: SavedPlan) -> None:
-    terminal.say(TerminalLine(((plan.name, "bold"), f"  {one_line(plan.title or '', 200)}")))
+    terminal.say(TerminalLine((plan.name, "bold"), f"  {one_line(plan.title or '', 200)}"))
     if plan.description:
         terminal.say(*(escape_text(line) for line in plan.description.splitlines()))
     version = f"version {plan.digest[:VERSION_CHARS]} · {escape_text(str(plan.path))}"
-    terminal.say(TerminalLine(((version, "dim"),)))
+    terminal.say(TerminalLine((version, "dim")))
     for field in build_fields(plan.inputs):
-        parts: tuple[Part, ...] = (
-            ("input ", "dim"),
-            _describe_field(field),
-            (f"  {one_line(field.description, 160)}", "dim"),
-        )
-        terminal.say(TerminalLine(parts, indent=1))
+        about = (f"  {one_line(field.description, 160)}", "dim")
+        terminal.say(TerminalLine(("input ", "dim"), _describe_field(field), about, indent=1))
     steps = plan.document.get("todoList", plan.document.get("steps"))
     for step in steps if isinstance(steps, list) else ():
         fields = step if isinstance(step, dict) else {}
         name, text = one_line(str(fields.get("id")), 64), one_line(str(fields.get("description")), 160)
         tools = ", ".join(one_line(tool, 64) for tool in sorted(read_tool_names({"todoList": [fields]})))
-        terminal.say(TerminalLine(((name, "bold"), f"  {text}", (f"  {tools}", "dim")), "waits"))
-    terminal.say(TerminalLine(((home.command("run", plan.name), "dim"),)))
-
-
-def draw_kept(terminal: Terminal, home: Home, path: Path, name: str, inputs: Sequence[str]) -> None:
-    takes = f"; it takes {', '.join(map(escape_text, inputs))}" if inputs else ""
-    terminal.say(TerminalLine((f"{path}: written{takes}",), "done"))
-    terminal.say(TerminalLine(((home.command("run", name), "dim"),)))
+        terminal.say(TerminalLine((name, "bold"), f"  {text}", (f"  {tools}", "dim"), mark="waits"))
+    terminal.say(TerminalLine((home.command("run", plan.name), "dim")))
 
 
 def _describe_field(field: Field) -> str:
-    kind = field.schema.get("type")
-    text = (
-        f"{one_line(field.name, 64)}{'' if isinstance(kind, list) or kind is None else f': {one_line(str(kind), 20)}'}"
-    )
+    text, kind = one_line(field.name, 64), field.schema.get("type")
+    if kind is not None and not isinstance(kind, list):
+        text = f"{text}: {one_line(str(kind), 20)}"
     if "default" in field.schema:
         return f"{text} = {one_line(msgspec.json.encode(field.schema['default']).decode(), 60)}"
     return text if field.must_be_given else f"{text} (optional)"
 
 
-def _to_json(plan: SavedPlan) -> dict[str, JsonValue]:
+def _summarize(plan: SavedPlan) -> dict[str, JsonValue]:
     return {
         "name": plan.name,
         "title": plan.title,
@@ -181,5 +200,54 @@ def _to_json(plan: SavedPlan) -> dict[str, JsonValue]:
     }
 
 
-def _as_object(value: JsonValue) -> dict[str, JsonValue]:
-    return value if isinstance(value, dict) else {}
+def forecast_lines(forecast: Forecast) -> Iterator[TerminalLine]:
+    """Yield the steps in order with what is known of each, then the graph."""
+    for step in forecast.steps:
+        yield from _step_lines(step, forecast)
+    for warning in forecast.warnings:
+        yield TerminalLine((one_line(warning, 500), "warn"), mark="note")
+    if forecast.unseen:
+        yield TerminalLine((f"{forecast.unseen} more call(s) were not looked at", "warn"), mark="note")
+    yield TerminalLine()
+    yield from (TerminalLine((line, "dim")) for line in (forecast.graph or "").splitlines())
+
+
+def _step_lines(step: ForecastStep, forecast: Forecast) -> Iterator[TerminalLine]:
+    after = (f"  after {_join(step.after)}" if step.after else "", "dim")
+    asks = [asking for asking in forecast.asks if asking.step_id == step.id]
+    mark = "skipped" if step.skipped_because else "asks" if asks else "waits"
+    yield TerminalLine((escape_text(step.id), "bold"), "  ", _join(step.tools) or "text", after, mark=mark)
+    if step.skipped_because:
+        yield TerminalLine((step.fate, "warn"), indent=1)
+        return
+    yield from (TerminalLine((asking.sentence, "warn"), indent=1) for asking in asks)
+    yield from (TerminalLine(fact, indent=1) for fact in _list_facts(step, forecast))
+    if step.is_conditional:
+        yield TerminalLine((step.fate, "dim"), indent=1)
+    if step.needs_model:
+        yield TerminalLine(("a model writes its calls or its text", "dim"), indent=1)
+
+
+def _list_facts(step: ForecastStep, forecast: Forecast) -> Iterator[tuple[str, Style]]:
+    for allowed in forecast.allowed:
+        if allowed.step_id == step.id:
+            yield f"{escape_text(allowed.tool_name)} will not ask: {_describe_grant(allowed.grant_id)}", "good"
+    for ruled in forecast.by_rule:
+        if ruled.step_id == step.id:
+            yield f"{escape_text(ruled.tool_name)} will not ask: rule {ruled.rule.number} lets it through", "good"
+    for unforeseen in forecast.only_the_run_knows:
+        if unforeseen.step_id == step.id:
+            text = f"only the run will know: {escape_text(unforeseen.tool_name)} takes values of "
+            allowed = f"; {_describe_grant(unforeseen.grant_id)}" if unforeseen.grant_id is not None else ""
+            yield f"{text}{_join(unforeseen.takes_from)}; its risk is {unforeseen.risk}{allowed}", "warn"
+    for impossible in forecast.impossible:
+        if impossible.step_id == step.id:
+            yield f"would fail: {escape_text(impossible.tool_name)}: {one_line(impossible.why, 300)}", "bad"
+
+
+def _describe_grant(grant_id: str) -> str:
+    return f"grant {escape_text(shorten_id(grant_id))} lets it through"
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(map(escape_text, names))

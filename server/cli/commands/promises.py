@@ -9,16 +9,17 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.server.cli.arguments import read_settings, use_store
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.guard.done import judge_with_paths, read_transcript
-from planwarden.server.guard.receipts import Receipt, build_receipt, describe_verdict, has_changed
-from planwarden.server.settings.configuration import FILE, Settings, load_settings
+from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
+from planwarden.server.settings.configuration import FILE
 from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.host_sessions import HostSession, TrustedFolder
-from planwarden.storage.opening import open_store
+from planwarden.storage.opening import CompleteStore
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import Promise, describe_pattern
 
@@ -27,8 +28,8 @@ MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
 
 def add_promises(parser: CommandParser) -> None:
     parser.handle(handle_list)
-    commands = parser.add_commands("check", required=False)
-    check = commands.add("check", handle_check, "Judge a recorded session: JSON lines, each an event of a host's hook.")
+    text = "Judge a recorded session: JSON lines, each an event of a host's hook."
+    check = parser.add_command("check", handle_check, text)
     check.add_argument("transcript", metavar="TRANSCRIPT", type=Path, help="the file")
     check.add_argument("--host", default="claude-code", help="host of lines without one; default %(default)s")
 
@@ -40,14 +41,10 @@ def add_receipt(parser: CommandParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="as Markdown, for a pull request")
 
 
-def _load(arguments: Namespace) -> Settings:
-    return load_settings(home=arguments.home, store=arguments.store, has_servers=False)
-
-
 def handle_list(arguments: Namespace) -> int:
-    settings, folder = _load(arguments), Path.cwd()
+    settings, folder = read_settings(arguments, has_servers=False), Path.cwd()
     rows = [(promise, FILE, "trusted") for promise in settings.promises]
-    trusted_folders = anyio.run(_list_trusted, settings)
+    trusted_folders = use_store(settings, lambda store: RecordStore(store, TrustedFolder).all())
     for trusted in trusted_folders:
         state = "trusted" + ("; the file has changed since, what was trusted counts" if has_changed(trusted) else "")
         rows += [(promise, trusted.folder, state) for promise in read_promises(trusted.text, trusted.folder)]
@@ -79,29 +76,20 @@ def handle_check(arguments: Namespace) -> int:
         raise InvalidArguments(f"cannot read {str(arguments.transcript)!r}: {error}") from None
     calls = read_transcript(text, arguments.host)
     root = calls[0].folder if calls else str(Path.cwd())
-    verdict = anyio.run(judge_with_paths, _load(arguments).promises, calls, root)
+    verdict = anyio.run(judge_with_paths, read_settings(arguments, has_servers=False).promises, calls, root)
     lines = describe_verdict(verdict, HostSession(session="", host=arguments.host, folder=root, expires_at=0.0))
     _write(arguments, {"verdict": to_json(verdict)}, lines or ["nothing was owed"])
     return FAILED if verdict.owed else DONE
 
 
 def handle_receipt(arguments: Namespace) -> int:
-    receipt = anyio.run(_build_receipt, _load(arguments), str(arguments.session))
+    settings = read_settings(arguments, has_servers=False)
+    receipt = use_store(settings, lambda store: build_receipt(store, settings, str(arguments.session)))
     lines = [receipt.title, *receipt.lines]
     if arguments.markdown:
         lines = [f"### {receipt.title}", "", *(f"* {line}" for line in receipt.lines)]
     _write(arguments, {"session": to_json(receipt.session), "verdict": to_json(receipt.verdict)}, lines)
     return DONE
-
-
-async def _build_receipt(settings: Settings, beginning: str) -> Receipt:
-    async with open_store(settings.store) as store:
-        return await build_receipt(store, settings, beginning)
-
-
-async def _list_trusted(settings: Settings) -> tuple[TrustedFolder, ...]:
-    async with open_store(settings.store) as store:
-        return await RecordStore(store, TrustedFolder).all()
 
 
 def trust_folder(arguments: Namespace) -> int:
@@ -115,13 +103,12 @@ def trust_folder(arguments: Namespace) -> int:
         terminal.say(one_line(_say(promise), 900))
     if not confirm(terminal, f"Hold hosts in {folder} to these promises?", says_yes=False):
         return FAILED
-    anyio.run(_trust, _load(arguments), folder, text)
-    return DONE
 
-
-async def _trust(settings: Settings, folder: str, text: str) -> None:
-    async with open_store(settings.store) as store:
+    async def trust(store: CompleteStore) -> None:
         records = RecordStore(store, TrustedFolder)
         record = TrustedFolder(folder=folder, text=text, trusted_at=records.clock.now())
         entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})
         await records.write(lambda transaction: transaction.put(record), entry)
+
+    use_store(read_settings(arguments, has_servers=False), trust)
+    return DONE

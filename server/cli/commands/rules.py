@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from planwarden.agent.approval.rules import UNCOUNTED, RuleBook
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement, describe_denial
-from planwarden.agent.ports.store import Lookups
 from planwarden.server.api.home import Home
 from planwarden.server.api.rules import (
     ConditionVerdict,
@@ -21,10 +20,10 @@ from planwarden.server.api.rules import (
     explain_rules,
     find_requirement,
     list_open_ends,
-    list_rule_notes,
     replay_rules,
 )
 from planwarden.server.cli.arguments import open_home, read_count
+from planwarden.server.cli.checks.permits import list_notes
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.output import DONE, write_result
@@ -61,43 +60,34 @@ _WAS = {
 _WOULD = {"allow": "would run without a question", "ask": "would be asked about", "deny": "would be denied"}
 
 
-class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules say of one call."""
+class _CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rules say of one call: those for its tool, up to the one that decides, and what comes of it."""
 
     tool_name: str
-    """The tool."""
     arguments: dict[str, JsonValue]
-    """With the defaults of the tool's schema."""
     rules: tuple[RuleVerdict, ...]
-    """Those for the tool, up to the one that decides."""
     decision: str
-    """`allow`, `ask` or `deny`."""
     needs: str | None
-    """The assurance that a decision needs, or null."""
     because: str
-    """Why, in words."""
     problems: tuple[str, ...] = ()
-    """Why the call would fail anyway; empty if nothing is known."""
     notes: tuple[str, ...] = ()
-    """What the operator may not have meant by the rules that were looked at."""
 
 
 def add_rules(parser: CommandParser) -> None:
     parser.handle(handle_list)
-    commands = parser.add_commands("check|replay", required=False)
-    check = commands.add("check", handle_check, "Say which rule decides about a call, and why. Nothing runs.")
+    check = parser.add_command("check", handle_check, "Say which rule decides about a call, and why. Nothing runs.")
     check.add_argument("tool", metavar="TOOL", help="name of the tool, or HOST/TOOL for a tool of a host")
     check.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="as for call")
     check.add_argument("--json-args", metavar="JSON", help="as for call")
     text = "Say what the rules of now would have done with the calls of the log. Nothing runs."
-    replay = commands.add("replay", handle_replay, text)
+    replay = parser.add_command("replay", handle_replay, text)
     text = "calls of the last N days; default %(default)s"
     replay.add_argument("--days", type=read_count, default=30, metavar="N", help=text)
 
 
 def handle_list(arguments: Namespace) -> int:
     home = open_home(arguments)
-    book = find_book(home)
+    book = home.settings.policy.rules or RuleBook()
     notes = list_notes(home, book)
     document: dict[str, JsonValue] = {
         "rules": [
@@ -126,44 +116,30 @@ def handle_check(arguments: Namespace) -> int:
 
 def handle_replay(arguments: Namespace) -> int:
     home = open_home(arguments)
-
     tools = {definition.name: definition for definition in home.tools.definitions()}
-
-    async def work(store: Lookups) -> RuleReplay:
-        return await replay_rules(store, home.settings.policy, tools, store.clock.now() - arguments.days * DAY_S)
-
+    policy, days = home.settings.policy, arguments.days
     with home.stay_open():
-        report = home.read(work)
+        report = home.read(lambda store: replay_rules(store, policy, tools, store.clock.now() - days * DAY_S))
     write_result(arguments, to_json(report), lambda terminal: draw_replay(terminal, report, arguments.days))
     return DONE
 
 
-def find_book(home: Home) -> RuleBook:
-    return home.settings.policy.rules or RuleBook()
-
-
-def list_notes(home: Home, book: RuleBook) -> list[str]:
-    tools = {definition.name: definition for definition in home.tools.definitions()}
-    servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
-    return list(list_rule_notes(book, tools, servers))
-
-
-async def check_call(home: Home, arguments: Namespace) -> CheckedCall:
+async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:
     """Judge the call as a plan's call would be judged now. Raise `InvalidArguments` without NAME=VALUE."""
     name: str = arguments.tool
     tool = home.tools.get(name)
     definition = tool or ToolDefinition(name=name, description="", input_schema={})
-    call_arguments = read_arguments(arguments.arg, arguments.json_args).resolve(definition)
+    call_arguments = read_arguments(arguments)(definition)
     problems: tuple[str, ...] = ("there is no such tool; its risk is taken as dangerous",) if "/" not in name else ()
     if tool is not None:
         call_arguments, problems = home.tools.complete(name, call_arguments)
-    book = find_book(home)
+    book = home.settings.policy.rules or RuleBook()
     verdicts = await explain_rules(book, name, call_arguments) if not definition.is_blocking else ()
     requirement, _ = await find_requirement(home.settings.policy, definition, call_arguments)
     looked_at = {verdict.number for verdict in verdicts}
     notes = [note for rule in book.rules if rule.number in looked_at for note in list_open_ends(rule)]
     decision = "deny" if requirement.denied is not None else "allow" if requirement.needs is None else "ask"
-    return CheckedCall(
+    return _CheckedCall(
         tool_name=name,
         arguments=call_arguments,
         rules=verdicts,
@@ -196,22 +172,22 @@ def draw_rules(terminal: Terminal, book: RuleBook, notes: list[str]) -> None:
     if not book.rules:
         terminal.say(f"no rules; [[rules]] in {FILE} adds them, and docs/rules.md says how")
     for rule in book.rules:
-        terminal.say(TerminalLine(((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS))))
+        terminal.say(TerminalLine((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS)))
     terminal.say(*_note_lines(notes))
 
 
-def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
+def draw_check(terminal: Terminal, checked: _CheckedCall) -> None:
     for verdict in checked.rules:
         text, style = _VERDICTS[verdict.verdict]
-        terminal.say(TerminalLine(((f"rule {verdict.number} ", "bold"), (text, style))))
-        terminal.say(TerminalLine(((one_line(verdict.words, LINE_CHARS), "dim"),), indent=1))
+        terminal.say(TerminalLine((f"rule {verdict.number} ", "bold"), (text, style)))
+        terminal.say(TerminalLine((one_line(verdict.words, LINE_CHARS), "dim"), indent=1))
         terminal.say(*(_condition_line(condition) for condition in verdict.conditions))
     does = "is denied" if checked.decision == "deny" else "runs without a question"
     if checked.needs is not None:
         does = f"asks {WHOM[checked.needs]}"
     style = _STYLES[checked.decision]
     name = one_line(checked.tool_name, 128)
-    terminal.say(TerminalLine(((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}")))
+    terminal.say(TerminalLine((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}"))
     problems = [f"the call would fail: {problem}" for problem in checked.problems]
     terminal.say(*_note_lines([*problems, *checked.notes]))
 
@@ -219,20 +195,20 @@ def draw_check(terminal: Terminal, checked: CheckedCall) -> None:
 def _condition_line(condition: ConditionVerdict) -> TerminalLine:
     word, style = _CONDITIONS[condition.verdict]
     value = f"  (it is {condition.value})" if condition.value is not None else ""
-    return TerminalLine((f"{one_line(condition.words, 300)}: ", (word, style), (value, "dim")), indent=2)
+    return TerminalLine(f"{one_line(condition.words, 300)}: ", (word, style), (value, "dim"), indent=2)
 
 
 def draw_replay(terminal: Terminal, report: RuleReplay, days: int) -> None:
     terminal.say(f"{report.calls} calls of {report.executions} executions in the last {days} days")
     if not report.is_whole:
-        terminal.say(TerminalLine((("there are more; only the newest were looked at", "warn"),), "note"))
+        terminal.say(TerminalLine(("there are more; only the newest were looked at", "warn"), mark="note"))
     if report.unreadable:
-        terminal.say(TerminalLine(((f"{report.unreadable} logs could not be read", "warn"),), "note"))
+        terminal.say(TerminalLine((f"{report.unreadable} logs could not be read", "warn"), mark="note"))
     for count in report.counts:
         name = "no rule" if count.rule is None else f"rule {count.rule}"
         spent = f" ({count.spent} because a budget is spent)" if count.spent else ""
         text = f"{count.allow} would run without a question, {count.ask} would be asked about{spent}"
-        terminal.say(TerminalLine(((f"{name}: ", "bold"), f"{text}, {count.deny} would be denied")))
+        terminal.say(TerminalLine((f"{name}: ", "bold"), f"{text}, {count.deny} would be denied"))
     terminal.say(
         f"of those that were asked about, {report.asked_less} would run without a question; of those that ran without "
         f"one, {report.asked_more} would be asked about; {report.denied} would be denied"
@@ -244,15 +220,13 @@ def _change_line(change: ReplayedCall) -> TerminalLine:
     when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%d %H:%M")
     rule = "no rule matches" if change.rule is None else f"rule {change.rule}"
     return TerminalLine(
-        (
-            (f"{when}  ", "dim"),
-            f"{escape_text(change.tool_name)} {change.arguments} {_WAS[change.was]}, {_WOULD[change.would]} ({rule})",
-            (f"  thread {escape_text(shorten_id(change.thread_id))}", "dim"),
-        ),
+        (f"{when}  ", "dim"),
+        f"{escape_text(change.tool_name)} {change.arguments} {_WAS[change.was]}, {_WOULD[change.would]} ({rule})",
+        (f"  thread {escape_text(shorten_id(change.thread_id))}", "dim"),
         indent=1,
     )
 
 
 def _note_lines(notes: list[str]) -> Iterator[TerminalLine]:
     for note in notes:
-        yield TerminalLine(((one_line(note, LINE_CHARS), "warn"),), "note")
+        yield TerminalLine((one_line(note, LINE_CHARS), "warn"), mark="note")

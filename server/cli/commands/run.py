@@ -1,11 +1,11 @@
-"""The commands `run` and `run-goal`: run a plan, and ask its questions at this terminal."""
+"""The commands `run`, `run-goal` and `retry`: start an execution, and ask its questions at this terminal."""
 
 from argparse import Namespace
 from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.errors import ThreadBusy, UsageError
 from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
@@ -14,33 +14,26 @@ from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import add_plan_arguments
+from planwarden.server.cli.arguments import add_inputs, add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
-from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.lines import TerminalLine, join_names
 from planwarden.server.views.escaping import escape_text
 
 
 def add_run(parser: CommandParser) -> None:
     parser.handle(handle_run, uses_servers=True)
     add_plan_arguments(parser)
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="approve every call and confirmation except critical ones, and without a terminal except dangerous ones; "
-        "forms are still asked",
+    text = (
+        "approve every call and confirmation except critical ones, and without a terminal except dangerous ones; "
+        "forms are still asked"
     )
-    parser.add_argument(
-        "--rehearse",
-        action="store_true",
-        help="only call what reads, and show what every other call would do and whom it would ask",
-    )
-    parser.add_argument(
-        "--key",
-        metavar="KEY",
-        help="idempotency key, 1 to 200 characters: run again with the same key, it goes on with the run that it began",
-    )
+    parser.add_argument("--yes", action="store_true", help=text)
+    text = "only call what reads, and show what every other call would do and whom it would ask"
+    parser.add_argument("--rehearse", action="store_true", help=text)
+    text = "idempotency key, 1 to 200 characters: run again with the same key, it goes on with the run that it began"
+    parser.add_argument("--key", metavar="KEY", help=text)
 
 
 def add_run_goal(parser: CommandParser) -> None:
@@ -48,6 +41,18 @@ def add_run_goal(parser: CommandParser) -> None:
     parser.add_argument("goal", metavar="GOAL", help="the goal, as one argument")
     parser.add_argument("--yes", action="store_true", help="as for run")
     parser.add_argument("--key", metavar="KEY", help="as for run")
+
+
+def add_retry(parser: CommandParser) -> None:
+    parser.handle(handle_retry, uses_servers=True)
+    parser.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
+    text = "run this step again, and everything that depends on it"
+    parser.add_argument("--from", dest="from_step", metavar="STEP", help=text)
+    parser.add_argument("--plan", metavar="PLAN", help="another plan for what is left, as for run")
+    add_inputs(parser, "another value for an input; the others stay as they were. Written as for run")
+    text = "idempotency key, 1 to 200 characters: again with the same key, it goes on with what that one started"
+    parser.add_argument("--key", metavar="KEY", help=text)
+    parser.add_argument("--yes", action="store_true", help="as for run")
 
 
 def handle_run(arguments: Namespace) -> int:
@@ -60,7 +65,21 @@ def handle_run(arguments: Namespace) -> int:
 
 def handle_run_goal(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
-        return session.finish(arguments, run_goal(session, arguments.goal, arguments.key))
+        # planwarden does not ask the person at the terminal to make the plan.
+        if isinstance(session.home.model, CallerModel):
+            raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
+
+        async def start(service: Service) -> ExecutionState:
+            await _report_known_key(session, service, arguments.key)
+            return await service.run_goal(arguments.goal, StartOptions(requester=Requester(LOCAL), key=arguments.key))
+
+        return session.finish(arguments, session.run_to_end(start))
+
+
+def handle_retry(arguments: Namespace) -> int:
+    with open_session(arguments, says_yes=arguments.yes) as session:
+        other = None if arguments.plan is None else choose_plan(session.home, arguments.plan).document
+        return session.finish(arguments, session.run_to_end(lambda service: _retry(session, service, arguments, other)))
 
 
 def run_plan(
@@ -73,7 +92,7 @@ def run_plan(
     """Run a plan until it ends or a question is left open; with a known `key`, goes on with the run that it began."""
 
     async def start(service: Service) -> ExecutionState:
-        if not await report_known_key(session, service, key) and plan.document is not None:
+        if not await _report_known_key(session, service, key) and plan.document is not None:
             await _check_needs_no_model(session.home, service, plan.document)
         requester = Requester(LOCAL, is_operator=plan.name is None)
         options_of_start = StartOptions(requester=requester, key=key, goal=plan.goal, inputs=inputs, options=options)
@@ -82,29 +101,35 @@ def run_plan(
         else:
             execution = await service.execute_plan(plan.document, options_of_start)
         for warning in execution.warnings:
-            session.terminal.say(TerminalLine(((escape_text(warning), "warn"),), "note"))
+            session.terminal.say(TerminalLine((escape_text(warning), "warn"), mark="note"))
         return execution
 
     return session.run_to_end(start)
 
 
-def run_goal(session: CliSession, goal: str, key: str | None = None) -> ExecutionState:
-    """Make a plan for the goal with the configured model, and runs it as `run_plan` does.
+async def _retry(session: CliSession, service: Service, arguments: Namespace, other: JsonValue) -> ExecutionState:
+    """Go on from the thread's last execution, with the other plan if there is one."""
+    advice = f"`{session.home.command('list')}` lists the newest ones"
+    last = (await session.home.find_thread(service.store, arguments.thread, advice))[-1]
+    source = await service.find(last.execution_id)
+    declaration: JsonValue = None if source.plan is None else {"inputs": source.plan.inputs}
+    inputs = read_given_inputs(arguments, declaration if other is None else other)
+    await _report_known_key(session, service, arguments.key, last.principal)
+    try:
+        requester = Requester(last.principal, is_operator=other is not None)
+        options = StartOptions(requester=requester, key=arguments.key, inputs=inputs or None)
+        execution = await service.retry(last.thread_id, options, from_step=arguments.from_step, plan=other)
+    except ThreadBusy as error:
+        busy = await service.find(last.execution_id)
+        raise UsageError(_describe_busy(session.home, busy), details=error.details) from None
+    reused_steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
+    if reused_steps:
+        text = f"Completed before, and not run again: {join_names(reused_steps)}."
+        session.terminal.say(TerminalLine((text, "dim")))
+    return execution
 
-    Raises:
-        UsageError: no model is configured. planwarden does not ask the person at the terminal to make the plan.
-    """
-    if isinstance(session.home.model, CallerModel):
-        raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
 
-    async def start(service: Service) -> ExecutionState:
-        await report_known_key(session, service, key)
-        return await service.run_goal(goal, StartOptions(requester=Requester(LOCAL), key=key))
-
-    return session.run_to_end(start)
-
-
-async def report_known_key(session: CliSession, service: Service, key: str | None, principal: str = LOCAL) -> bool:
+async def _report_known_key(session: CliSession, service: Service, key: str | None, principal: str = LOCAL) -> bool:
     """Say that nothing new starts, if the key has started something."""
     if key is None:
         return False
@@ -113,7 +138,7 @@ async def report_known_key(session: CliSession, service: Service, key: str | Non
     if start is None:
         return False
     text = f"Key {key!r} has started this before; nothing new was started."
-    session.terminal.say(TerminalLine(((text, "dim"),)))
+    session.terminal.say(TerminalLine((text, "dim")))
     return True
 
 
@@ -126,3 +151,19 @@ async def _check_needs_no_model(home: Home, service: Service, plan: JsonValue) -
     if step_ids:
         names = ", ".join(map(repr, step_ids[:10]))
         raise UsageError(f"step(s) {names} do not list all their toolCalls, so they need a model. {MODEL_ADVICE}")
+
+
+def _describe_busy(home: Home, last: ExecutionState) -> str:
+    """Say why the thread cannot be retried now, with commands that lead on."""
+    cancel = f"`{home.command('cancel', last.thread_id)}` stops it"
+    questions = (item.question for item in last.open_suspensions if item.question.addressee == "human")
+    question = next(questions, None)
+    if question is not None:
+        approve = home.command("approve", question.suspension_id)
+        return f"the thread waits for an answer, so there is nothing to retry; `{approve}` answers it, {cancel}"
+    if last.status != "running":
+        return f"the thread's last execution is {last.status}, so there is nothing to retry; {cancel}"
+    return (
+        f"the thread's last execution is running; if the process that ran it is gone, any server of this home "
+        f"(an assistant's, or `{home.command('serve')}`) goes on with it; {cancel}, then retry goes on with the rest"
+    )

@@ -1,12 +1,11 @@
 """The commands `schedule add`, `list`, `pause`, `resume`, `remove` and `run-now`."""
 
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
@@ -15,7 +14,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import open_home, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, WAITING, exit_code, print_json, write_result
-from planwarden.server.cli.session import CliSession, open_session
+from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.schedules.schedule_commands import ScheduleBook, ScheduleRequest
@@ -25,67 +24,49 @@ from planwarden.server.views.escaping import escape_text, format_value, shorten_
 from planwarden.server.views.fields import read_inputs
 from planwarden.server.views.listing import NOT_ATTENDED, ScheduleView, TickView
 from planwarden.server.views.status_words import WORDS
-from planwarden.storage.schedules import PlanSchedule, TickRecord
+from planwarden.storage.schedules import PlanSchedule
 
 SHOWN_TICKS = 3
-_ID_HELP = "id of the schedule, or the beginning of it"
 
 
-def add_schedule_commands(parser: CommandParser) -> None:
-    commands = parser.add_commands("add|list|pause|resume|remove|run-now")
-    add = commands.add("add", handle_add, "Start a saved plan at the times of a cron expression.")
+def add_schedule(parser: CommandParser) -> None:
+    add = parser.add_command("add", handle_add, "Start a saved plan at the times of a cron expression.")
     add.add_argument("plan", metavar="PLAN", help="name of the saved plan")
-    add.add_argument(
-        "--cron",
-        required=True,
-        metavar="CRON",
-        help="minute, hour, day of month, month and day of week, as one argument: '0 9 * * 1'",
-    )
-    add.add_argument(
-        "--timezone", default="UTC", metavar="ZONE", help="IANA time zone, such as Europe/Berlin; default %(default)s"
-    )
-    add.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an input of the plan; the value is JSON, or text where the plan takes text",
-    )
-    add.add_argument(
-        "--overlap",
-        choices=("skip", "queue"),
-        default="skip",
-        help="what a tick does while the last run is unfinished: start nothing, or start after it; default %(default)s",
-    )
-    add.add_argument(
-        "--missed",
-        choices=("latest", "none"),
-        default="latest",
-        help="what starts after a time without a server: the newest missed tick, or none; default %(default)s",
-    )
-    add.add_argument(
-        "--owner", default=LOCAL, metavar="NAME", help="principal to whom the runs belong; default %(default)s"
-    )
-    commands.add("list", handle_list, "List schedules, their next times and their last ticks.")
-    for name, handler, text in (
-        ("pause", handle_pause, "Start nothing at its ticks until it is resumed."),
-        ("resume", handle_resume, "Go on with the next tick; those while it was paused are over."),
-        ("remove", handle_remove, "Delete a schedule. Runs that it started go on."),
-    ):
-        commands.add(name, handler, text).add_argument("schedule", metavar="SCHEDULE", help=_ID_HELP)
+    text = "minute, hour, day of month, month and day of week, as one argument: '0 9 * * 1'"
+    add.add_argument("--cron", required=True, metavar="CRON", help=text)
+    text = "IANA time zone, such as Europe/Berlin; default %(default)s"
+    add.add_argument("--timezone", default="UTC", metavar="ZONE", help=text)
+    text = "an input of the plan; the value is JSON, or text where the plan takes text"
+    add.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=text)
+    text = "what a tick does while the last run is unfinished: start nothing, or start after it; default %(default)s"
+    add.add_argument("--overlap", choices=("skip", "queue"), default="skip", help=text)
+    text = "what starts after a time without a server: the newest missed tick, or none; default %(default)s"
+    add.add_argument("--missed", choices=("latest", "none"), default="latest", help=text)
+    text = "principal to whom the runs belong; default %(default)s"
+    add.add_argument("--owner", default=LOCAL, metavar="NAME", help=text)
+    parser.add_command("list", handle_list, "List schedules, their next times and their last ticks.")
+    pause, resume = partial(_switch, ScheduleBook.pause), partial(_switch, ScheduleBook.resume)
     text = "Start a run now, as a tick would, and ask its questions here."
-    now = commands.add("run-now", handle_run_now, text, uses_servers=True)
-    now.add_argument("schedule", metavar="SCHEDULE", help=_ID_HELP)
+    for command in (
+        parser.add_command("pause", pause, "Start nothing at its ticks until it is resumed."),
+        parser.add_command("resume", resume, "Go on with the next tick; those while it was paused are over."),
+        parser.add_command("remove", handle_remove, "Delete a schedule. Runs that it started go on."),
+        now := parser.add_command("run-now", handle_run_now, text, uses_servers=True),
+    ):
+        command.add_argument("schedule", metavar="SCHEDULE", help="id of the schedule, or the beginning of it")
     now.add_argument("--yes", action="store_true", help="as for run")
 
 
 def handle_add(arguments: Namespace) -> int:
     async def add(service: Service, book: ScheduleBook) -> PlanSchedule:
+        # An unknown plan is refused later.
+        schemas = {line.name: line.inputs for line in await service.plans()}
+        pairs = split_pairs(arguments.input, "--input", is_unique=True)
         request = ScheduleRequest(
             plan=arguments.plan,
             cron=arguments.cron,
             timezone=arguments.timezone,
-            inputs=await _read_inputs(service, arguments.plan, arguments.input),
+            inputs=read_inputs(schemas.get(arguments.plan), pairs),
             overlap=arguments.overlap,
             missed=arguments.missed,
             owner=arguments.owner,
@@ -103,84 +84,61 @@ def handle_list(arguments: Namespace) -> int:
         return tuple(map(book.build_view, await book.list())), await book.is_attended()
 
     views, is_attended = home.run(work, "reader")
-    write_result(
-        arguments,
-        {"schedules": [to_json(view) for view in views]},
-        lambda terminal: draw_schedules(terminal, home, views, is_attended=is_attended),
-    )
+    document: dict[str, JsonValue] = {"schedules": [to_json(view) for view in views]}
+    write_result(arguments, document, lambda terminal: draw_schedules(terminal, home, views, is_attended=is_attended))
     return DONE
 
 
-def handle_pause(arguments: Namespace) -> int:
-    async def pause(_: Service, book: ScheduleBook) -> PlanSchedule:
-        return await book.pause((await book.find(arguments.schedule)).schedule_id)
+def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], arguments: Namespace) -> int:
+    """Pause or resume a schedule, which the method does that has the book and the id."""
 
-    return _change_schedule(arguments, pause)
+    async def change(_: Service, book: ScheduleBook) -> PlanSchedule:
+        return await switch(book, (await book.find(arguments.schedule)).schedule_id)
 
-
-def handle_resume(arguments: Namespace) -> int:
-    async def resume(_: Service, book: ScheduleBook) -> PlanSchedule:
-        return await book.resume((await book.find(arguments.schedule)).schedule_id)
-
-    return _change_schedule(arguments, resume)
+    return _change_schedule(arguments, change)
 
 
 def handle_remove(arguments: Namespace) -> int:
-    home = open_home(arguments)
-
-    async def work(service: Service) -> str:
+    async def remove(service: Service) -> str:
         book = build_book(service)
-        schedule = await book.find(arguments.schedule)
-        await book.remove(schedule.schedule_id)
-        return schedule.schedule_id
+        schedule_id = (await book.find(arguments.schedule)).schedule_id
+        await book.remove(schedule_id)
+        return schedule_id
 
-    removed = home.run(work, "recorder")
-    write_result(
-        arguments,
-        {"scheduleId": removed, "removed": True},
-        lambda terminal: terminal.say("The schedule is removed. Runs that it started go on."),
-    )
+    removed = open_home(arguments).run(remove, "recorder")
+    text = "The schedule is removed. Runs that it started go on."
+    write_result(arguments, {"scheduleId": removed, "removed": True}, lambda terminal: terminal.say(text))
     return DONE
 
 
 def handle_run_now(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
         schedule = session.home.run(lambda service: build_book(service).find(arguments.schedule), "reader")
+
+        async def start(service: Service) -> ExecutionState:
+            record = await build_book(service).run_now(schedule.schedule_id)
+            if record is None:
+                raise _NothingStarted("queued", "The last run is not finished; this one starts after it.")
+            if record.execution_id is None:
+                raise _NothingStarted(record.outcome, f"Nothing was started: {escape_text(record.reason)}.")
+            return await service.find(record.execution_id)
+
         try:
-            execution = run_now(session, schedule.schedule_id)
-        except NothingStarted as outcome:
-            session.terminal.say(TerminalLine(((outcome.text, "warn"),), "note"))
+            execution = session.run_to_end(start)
+        except _NothingStarted as outcome:
+            kind, text = outcome.args
+            session.terminal.say(TerminalLine((text, "warn"), mark="note"))
             if arguments.json:
-                print_json({"scheduleId": schedule.schedule_id, "outcome": outcome.kind, "reason": outcome.text})
-            return WAITING if outcome.kind == "queued" else FAILED
+                print_json({"scheduleId": schedule.schedule_id, "outcome": kind, "reason": text})
+            return WAITING if kind == "queued" else FAILED
         session.draw_outcome(execution)
         if arguments.json:
             print_json({"scheduleId": schedule.schedule_id, **session.write_execution(execution)})
         return exit_code(execution)
 
 
-class NothingStarted(Exception):
-    """A run that was asked for did not start."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
-        """`queued`, or the outcome of the tick."""
-        self.text = text
-
-
-def run_now(session: CliSession, schedule_id: str) -> ExecutionState:
-    """Start a run and ask its questions until it ends or one is left open. Raises `NothingStarted`."""
-
-    async def start(service: Service) -> ExecutionState:
-        record = await build_book(service).run_now(schedule_id)
-        if record is None:
-            raise NothingStarted("queued", "The last run is not finished; this one starts after it.")
-        if record.execution_id is None:
-            raise NothingStarted(record.outcome, _describe_refusal(record))
-        return await service.find(record.execution_id)
-
-    return session.run_to_end(start)
+class _NothingStarted(Exception):
+    """A run that was asked for did not start: `queued` or the outcome of the tick, and a sentence."""
 
 
 def build_book(service: Service) -> ScheduleBook:
@@ -191,43 +149,38 @@ def build_book(service: Service) -> ScheduleBook:
 def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView], *, is_attended: bool) -> None:
     if not views:
         command = home.command("schedule", "add", "PLAN", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin")
-        terminal.say("No schedules.", TerminalLine(((command, "dim"),), indent=1))
+        terminal.say("No schedules.", TerminalLine((command, "dim"), indent=1))
     for view in views:
         is_paused = view.paused_at is not None
+        options = f"overlap {view.overlap}, missed {view.missed}, owner {escape_text(view.owner)}"
         terminal.say(
             TerminalLine(
-                (
-                    (escape_text(view.plan), "bold"),
-                    f"  {view.cron}  {view.timezone}  ",
-                    ("paused" if is_paused else "active", "dim" if is_paused else "good"),
-                ),
-                "waits" if is_paused else "done",
+                (escape_text(view.plan), "bold"),
+                f"  {view.cron}  {view.timezone}  ",
+                ("paused" if is_paused else "active", "dim" if is_paused else "good"),
+                mark="waits" if is_paused else "done",
             ),
-            TerminalLine(((f"{shorten_id(view.schedule_id)}  {_describe_options(view)}", "dim"),), indent=1),
+            TerminalLine((f"{shorten_id(view.schedule_id)}  {options}", "dim"), indent=1),
         )
         for name, value in view.inputs.items():
-            terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
+            terminal.say(TerminalLine(f"{escape_text(name)} = {format_value(value)}", indent=1))
         if view.next_ticks:
             times = ", ".join(tick.strftime("%a %Y-%m-%d %H:%M %Z") for tick in view.next_ticks)
-            terminal.say(TerminalLine((("next: ", "dim"), times), indent=1))
+            terminal.say(TerminalLine(("next: ", "dim"), times, indent=1))
         if view.queued_ticks:
-            terminal.say(TerminalLine((f"{len(view.queued_ticks)} waiting until the last run has ended",), indent=1))
+            terminal.say(TerminalLine(f"{len(view.queued_ticks)} waiting until the last run has ended", indent=1))
         for tick in view.recent[:SHOWN_TICKS]:
             terminal.say(_build_tick_line(tick))
     if not is_attended and any(view.paused_at is None for view in views):
         text = f"{NOT_ATTENDED}: a host with planwarden, or {home.command('serve', '--http')}"
-        terminal.say(TerminalLine(((text, "warn"),), "note"))
-
-
-def _describe_options(view: ScheduleView) -> str:
-    return f"overlap {view.overlap}, missed {view.missed}, owner {escape_text(view.owner)}"
+        terminal.say(TerminalLine((text, "warn"), mark="note"))
 
 
 def _build_tick_line(tick: TickView) -> TerminalLine:
     what = f"thread {shorten_id(tick.thread_id)}" if tick.thread_id is not None else one_line(tick.reason or "", 200)
     when = tick.tick_at.strftime("%Y-%m-%d %H:%M %Z")
     words = WORDS["tick"][tick.outcome]
-    return TerminalLine(((f"{when}  {words.word}: ", "dim"), what), words.mark, indent=1)
+    return TerminalLine((f"{when}  {words.word}: ", "dim"), what, mark=words.mark, indent=1)
 
 
 def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBook], Awaitable[PlanSchedule]]) -> int:
@@ -239,21 +192,6 @@ def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBo
         return book.build_view(await change(service, book)), await book.is_attended()
 
     view, is_attended = home.run(work, "recorder")
-    write_result(
-        arguments, to_json(view), lambda terminal: draw_schedules(terminal, home, (view,), is_attended=is_attended)
-    )
+    draw = partial(draw_schedules, home=home, views=(view,), is_attended=is_attended)
+    write_result(arguments, to_json(view), draw)
     return DONE
-
-
-async def _read_inputs(service: Service, plan: str, pairs: Sequence[str]) -> dict[str, JsonValue]:
-    """Return the inputs with the types that the plan takes; an unknown plan is refused later."""
-    schemas = {line.name: line.inputs for line in await service.plans()}
-    typed = [*split_pairs(pairs, "--input")]
-    repeated = [name for name, count in Counter(name for name, _ in typed).items() if count > 1]
-    if repeated:
-        raise InvalidArguments(f"--input names {repeated[0]!r} twice")
-    return read_inputs(schemas.get(plan), typed)
-
-
-def _describe_refusal(record: TickRecord) -> str:
-    return f"Nothing was started: {escape_text(record.reason)}."

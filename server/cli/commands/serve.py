@@ -1,17 +1,18 @@
-"""The command `serve`, which is also the default: MCP over standard input and output, or over HTTP."""
+"""The commands `serve`, also the default: MCP over standard streams or HTTP, and `worker`: an engine without MCP."""
 
+import signal
 import sys
 from argparse import ArgumentTypeError, Namespace
 from importlib import import_module
 
 import anyio
 
-from planwarden.server.cli.arguments import read_settings
+from planwarden.server.api.warden import Warden
+from planwarden.server.cli.arguments import read_count, read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.commands.worker import run_worker
-from planwarden.server.cli.output import DONE
-from planwarden.server.cli.standard_output import STANDARD_OUTPUT
+from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.server.settings.configuration import CONCURRENCY, PROCESS_ROLES, Settings
+from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.stdio import serve_stdio
 
 TRUST_BANNER = """\
@@ -24,17 +25,10 @@ own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 def add_serve(parser: CommandParser) -> None:
     parser.handle(handle_serve, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
-    parser.add_argument(
-        "--http",
-        action="store_true",
-        help="serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME",
-    )
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on; one that other machines can reach needs tokens and allowed_hosts; "
-        "default %(default)s",
-    )
+    text = "serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME"
+    parser.add_argument("--http", action="store_true", help=text)
+    text = "address to listen on; one that other machines can reach needs tokens and allowed_hosts; default %(default)s"
+    parser.add_argument("--host", default="127.0.0.1", help=text)
     parser.add_argument("--port", type=_read_port, default=8765, help="port to listen on; default %(default)s")
     parser.add_argument(
         "--i-know-the-caller-can-approve-itself",
@@ -49,6 +43,12 @@ def add_serve(parser: CommandParser) -> None:
         help="on a store that several processes share: front answers and runs nothing, worker is the command worker; "
         "default %(default)s",
     )
+
+
+def add_worker(parser: CommandParser) -> None:
+    parser.handle(handle_worker, has_json=False, uses_servers=True)
+    text = "executions at a time, at most 10000; default %(default)s"
+    parser.add_argument("--concurrency", type=read_count, default=CONCURRENCY, metavar="N", help=text)
 
 
 def _read_port(text: str) -> int:
@@ -71,10 +71,23 @@ def handle_serve(arguments: Namespace) -> int:
     if sys.stdin.isatty():
         text = "planwarden speaks MCP here and waits for a client. Try `planwarden demo`, or `planwarden --help`."
         print(text, file=sys.stderr)
-    # Each transport is imported only when it serves: clients wait for the first answer.
-    import_module("planwarden.server.transports.stdio")
     anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document, arguments.role)
     return DONE
+
+
+def handle_worker(arguments: Namespace) -> int:
+    anyio.run(run_worker, read_settings(arguments), arguments.concurrency)
+    return DONE
+
+
+async def run_worker(settings: Settings, concurrency: int) -> None:
+    """Continue executions of the store, `concurrency` at a time, until SIGINT or SIGTERM; running calls may end."""
+    log_to_stderr(settings.observation)
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with Warden(settings=settings, whole_process=True, role="worker", concurrency=concurrency):
+            print(f"planwarden works on {settings.store}, {concurrency} executions at a time", file=sys.stderr)
+            async for _ in signals:
+                break
 
 
 def _serve_over_http(settings: Settings, arguments: Namespace) -> None:

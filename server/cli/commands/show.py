@@ -2,10 +2,8 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable
-from datetime import datetime
+from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
@@ -39,101 +37,37 @@ from planwarden.server.views.graph.plan_graph import build_graph, write_mermaid,
 from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
-from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.observations import build_observations
 from planwarden.server.views.status_text import list_lineage_facts
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer
-
-
-def draw_step(
-    terminal: Terminal, execution: ExecutionState, view: Execution, build_command: Callable[..., str]
-) -> None:
-    """Draw the only step of the view; `build_command` makes a command to type from its words."""
-    [step] = view.steps
-    state = execution.steps[step.id]
-    if step.items is None:
-        terminal.say(*step_lines(execution, state))
-        return
-    terminal.say(step_lines(execution, state)[0])
-    counts = f"{step.items.total} items: {step.items.succeeded} succeeded, {step.items.failed} failed"
-    terminal.say(TerminalLine(((f"{counts}, {step.items.rejected} rejected", "dim"),), indent=1))
-    terminal.say(*map(_item_line, step.item_results))
-    if step.items.next is not None:
-        command = build_command("show", view.thread_id, "--step", step.id, "--items-from", str(step.items.next))
-        terminal.say(TerminalLine(((f"more: {command}", "dim"),)))
-
-
-def _item_line(item: LoopItem) -> TerminalLine:
-    text = "" if item.result is None else f" → {value_summary(item.result)}"
-    if item.error is not None:
-        text = f" → {one_line(item.error.message, RESULT_CHARS * 2)}"
-    words = WORDS["item"][item.status]
-    return TerminalLine(((f"item {item.item}  ", "dim"), words.word, (text, "dim")), words.mark, 1)
-
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
 GRAPH_FORMS = ("text", "svg", "mermaid")
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the log of an execution."""
-
-    sequence: int
-    """The number of the event after which the execution is shown."""
-    events: int
-    """How many there are."""
-    time: datetime
-    """When the event was committed."""
-
-    def describe(self) -> str:
-        return f"after event {self.sequence} of {self.events}, at {format_instant(self.time)}"
-
-    def to_json(self) -> dict[str, JsonValue]:
-        return {"sequence": self.sequence, "events": self.events, "time": format_instant(self.time)}
-
-
-class StepPart(msgspec.Struct, frozen=True):
-    """The one step that is shown, and which of its items."""
-
-    step_id: str
-    items_from: int | None
-    limit: int
+Moment = dict[str, JsonValue]
+"""A place in the log: the `sequence` of the event after which it is shown, how many `events` there are, its `time`."""
 
 
 def add_show(parser: CommandParser) -> None:
     parser.handle(handle_show, uses_servers=True)
-    parser.add_argument(
-        "thread",
-        metavar="THREAD",
-        nargs="?",
-        help="a threadId, as `planwarden list` shows it, or the beginning of one; default: the newest",
-    )
+    text = "a threadId, as `planwarden list` shows it, or the beginning of one; default: the newest"
+    parser.add_argument("thread", metavar="THREAD", nargs="?", help=text)
     parser.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
-    parser.add_argument(
-        "--at",
-        type=int,
-        metavar="SEQUENCE",
-        help="show the execution as it was after this event; --observations 0 shows their numbers",
-    )
-    parser.add_argument(
-        "--step", metavar="STEP", help="show this step alone; of a loop what its items came to, by pages"
-    )
+    text = "show the execution as it was after this event; --observations 0 shows their numbers"
+    parser.add_argument("--at", type=int, metavar="SEQUENCE", help=text)
+    text = "show this step alone; of a loop what its items came to, by pages"
+    parser.add_argument("--step", metavar="STEP", help=text)
     parser.add_argument("--items-from", type=int, metavar="N", help="with --step: begin with this item, counted from 0")
-    parser.add_argument(
-        "--limit", type=int, default=100, metavar="N", help="with --step: items, at most 1000; default %(default)s"
-    )
-    parser.add_argument(
-        "--graph",
-        nargs="?",
-        const=GRAPH_FORMS[0],
-        choices=GRAPH_FORMS,
-        metavar="FORM",
-        help="instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text",
-    )
-    parser.add_argument(
-        "--artifact", metavar="ID", help="instead write one large result, complete and unchanged, to standard output"
-    )
+    text = "with --step: items, at most 1000; default %(default)s"
+    parser.add_argument("--limit", type=int, default=100, metavar="N", help=text)
+    text = "instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text"
+    forms = ("text", "svg", "mermaid")
+    parser.add_argument("--graph", nargs="?", const="text", choices=forms, metavar="FORM", help=text)
+    text = "instead write one large result, complete and unchanged, to standard output"
+    parser.add_argument("--artifact", metavar="ID", help=text)
 
 
 def handle_show(arguments: Namespace) -> int:
@@ -148,29 +82,22 @@ def handle_show(arguments: Namespace) -> int:
     if arguments.graph is not None:
         if arguments.json or arguments.observations is not None or arguments.step is not None:
             raise UsageError("--graph writes the graph alone; leave --json, --observations and --step out")
-        print(draw_thread(home, arguments.thread, arguments.graph, at=arguments.at), end="")
+        print(_draw_graph(home, arguments), end="")
         return DONE
-    terminal = None if arguments.json else build_terminal(arguments)
     if arguments.step is None and arguments.items_from is not None:
         raise UsageError("--items-from needs --step, which names the loop")
-    part = None
     if arguments.step is not None:
         check_limit(arguments.limit, MAX_PAGE_ITEMS)
-        part = StepPart(arguments.step, arguments.items_from, arguments.limit)
-    view, extra = show_thread(
-        home, terminal, arguments.thread, observations_after=arguments.observations, at=arguments.at, part=part
-    )
+    if arguments.observations is not None and arguments.observations < 0:
+        raise InvalidArguments("--observations must be 0 or more")
+    document = home.read(partial(_show, home, None if arguments.json else build_terminal(arguments), arguments))
     if arguments.json:
-        print_json({**to_json(view), **extra})
+        print_json(document)
     return DONE
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Return the id of the thread that the user means: the newest one without a word.
-
-    Raises:
-        UnknownThread: there is none yet.
-    """
+    """Return the id of the thread that the user means: the newest one without a word."""
     if beginning is not None:
         return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)
@@ -179,105 +106,74 @@ async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> 
     return newest[0].thread_id
 
 
-def show_thread(
-    home: Home,
-    terminal: Terminal | None,
-    beginning: str | None,
-    *,
-    observations_after: int | None = None,
-    at: int | None = None,
-    part: StepPart | None = None,
-) -> tuple[Execution, dict[str, JsonValue]]:
-    """Return the newest execution of the thread whose id begins so, and draws it on the terminal, if any.
-
-    With `at` it is as it was after that event. The second value has the further keys of the JSON: `at`, or `waitsFor`
-    with the process of a shared store that the execution waits for.
-
-    Raises:
-        UnknownThread: there is no thread with that id.
-        InvalidArguments: the execution has no event with the number `at`, or not the step or item of `part`.
-    """
-    if observations_after is not None and observations_after < 0:
-        raise InvalidArguments("--observations must be 0 or more")
-
-    async def work(store: Lookups) -> tuple[Execution, dict[str, JsonValue]]:
-        headers = await _find_headers(home, store, beginning)
-        if at is None:
-            execution, moment = await load_execution(store, headers[-1]), None
-        else:
-            execution, moment = await _read_moment(store, headers[-1], at)
-        view = build_execution_view(
-            execution,
-            home.definitions if terminal is None else None,
-            await _read_observations(store, execution, observations_after),
-            program=home.program,
+async def _read_thread(
+    home: Home, store: Lookups, arguments: Namespace
+) -> tuple[tuple[Header, ...], ExecutionState, Moment | None]:
+    """Return the executions of the thread, and the newest one as it is now, or as it was after the event of --at."""
+    thread_id = await _find_thread_id(home, store, arguments.thread)
+    headers = await home.find_thread(store, thread_id, f"`{home.command('list')}` shows the newest ones")
+    header = headers[-1]
+    at: int | None = arguments.at
+    if at is None:
+        return headers, await load_execution(store, header), None
+    recorded = await store.read(header.execution_id)
+    if not 1 <= at <= len(recorded):
+        raise InvalidArguments(
+            f"execution {header.execution_id!r} has no event {at}; it has events 1 to {len(recorded)}"
         )
-        if part is not None:
-            view = show_step(view, execution, part.step_id, part.items_from, part.limit)
-        waiting = None if moment is not None else await describe_waiting(store, execution)
-        if terminal is not None:
-            if part is not None:
-                draw_step(terminal, execution, view, home.command)
-            else:
-                _draw_execution(terminal, home, execution, headers, store.clock.now(), moment)
-            if waiting is not None:
-                terminal.say(TerminalLine(((waiting, "warn"),), "waits"))
-            _draw_observations(terminal, view)
-        if moment is not None:
-            return _make_past(view, moment), {"at": moment.to_json()}
-        return view, {} if waiting is None else {"waitsFor": waiting}
-
-    return home.read(work)
+    time = format_instant(to_utc(recorded[at - 1].at))
+    return headers, fold_log(header, recorded[:at]), {"sequence": at, "events": len(recorded), "time": time}
 
 
-def draw_thread(home: Home, beginning: str | None, form: str, *, at: int | None = None) -> str:
-    """Return the plan of the newest execution of the thread as a graph, as `text`, `svg` or `mermaid`.
+def _describe_moment(moment: Moment) -> str:
+    return f"after event {moment['sequence']} of {moment['events']}, at {moment['time']}"
 
-    Raises:
-        UnknownThread: there is no thread with that id.
-        InvalidArguments: the execution has no plan yet, or no event with the number `at`.
+
+async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups) -> dict[str, JsonValue]:
+    """Return the document, and draw the same on the terminal, if any.
+
+    The document also has `at`, or `waitsFor` with the process of a shared store that the execution waits for.
     """
+    headers, execution, moment = await _read_thread(home, store, arguments)
+    observations = None
+    if arguments.observations is not None:
+        recorded = await store.read(execution.execution_id, arguments.observations)
+        past = (entry for entry in recorded if entry.sequence <= execution.version)
+        observations = list(build_observations(past, execution))
+    view = build_execution_view(
+        execution,
+        home.definitions if terminal is None else None,
+        observations,
+        program=home.program,
+    )
+    if arguments.step is not None:
+        view = show_step(view, execution, arguments.step, arguments.items_from, arguments.limit)
+    waiting = None if moment is not None else await describe_waiting(store, execution)
+    if terminal is not None:
+        if arguments.step is not None:
+            _draw_step(terminal, home, execution, view)
+        else:
+            _draw_execution(terminal, home, execution, headers, store.clock.now(), moment)
+        if waiting is not None:
+            terminal.say(TerminalLine((waiting, "warn"), mark="waits"))
+        _draw_observations(terminal, view)
+    if moment is None:
+        return {**to_json(view), **({} if waiting is None else {"waitsFor": waiting})}
+    # Without the ways to act on it: what it asks may be answered by now.
+    suspensions = tuple(replace(suspension, how_to_answer=HowToAnswer()) for suspension in view.suspensions)
+    text = f"This is the past, {_describe_moment(moment)}; without --at it is as it is now."
+    return {**to_json(replace(view, suspensions=suspensions, next_action=text)), "at": moment}
 
-    async def work(store: Lookups) -> ExecutionState:
-        header = (await _find_headers(home, store, beginning))[-1]
-        return await load_execution(store, header) if at is None else (await _read_moment(store, header, at))[0]
 
-    execution = home.read(work)
+def _draw_graph(home: Home, arguments: Namespace) -> str:
+    """Return the plan of the newest execution of the thread as a graph, in the form of --graph."""
+    _, execution, _ = home.read(lambda store: _read_thread(home, store, arguments))
     if execution.plan is None:
         raise InvalidArguments(f"execution {execution.execution_id!r} has no plan yet")
     graph = build_graph(execution.plan, execution)
-    if form == "svg":
+    if arguments.graph == "svg":
         return draw_svg(graph, stands_alone=True)
-    return write_mermaid(graph) if form == "mermaid" else "".join(f"{line}\n" for line in write_outline(graph))
-
-
-async def _find_headers(home: Home, store: Lookups, beginning: str | None) -> tuple[Header, ...]:
-    thread_id = await _find_thread_id(home, store, beginning)
-    return await home.find_thread(store, thread_id, f"`{home.command('list')}` shows the newest ones")
-
-
-async def _read_observations(store: Lookups, execution: ExecutionState, after: int | None) -> list[Observation] | None:
-    if after is None:
-        return None
-    recorded = await store.read(execution.execution_id, after)
-    return list(build_observations((entry for entry in recorded if entry.sequence <= execution.version), execution))
-
-
-async def _read_moment(store: Lookups, header: Header, sequence: int) -> tuple[ExecutionState, Moment]:
-    recorded = await store.read(header.execution_id)
-    if not 1 <= sequence <= len(recorded):
-        raise InvalidArguments(
-            f"execution {header.execution_id!r} has no event {sequence}; it has events 1 to {len(recorded)}"
-        )
-    moment = Moment(sequence=sequence, events=len(recorded), time=to_utc(recorded[sequence - 1].at))
-    return fold_log(header, recorded[:sequence]), moment
-
-
-def _make_past(view: Execution, moment: Moment) -> Execution:
-    """Return the view without the ways to act on it: what it asks may be answered by now."""
-    suspensions = tuple(replace(suspension, how_to_answer=HowToAnswer()) for suspension in view.suspensions)
-    text = f"This is the past, {moment.describe()}; without --at it is as it is now."
-    return replace(view, suspensions=suspensions, next_action=text)
+    return write_mermaid(graph) if arguments.graph == "mermaid" else "\n".join([*write_outline(graph), ""])
 
 
 def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
@@ -298,6 +194,29 @@ def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_te
     return data
 
 
+def _draw_step(terminal: Terminal, home: Home, execution: ExecutionState, view: Execution) -> None:
+    """Draw the only step of the view."""
+    [step] = view.steps
+    lines = step_lines(execution, execution.steps[step.id])
+    if step.items is None:
+        terminal.say(*lines)
+        return
+    counts = f"{step.items.total} items: {step.items.succeeded} succeeded, {step.items.failed} failed"
+    terminal.say(lines[0], TerminalLine((f"{counts}, {step.items.rejected} rejected", "dim"), indent=1))
+    terminal.say(*map(_item_line, step.item_results))
+    if step.items.next is not None:
+        command = home.command("show", view.thread_id, "--step", step.id, "--items-from", str(step.items.next))
+        terminal.say(TerminalLine((f"more: {command}", "dim")))
+
+
+def _item_line(item: LoopItem) -> TerminalLine:
+    text = "" if item.result is None else f" → {value_summary(item.result)}"
+    if item.error is not None:
+        text = f" → {one_line(item.error.message, RESULT_CHARS * 2)}"
+    words = WORDS["item"][item.status]
+    return TerminalLine((f"item {item.item}  ", "dim"), words.word, (text, "dim"), mark=words.mark, indent=1)
+
+
 def _draw_execution(
     terminal: Terminal,
     home: Home,
@@ -314,15 +233,15 @@ def _draw_execution(
     header = headers[-1]
     words = WORDS["execution"][execution.status]
     if moment is not None:
-        terminal.say(TerminalLine(((f"as it was {moment.describe()}", "warn"),), "note"))
+        terminal.say(TerminalLine((f"as it was {_describe_moment(moment)}", "warn"), mark="note"))
     changed = f"  changed {format_age(now - execution.updated_at)} · principal {escape_text(header.principal)}"
-    terminal.say(TerminalLine(((words.word, words.tone), (changed, "dim")), words.mark))
+    terminal.say(TerminalLine((words.word, words.tone), (changed, "dim"), mark=words.mark))
     if execution.goal:
-        terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
+        terminal.say(TerminalLine(("goal: ", "dim"), one_line(execution.goal, 300)))
     for fact in list_lineage_facts(execution):
-        terminal.say(TerminalLine(((f"{fact.name}: ", "dim"), fact.text)))
+        terminal.say(TerminalLine((f"{fact.name}: ", "dim"), fact.text))
     if len(headers) > 1:
-        terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
+        terminal.say(TerminalLine((f"the newest of {len(headers)} executions of this thread", "dim")))
     for state in execution.steps.values():
         terminal.say(*step_lines(execution, state))
     terminal.say(*execution_lines(execution))
@@ -337,10 +256,10 @@ def _draw_open_question(terminal: Terminal, home: Home, card: Card, *, is_past: 
     if question.addressee == "human":
         terminal_question.show(terminal, card, is_cut=False)
         if not is_past:
-            terminal.say(TerminalLine(((home.command("approve", question.suspension_id), "bold"),)))
+            terminal.say(TerminalLine((home.command("approve", question.suspension_id), "bold")))
     elif question.addressee == "caller":
         text = f"the calling model has to answer: {one_line(question.message, 200)}"
-        terminal.say(TerminalLine(((text, "warn"),), "asks"))
+        terminal.say(TerminalLine((text, "warn"), mark="asks"))
 
 
 def _draw_observations(terminal: Terminal, view: Execution) -> None:
@@ -350,4 +269,4 @@ def _draw_observations(terminal: Terminal, view: Execution) -> None:
         )
         step = f" {escape_text(observation.step_id)}" if observation.step_id else ""
         head = f"{observation.sequence:>4}  {observation.at:%H:%M:%S}  "
-        terminal.say(TerminalLine(((head, "dim"), observation.type, (f"{step}  {details}", "dim"))))
+        terminal.say(TerminalLine((head, "dim"), observation.type, (f"{step}  {details}", "dim")))

@@ -26,12 +26,8 @@ _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad
 
 def add_tools(parser: CommandParser) -> None:
     parser.handle(handle_tools, uses_servers=True)
-    parser.add_argument(
-        "query",
-        nargs="*",
-        metavar="QUERY",
-        help="words to search for; best matches first. The name of a tool also shows its arguments and schemas",
-    )
+    text = "words to search for; best matches first. The name of a tool also shows its arguments and schemas"
+    parser.add_argument("query", nargs="*", metavar="QUERY", help=text)
     parser.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
     parser.add_argument("--cursor", help="continue after the page that printed this cursor")
 
@@ -45,8 +41,12 @@ def handle_tools(arguments: Namespace) -> int:
     tool = home.tools.get(query or "")
     view = None if tool is None else build_tool_view(tool)
     if arguments.json:
-        definition: dict[str, JsonValue] = {} if view is None else {"definition": to_json(view)}
-        print_json({**to_json(page), **definition, **({"servers": servers_json(servers)} if servers else {})})
+        document = to_json(page)
+        if view is not None:
+            document["definition"] = to_json(view)
+        if servers:
+            document["servers"] = [to_json(server) for server in servers]
+        print_json(document)
         return DONE
     terminal = build_terminal(arguments)
     draw_tools(terminal, page)
@@ -77,38 +77,36 @@ def draw_tools(terminal: Terminal, page: ToolPage) -> None:
         name = one_line(tool.name, 64).ljust(min(width, 28))
         terminal.say(
             TerminalLine(
-                (
-                    (name, "dim" if is_off else "bold"),
-                    "  ",
-                    (tool.risk.ljust(9), _RISKS[tool.risk]),
-                    "  ",
-                    (one_line(facts, 100), "dim"),
-                ),
-                "skipped" if is_off else "done",
+                (name, "dim" if is_off else "bold"),
+                "  ",
+                (tool.risk.ljust(9), _RISKS[tool.risk]),
+                "  ",
+                (one_line(facts, 100), "dim"),
+                mark="skipped" if is_off else "done",
             ),
-            TerminalLine((one_line(tool.description, 200),), indent=1),
+            TerminalLine(one_line(tool.description, 200), indent=1),
         )
         if tool.unavailable is not None:
-            terminal.say(TerminalLine(((f"not available: {one_line(tool.unavailable, 300)}", "warn"),), indent=1))
+            terminal.say(TerminalLine((f"not available: {one_line(tool.unavailable, 300)}", "warn"), indent=1))
     if page.next_cursor is not None:
-        terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
+        terminal.say(TerminalLine((f"more: --cursor {page.next_cursor}", "dim")))
 
 
 def draw_definition(terminal: Terminal, view: ToolView) -> None:
     """Draw all that a tool says of itself: its description, its arguments, and the schemas of these and its result."""
-    terminal.say("", TerminalLine(((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim"))))
-    terminal.say(*(TerminalLine((escape_text(line),), indent=1) for line in view.description.splitlines()))
+    terminal.say("", TerminalLine((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim")))
+    terminal.say(*(TerminalLine(escape_text(line), indent=1) for line in view.description.splitlines()))
     properties, required = view.input_schema.get("properties"), view.input_schema.get("required")
     if isinstance(properties, dict) and properties:
-        terminal.say(TerminalLine((("arguments", "bold"),)))
+        terminal.say(TerminalLine(("arguments", "bold")))
         for name, schema in properties.items():
             need = "needed" if isinstance(required, list) and name in required else "optional"
             terminal.say(_build_argument_line(name, schema, need))
     for title, schema in (("schema of its arguments", view.input_schema), ("schema of its result", view.output_schema)):
         if schema is not None:
-            terminal.say(TerminalLine(((title, "bold"),)))
+            terminal.say(TerminalLine((title, "bold")))
             text = json.dumps(schema, indent=2, ensure_ascii=False)
-            terminal.say(*(TerminalLine(((escape_text(line), "dim"),)) for line in text.splitlines()))
+            terminal.say(*(TerminalLine((escape_text(line), "dim")) for line in text.splitlines()))
 
 
 def _build_argument_line(name: str, schema: JsonValue, need: str) -> TerminalLine:
@@ -118,7 +116,7 @@ def _build_argument_line(name: str, schema: JsonValue, need: str) -> TerminalLin
     default = f", default {format_value(facts['default'])}" if "default" in facts else ""
     about = f"  {one_line(str(facts['description']), 300)}" if "description" in facts else ""
     name_part = (one_line(name, 64), "bold")
-    return TerminalLine((name_part, (f"  {one_line(kinds, 64)}, {need}{default}", "dim"), about), indent=1)
+    return TerminalLine(name_part, (f"  {one_line(kinds, 64)}, {need}{default}", "dim"), about, indent=1)
 
 
 def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
@@ -126,20 +124,6 @@ def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
         mark: Mark = "failed" if server.health == "down" else "skipped" if server.health == "disabled" else "done"
         state = "not started; the first call starts it" if server.health == "idle" else server.health
         facts = f"server, {server.tools} tools, {state}{', trusted' if server.trusted else ''}"
-        terminal.say(TerminalLine(((one_line(server.name, 64), "bold"), "  ", (facts, "dim")), mark))
+        terminal.say(TerminalLine((one_line(server.name, 64), "bold"), "  ", (facts, "dim"), mark=mark))
         if server.reason is not None:
-            terminal.say(TerminalLine(((one_line(server.reason, 300), "warn"),), indent=1))
-
-
-def servers_json(servers: Sequence[ServerHealth]) -> list[JsonValue]:
-    return [
-        {
-            "name": server.name,
-            "health": server.health,
-            "tools": server.tools,
-            "trusted": server.trusted,
-            "reason": server.reason,
-            "log": server.log,
-        }
-        for server in servers
-    ]
+            terminal.say(TerminalLine((one_line(server.reason, 300), "warn"), indent=1))

@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 import anyio
-import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError, UsageError
@@ -30,51 +29,34 @@ from planwarden.tools.downstream.tools import find_possible_names, says_it_only_
 MAX_LISTED = 100
 
 
-class TrustProposal(msgspec.Struct, frozen=True):
-    """What would be written about a server's tools."""
-
-    allowed: tuple[ToolDefinition, ...]
-    """They ask now, and their server says that they only read."""
-    asking: tuple[ToolDefinition, ...]
-    """They go on asking."""
-
-    def build_additions(self, settings: Settings) -> Additions:
-        additions: dict[str, dict[str, str]] = {}
-        for definition in self.allowed:
-            entry = settings.tools.get(definition.name)
-            has_effect = entry is not None and entry.effect is not None
-            additions[definition.name] = {"risk": "read"} if has_effect else {"risk": "read", "effect": "read"}
-        return additions
-
-
 def add_trust(parser: CommandParser) -> None:
     parser.handle(handle_trust, uses_servers=True)
     parser.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
-    parser.add_argument(
-        "tools",
-        nargs="*",
-        metavar="TOOL",
-        help="only these tools, as planwarden or the server calls them; default: all",
-    )
+    text = "only these tools, as planwarden or the server calls them; default: all"
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help=text)
     parser.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
 
 
 def handle_trust(arguments: Namespace) -> int:
     home, terminal = open_home(arguments), build_terminal(arguments)
     config = home.downstream.find_config(arguments.server)
-    definitions = anyio.run(list_tools, home, config)
-    proposal = choose_tools(home.settings, config, definitions, arguments.tools)
-    names = [definition.name for definition in proposal.allowed]
-    draw_proposal(terminal, config, proposal)
+    definitions = anyio.run(_list_tools, home, config)
+    allowed = _choose_tools(home.settings, config, definitions, arguments.tools)
+    names = [definition.name for definition in allowed]
+    asking = [tool.name for tool in definitions if tool.risk != "read" and tool.name not in names]
+    draw_choice(terminal, config, allowed, asking)
     path = home.settings.home / FILE
-    if names:
-        additions = proposal.build_additions(home.settings)
+    if allowed:
+        entries = {name: home.settings.tools.get(name) for name in names}
+        additions: Additions = {
+            name: {"risk": "read"} if entry is not None and entry.effect else {"risk": "read", "effect": "read"}
+            for name, entry in entries.items()
+        }
         comment = f"planwarden trust: server {one_line(config.name, 64)} says that these only read."
         before = read_text(path)
         after = add_to_text(before, additions, comment)
-        terminal.say(
-            f"{path} gets:", *(TerminalLine((line,), indent=1) for line in format_additions(additions).split("\n"))
-        )
+        lines = format_additions(additions).split("\n")
+        terminal.say(f"{path} gets:", *(TerminalLine(line, indent=1) for line in lines))
         if not confirm(terminal, "Let plans call them without asking anybody?", says_yes=arguments.yes):
             terminal.say("Nothing was written.")
             return FAILED
@@ -88,13 +70,8 @@ def handle_trust(arguments: Namespace) -> int:
     return DONE
 
 
-async def list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:
-    """Start the server and return its tools as it lists them now.
-
-    Raises:
-        UsageError: it is not usable as it is configured.
-        ToolError: it does not start.
-    """
+async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:
+    """Start the server and return its tools as it lists them now."""
     if not config.can_start:
         raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
     async with home.downstream as downstream:
@@ -102,13 +79,11 @@ async def list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, 
         return tuple(definition for definition in home.tools.definitions() if definition.source == config.name)
 
 
-def choose_tools(
+def _choose_tools(
     settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
-) -> TrustProposal:
-    """Return what may be allowed among the named tools, or among all.
-
-    Raises:
-        UsageError: a named tool is not there, may change something, or has a risk in the operator's settings.
+) -> list[ToolDefinition]:
+    """Return what may be allowed among the named tools, or among all: they ask now, and their server says that they
+    only read. Raise `UsageError` for a named tool that is not among them.
     """
     selection = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
     allowed: dict[str, ToolDefinition] = {}
@@ -118,8 +93,7 @@ def choose_tools(
             allowed[definition.name] = definition
         elif names and problem is not None:
             raise UsageError(f"{definition.name!r} {problem}; nothing was written")
-    asking = tuple(d for d in definitions if d.risk != "read" and d.name not in allowed)
-    return TrustProposal(tuple(allowed.values()), asking)
+    return list(allowed.values())
 
 
 def _find_problem(settings: Settings, definition: ToolDefinition) -> str | None:
@@ -146,20 +120,19 @@ def _find_tool(config: ServerConfig, definitions: Sequence[ToolDefinition], name
     )
 
 
-def draw_proposal(terminal: Terminal, config: ServerConfig, proposal: TrustProposal) -> None:
+def draw_choice(
+    terminal: Terminal, config: ServerConfig, allowed: Sequence[ToolDefinition], asking: Sequence[str]
+) -> None:
     server = one_line(config.name, 64)
-    if proposal.allowed:
-        terminal.say(TerminalLine(((f"Server {server} says that these tools only read:", "bold"),)))
+    if allowed:
+        terminal.say(TerminalLine((f"Server {server} says that these tools only read:", "bold")))
     else:
-        text = (
-            f"There is no tool of server {server} that asks and, as the server says, only reads; nothing was written."
-        )
-        terminal.say(text)
-    for definition in proposal.allowed[:MAX_LISTED]:
-        terminal.say(TerminalLine((definition.name, (f"  {one_line(definition.description, 100)}", "dim")), "done"))
-    if len(proposal.allowed) > MAX_LISTED:
-        terminal.say(f"and {len(proposal.allowed) - MAX_LISTED} more, see below")
-    if proposal.asking:
-        names = ", ".join(definition.name for definition in proposal.asking[:MAX_LISTED])
-        more = " …" if len(proposal.asking) > MAX_LISTED else ""
-        terminal.say(TerminalLine(((f"Calls of these go on asking: {names}{more}", "dim"),)))
+        text = f"There is no tool of server {server} that asks and, as the server says, only reads"
+        terminal.say(f"{text}; nothing was written.")
+    for definition in allowed[:MAX_LISTED]:
+        terminal.say(TerminalLine(definition.name, (f"  {one_line(definition.description, 100)}", "dim"), mark="done"))
+    if len(allowed) > MAX_LISTED:
+        terminal.say(f"and {len(allowed) - MAX_LISTED} more, see below")
+    if asking:
+        more = " …" if len(asking) > MAX_LISTED else ""
+        terminal.say(TerminalLine((f"Calls of these go on asking: {', '.join(asking[:MAX_LISTED])}{more}", "dim")))

@@ -1,21 +1,31 @@
-"""Filling in a form: one prompt for each field where the JSON Schema is flat, otherwise JSON.
+"""Typing values: a form with one prompt for each field where the JSON Schema is flat, and JSON, such as arguments.
 
-Every answer is checked against the schema of its field at once, and the content against the form. The engine checks
-again when the answer is sent.
+JSON is typed in the editor that VISUAL or EDITOR names, otherwise at prompts of the terminal. Every answer is checked
+against the schema of its field at once, and the content against the form. The engine checks again when it is sent.
 """
 
 import json
-from collections.abc import Sequence
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.canonical import is_same_json, read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.fields import Field, read_flat_fields
+
+MAX_FAULTS = 3
+
+FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
+"""Returns why arguments do not fit the tool of that name; nothing if they do, or nobody knows the tool here."""
 
 
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
@@ -23,9 +33,13 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
     fields = read_flat_fields(form)
     labels = [escape_text(str(form[key])) for key in ("title", "description") if key in form]
     if fields and labels:
-        terminal.say(TerminalLine((("The form says of itself: ", "dim"), " - ".join(labels))))
+        terminal.say(TerminalLine(("The form says of itself: ", "dim"), " - ".join(labels)))
     while True:
-        content = _ask_fields(terminal, fields) if fields else _ask_as_json(terminal, form)
+        if fields:
+            content = _ask_fields(terminal, fields)
+        else:
+            terminal.say(TerminalLine(("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False))))
+            content = edit_json(terminal, {})
         if content is None:
             return None
         faults = Schema(form, checks_dates=True).find_faults(content)
@@ -92,10 +106,91 @@ def _prompt(field: Field) -> str:
     return f"  {field.label}{about} ({choices or field.schema['type']}{need}){default_text}: "
 
 
-def _ask_as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
-    terminal.say(TerminalLine((("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False)))))
-    return edit_json(terminal, {})
-
-
 def _report(terminal: Terminal, fault: str) -> None:
     terminal.warn(f"  {one_line(fault, 300)}")
+
+
+def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
+    """Return the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
+    editor = _find_editor()
+    if editor:
+        text = _edit_in_editor(editor, value)
+    else:
+        terminal.say(TerminalLine(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False))))
+        text = terminal.ask("as one line of JSON (Enter: unchanged): ")
+    return _read(terminal, text) if text else None
+
+
+def edit_arguments(
+    terminal: Terminal, subject: str, tool_name: str, arguments: dict[str, JsonValue], find_faults: FaultFinder
+) -> dict[str, JsonValue] | None:
+    """Return the edited arguments of the call that the subject names; None, with a sentence, when nothing changed."""
+    edited = _ask_for_arguments(terminal, arguments)
+    if edited is None or is_same_json(edited, arguments):
+        terminal.say(f"{subject} is as it was.")
+    elif not isinstance(edited, dict):
+        terminal.warn(f"Arguments are a JSON object. {subject} is as it was.")
+    elif faults := find_faults(tool_name, edited):
+        terminal.warn(f"{subject} does not fit {tool_name}: {'; '.join(faults[:MAX_FAULTS])}. It is as it was.")
+    else:
+        terminal.say(TerminalLine((f"{subject} would run with ", "warn"), format_value(edited, None)))
+        return edited
+    return None
+
+
+def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
+    """Return what the person made of the arguments; None when they typed nothing usable.
+
+    Without an editor each argument has its prompt; the first also takes all of them as one line of JSON.
+    """
+    if _find_editor() is not None or not arguments:
+        return edit_json(terminal, arguments)
+    edited = dict(arguments)
+    may_be_all = not isinstance(next(iter(arguments.values())), dict)
+    for name, value in arguments.items():
+        hint = ", or all arguments as one line of JSON" if may_be_all else ""
+        typed = terminal.ask(f"  {escape_text(name)} (Enter: {format_value(value)}{hint}): ")
+        if typed is None:
+            return None
+        if may_be_all and typed.startswith("{"):
+            return _read(terminal, typed)
+        may_be_all = False
+        if typed:
+            reading = _read_field(terminal, value, typed)
+            if reading is None:
+                return None
+            edited[name] = reading[0]
+    return edited
+
+
+def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonValue] | None:
+    """Return what was typed in place of the value: text for a text, where `""` is the empty one, else JSON."""
+    if isinstance(value, str):
+        return ("" if typed == '""' else typed,)
+    try:
+        return (read_json(typed),)
+    except PlanwardenError as error:
+        terminal.warn(f"That is {error.message}.")
+        return None
+
+
+def _read(terminal: Terminal, text: str) -> JsonValue | None:
+    reading = _read_field(terminal, None, text)
+    return None if reading is None else reading[0]
+
+
+def _find_editor() -> str | None:
+    return os.environ.get("VISUAL") or os.environ.get("EDITOR")
+
+
+def _edit_in_editor(editor: str, value: JsonValue) -> str | None:
+    # Created with mode 0700: another user must neither read nor replace what the person is about to approve.
+    with tempfile.TemporaryDirectory(prefix="planwarden-") as folder:
+        path = Path(folder) / "arguments.json"
+        path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        command = [*shlex.split(editor, posix=sys.platform != "win32"), str(path)]
+        try:
+            finished = subprocess.run(command, check=False)
+            return path.read_text(encoding="utf-8") if finished.returncode == 0 else None
+        except (OSError, UnicodeDecodeError):
+            return None

@@ -5,10 +5,10 @@ move the cursor, start a new line or imitate a line of planwarden.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-import msgspec
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.spinner import Spinner
 from rich.text import Text
@@ -24,7 +24,6 @@ from planwarden.agent.core.execution.state import (
     ModelOutage,
     StepState,
 )
-from planwarden.server.cli.terminal.commands import name_commands
 from planwarden.server.views.decisions import (
     describe_call_edit,
     describe_decision,
@@ -32,7 +31,7 @@ from planwarden.server.views.decisions import (
     describe_shortfall,
     find_decided,
 )
-from planwarden.server.views.escaping import cut_text, escape_rest, escape_text, format_once, shorten_id
+from planwarden.server.views.escaping import ID, cut_text, escape_rest, escape_text, format_once, shorten_id
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_text import describe_lost_patience, describe_outage
@@ -41,6 +40,7 @@ from planwarden.server.views.status_words import SIGNS, WAITS, WORDS, Mark, Tone
 Style = Tone | Literal["plain", "bold"]
 Part = str | tuple[str, Style]
 
+MAX_LISTED = 20
 ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 QUOTE_CHARS = 160
@@ -51,16 +51,29 @@ STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
 
+_COMMANDS: Mapping[str, str] = {
+    "get_tool_schemas": "tools NAME",
+    "search_tools": "tools",
+    "get_execution": "show THREAD",
+    "list_suspensions": "list",
+    "retry_execution": "retry THREAD",
+    "cancel_execution": "cancel THREAD",
+    "run_plan": "run NAME",
+}
+# A name in quotes is what somebody wrote, such as the id of a step.
+_TOOL = re.compile(rf"(?<![\w'\"`])({'|'.join(_COMMANDS)})(?![\w'\"`])")
+_QUOTED_ID = re.compile(f"(?<=')({ID.pattern})(?=')")
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "|", "–": "-"})
 _SPINNER = Spinner("dots")
 
 
-class TerminalLine(msgspec.Struct, frozen=True):
+class TerminalLine:
     """One line. Each of its `parts` is a text, or a text and its style; nothing in them is markup."""
 
-    parts: tuple[Part, ...] = ()
-    mark: Mark | None = None
-    indent: int = 0
+    def __init__(self, *parts: Part, mark: Mark | None = None, indent: int = 0) -> None:
+        self.parts = parts
+        self.mark: Mark | None = mark
+        self.indent = indent
 
     @property
     def text(self) -> str:
@@ -93,13 +106,19 @@ class TerminalLine(msgspec.Struct, frozen=True):
 def indent_fact(fact: str) -> TerminalLine:
     """Return a fact of a question, away from the margin where planwarden speaks, on all of its lines."""
     text = fact.lstrip(" ")
-    return TerminalLine((text,), indent=(len(fact) - len(text)) // 2)
+    return TerminalLine(text, indent=(len(fact) - len(text)) // 2)
 
 
 def write_in_set(text: str, *, is_ascii: bool) -> str:
     """Return the text as it is printed: nothing hidden in it, and with ASCII signs on a screen without ours."""
     result = escape_rest(text)
     return result.translate(_ASCII) if is_ascii else result
+
+
+def name_commands(text: str, program: str = "planwarden") -> str:
+    """Return the text with commands in place of MCP tools, and short ids; `program` begins each command."""
+    result = _TOOL.sub(lambda match: f"`{program} {_COMMANDS[match[1]]}`", text)
+    return _QUOTED_ID.sub(lambda match: shorten_id(match[1]), result)
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
@@ -109,15 +128,13 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
     width = max((len(name) for name in execution.steps), default=0)
     name = escape_text(step.step_id).ljust(min(width, 16))
     description = one_line(step.description, 200)
-    parts: tuple[Part, ...] = (
-        ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
-    )
+    parts: list[Part] = [(name, "dim" if is_quiet else "bold"), "  ", (description, "dim" if is_quiet else "plain")]
     if state.taken_from is not None:
-        parts = (*parts, (f"  (taken over from execution {escape_text(shorten_id(state.taken_from))})", "dim"))
+        parts.append((f"  (taken over from execution {escape_text(shorten_id(state.taken_from))})", "dim"))
     shortfall = describe_shortfall(state)
     if shortfall:
-        parts = (*parts, (f"  ({shortfall})", "warn"))
-    head = TerminalLine(parts, WORDS["step"]["partly" if shortfall else state.status].mark)
+        parts.append((f"  ({shortfall})", "warn"))
+    head = TerminalLine(*parts, mark=WORDS["step"]["partly" if shortfall else state.status].mark)
     outage = _outage_lines(execution, state.outage, indent=1)
     return (head, *_prose_lines(state), *_calls_lines(execution, state), *outage, *_error_lines(execution, state))
 
@@ -130,7 +147,7 @@ def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
 def _outage_lines(execution: ExecutionState, outage: ModelOutage | None, *, indent: int = 0) -> Iterable[TerminalLine]:
     text = None if outage is None else describe_outage(execution, outage)
     if text is not None:
-        yield TerminalLine(((text, "warn"),), "waits", indent)
+        yield TerminalLine((text, "warn"), mark="waits", indent=indent)
 
 
 def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
@@ -140,13 +157,15 @@ def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
     for turn in state.turns:
         if turn.content and not turn.call_ids:
             quote = _quote(turn.content, QUOTE_CHARS)
-            yield TerminalLine((("the model only wrote: ", "warn"), (quote, "dim")), "note", 1)
+            yield TerminalLine(("the model only wrote: ", "warn"), (quote, "dim"), mark="note", indent=1)
     times = "once" if state.retries == 1 else f"{state.retries} times"
     tools = ", ".join(map(escape_text, state.step.required_tools))
     if state.retries:
-        yield TerminalLine(((f"not accepted: nothing called {tools}; told {times} to call it", "warn"),), "note", 1)
+        yield TerminalLine(
+            (f"not accepted: nothing called {tools}; told {times} to call it", "warn"), mark="note", indent=1
+        )
     else:
-        yield TerminalLine(((f"advisory: went on without {tools}", "warn"),), "note", 1)
+        yield TerminalLine((f"advisory: went on without {tools}", "warn"), mark="note", indent=1)
 
 
 def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
@@ -156,9 +175,9 @@ def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
         yield _call_line(execution, call)
     if len(rows) < len(calls):
         text = f"and {len(calls) - len(rows)} more calls; show --step {escape_text(state.step.step_id)} has all items"
-        yield TerminalLine(((text, "dim"),), indent=1)
+        yield TerminalLine((text, "dim"), indent=1)
     if state.status == "completed" and not state.calls and not state.warned and isinstance(state.result, str):
-        yield TerminalLine((("→ ", "dim"), _quote(state.result, QUOTE_CHARS)), indent=1)
+        yield TerminalLine(("→ ", "dim"), _quote(state.result, QUOTE_CHARS), indent=1)
 
 
 def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
@@ -176,7 +195,7 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
         parts = (*parts, (f"  (taken over from execution {made_by})", "dim"))
     if call.once is not None and call.status not in ("failed", "rehearsed"):
         parts = (*parts, (f"  ({cut_text(format_once(call.once.values), ONCE_CHARS)})", "dim"))
-    return TerminalLine(parts, indent=1)
+    return TerminalLine(*parts, indent=1)
 
 
 def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style]:
@@ -251,20 +270,20 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
         suspension = execution.suspensions.get(state.rejected_by or "")
         # A question about one call is shown at that call, with the answer.
         if suspension is not None and suspension.question.call_id is None:
-            yield TerminalLine(((describe_decision(suspension, is_left_out=True) or "rejected", "bad"),), indent=1)
+            yield TerminalLine((describe_decision(suspension, is_left_out=True) or "rejected", "bad"), indent=1)
         return
     if state.status == "skipped" and state.skipped_by == WHEN:
-        yield TerminalLine((("its condition did not hold", "dim"),), indent=1)
+        yield TerminalLine(("its condition did not hold", "dim"), indent=1)
     elif state.status == "skipped" and state.skipped_by is not None and execution.options.rehearse:
         why = f"only a real run has the result of {escape_text(state.skipped_by)}"
-        yield TerminalLine(((why, "dim"),), indent=1)
+        yield TerminalLine((why, "dim"), indent=1)
     if state.status == "skipped" and state.error_message is not None:
-        yield TerminalLine((("skipped: " + one_line(state.error_message, RESULT_CHARS * 3), "dim"),), indent=1)
+        yield TerminalLine(("skipped: " + one_line(state.error_message, RESULT_CHARS * 3), "dim"), indent=1)
         return
     call_errors = {call.error_message for call in state.calls if call.status == "failed"}
     if state.error_message is not None and not any(text and text in state.error_message for text in call_errors):
         yield TerminalLine(
-            ((f"error: {one_line(name_commands(state.error_message), RESULT_CHARS * 3)}", "bad"),), indent=1
+            (f"error: {one_line(name_commands(state.error_message), RESULT_CHARS * 3)}", "bad"), indent=1
         )
 
 
@@ -275,30 +294,30 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     counts = [f"{successes} of {len(execution.steps)} steps completed", _count(usage.tool_calls, "tool call")]
     if usage.model_calls:
         counts.append(_count(usage.model_calls, "model reply", "model replies"))
-    lines = [TerminalLine((" · ".join(counts),))]
+    lines = [TerminalLine(" · ".join(counts))]
     if execution.synthesis:
-        lines += [TerminalLine((escape_text(text),)) for text in execution.synthesis.splitlines()[:40]]
+        lines += [TerminalLine(escape_text(text)) for text in execution.synthesis.splitlines()[:40]]
     if execution.error_code is not None:
         message = one_line(name_commands(execution.error_message or ""), 500)
-        lines.append(TerminalLine(((f"{execution.error_code}: ", "bad"), message)))
+        lines.append(TerminalLine((f"{execution.error_code}: ", "bad"), message))
     lost = describe_lost_patience(execution)
     if lost is not None:
-        lines.append(TerminalLine(((f"{ModelError.code}: ", "bad"), lost)))
+        lines.append(TerminalLine((f"{ModelError.code}: ", "bad"), lost))
     elif execution.exhausted is not None:
-        lines.append(TerminalLine(((f"the budget of {execution.exhausted} is used up", "bad"),)))
+        lines.append(TerminalLine((f"the budget of {execution.exhausted} is used up", "bad")))
     if execution.status == "rehearsed":
-        lines.append(TerminalLine(((describe_rehearsal(execution), "warn"),)))
+        lines.append(TerminalLine((describe_rehearsal(execution), "warn")))
     if execution.status == "rejected" and (rejection := describe_rejection(execution)):
-        lines.append(TerminalLine(((rejection, "bad"),)))
+        lines.append(TerminalLine((rejection, "bad")))
     if execution.cancel_reason:
-        lines.append(TerminalLine((f"cancelled: {one_line(execution.cancel_reason, 300)}",)))
+        lines.append(TerminalLine(f"cancelled: {one_line(execution.cancel_reason, 300)}"))
     return tuple(lines)
 
 
 def streaming_line(text: str) -> TerminalLine:
     """Return the end of an answer that a model is still writing. The next drawing replaces it."""
     tail = escape_text(text[-STREAM_CHARS:])[-STREAM_CHARS:]
-    return TerminalLine((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
+    return TerminalLine(("writing: ", "busy"), (f"…{tail}", "dim"), mark="busy")
 
 
 def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
@@ -332,6 +351,12 @@ def _summarize(value: JsonValue) -> str:
 def one_line(text: str, limit: int) -> str:
     """Return the text on one line, escaped, and cut to `limit` characters."""
     return _cut(escape_text(" ".join(text.split("\n")).strip()), limit)
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, escaped, and how many more there are."""
+    text = ", ".join(one_line(name, 64) for name in names[:MAX_LISTED])
+    return text + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
 
 
 def _quote(text: str, limit: int) -> str:

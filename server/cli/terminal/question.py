@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments, edit_json
-from planwarden.server.cli.terminal.form import ask_for_json, fill_in
+from planwarden.server.cli.terminal.form import FaultFinder, ask_for_json, edit_arguments, edit_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, indent_fact
 from planwarden.server.cli.terminal.rows import RowTable
 from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
@@ -35,15 +34,15 @@ def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool 
     """
     facts = format_facts(replace(card, rows=()) if is_paged else card, limit=VALUE_CHARS if is_cut else None)
     question = card.question
-    lines = [TerminalLine(((card.where, "dim"),))] if card.where else []
-    lines += [TerminalLine((("planwarden found: ", "warn"), sentence), "note") for sentence in card.findings]
+    lines = [TerminalLine((card.where, "dim"))] if card.where else []
+    lines += [TerminalLine(("planwarden found: ", "warn"), sentence, mark="note") for sentence in card.findings]
     lines += map(indent_fact, facts)
     if question.needs is not None:
-        lines.append(TerminalLine((f"Needs: {WHOM[question.needs]}",)))
+        lines.append(TerminalLine(f"Needs: {WHOM[question.needs]}"))
     if not is_cut:
-        lines.append(TerminalLine(((f"Digest: {question.digest[:MIN_DIGEST_CHARS]}", "dim"),)))
+        lines.append(TerminalLine((f"Digest: {question.digest[:MIN_DIGEST_CHARS]}", "dim")))
     words = card.words if is_cut else card.whole_words
-    lines += [TerminalLine(((f"{card.label}:", "bold"),)), TerminalLine(((words, "dim"),), indent=1)]
+    lines += [TerminalLine((f"{card.label}:", "bold")), TerminalLine((words, "dim"), indent=1)]
     style = _RISK_STYLES.get(question.risk, "warn")
     terminal.panel(f"{card.heading} {shorten_id(question.suspension_id)}", lines, style)
 
@@ -119,19 +118,18 @@ def _edit_plan(terminal: Terminal, plan: dict[str, JsonValue]) -> dict[str, Json
 
 
 def _reject(terminal: Terminal, keys: tuple[str, ...] = NO, label: str = "n no, reject it") -> Choice:
-    return Choice(keys, label, lambda: _ask_reason(terminal))
+    def reject() -> Decision | None:
+        reason = terminal.ask("Why not? (Enter: no reason given) ")
+        return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
 
-
-def _ask_reason(terminal: Terminal) -> Decision | None:
-    reason = terminal.ask("Why not? (Enter: no reason given) ")
-    return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
+    return Choice(keys, label, reject)
 
 
 def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | None:
     content = fill_in(terminal, form)
     if content is None:
         return None
-    terminal.say(TerminalLine((("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False)))))
+    terminal.say(TerminalLine(("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False))))
     sending = Choice(YES, "y yes", lambda: Decision(content=content))
     rejecting = _reject(terminal, ("r", "reject"), "r reject the question")
     return terminal.choose("Send it?", lambda: [sending, rejecting])
@@ -162,7 +160,7 @@ def _show_whole(terminal: Terminal, card: Card) -> None:
     calls = [("the plan", card.plan)] if card.plan is not None else []
     calls += [(call.tool.label, call.values) for call in (*filter(None, [card.call]), *card.covered, *card.rows)]
     for name, arguments in calls:
-        terminal.say(TerminalLine(((name, "bold"),)))
+        terminal.say(TerminalLine((name, "bold")))
         terminal.say(*map(escape_text, json.dumps(arguments, ensure_ascii=False, indent=2).splitlines()))
     for vote in card.votes:
         if vote.answer is not None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.editor import FaultFinder, edit_arguments
+from planwarden.server.cli.terminal.form import FaultFinder, edit_arguments
 from planwarden.server.cli.terminal.lines import TerminalLine, indent_fact
 from planwarden.server.cli.terminal.terminal import YES, Choice, Terminal
 from planwarden.server.views.card_calls import CardCall
@@ -58,7 +58,7 @@ class RowTable:
         if self._pages > 1:
             place = f"Rows {rows[0] + 1} to {rows[-1] + 1} of {len(self._calls)}"
             text = f"{place}, page {self._page + 1} of {self._pages}."
-            self._terminal.say(TerminalLine(((text, "dim"),)))
+            self._terminal.say(TerminalLine((text, "dim")))
         self._seen.update(rows)
 
     def turn(self, step: int) -> None:

@@ -87,24 +87,26 @@ class Terminal:
 
     def say(self, *lines: TerminalLine | str) -> None:
         if lines:
-            self.console.print(*(TerminalLine((line,)) if isinstance(line, str) else line for line in lines))
+            self.console.print(*map(_build_line, lines))
 
     def warn(self, text: str) -> None:
         """Write a sentence of planwarden about what the person typed."""
-        self.say(TerminalLine(((escape_text(text), "warn"),)))
+        self.say(TerminalLine((escape_text(text), "warn")))
 
     def say_unbroken(self, text: str, end: str = "\n") -> None:
         """Write what a person copies, such as a command or an address, and what the cursor waits behind."""
         self.console.print(Text(self._write(text), "bold"), end=end, soft_wrap=True)
 
-    def panel(self, title: str, lines: Sequence[TerminalLine], style: Style = "plain") -> None:
+    def panel(self, title: str, lines: Sequence[TerminalLine | str], style: Style = "plain") -> None:
         """Draw the lines in a frame."""
         if not self.console.is_terminal:
             self.say(f"== {title} ==", *lines)
             return
         head = Text(self._write(title), "bold", overflow="ellipsis")
         width = min(self.console.width, MAX_WIDTH)
-        self.console.print(Panel(Group(*lines), title=head, title_align="left", border_style=style, width=width))
+        self.console.print(
+            Panel(Group(*map(_build_line, lines)), title=head, title_align="left", border_style=style, width=width)
+        )
 
     @contextmanager
     def live(self) -> Generator[ScreenUpdate]:
@@ -129,7 +131,7 @@ class Terminal:
     def ask(self, prompt: str) -> str | None:
         """Return what was typed after the prompt, without surrounding spaces; None at the end of input."""
         if self._discard_typed_input():
-            self.say(TerminalLine(((DROPPED, "warn"),), "note"))
+            self.say(TerminalLine((DROPPED, "warn"), mark="note"))
         self.say_unbroken(prompt, end="")
         try:
             typed = self.keyboard.readline()
@@ -192,6 +194,10 @@ class Terminal:
                 return is_typed
             return _flush(self.keyboard.fileno())
         return False
+
+
+def _build_line(line: TerminalLine | str) -> TerminalLine:
+    return TerminalLine(line) if isinstance(line, str) else line
 
 
 def _flush(descriptor: int) -> bool:

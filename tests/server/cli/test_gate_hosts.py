@@ -9,7 +9,7 @@ import pytest
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli.file_changes import build_change, make_changes
 from planwarden.server.cli.output import DONE, FAILED, USAGE
-from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.program import build_parser
 from planwarden.server.gate.host_servers import HOSTS, HostName, find_server_files
 from planwarden.server.guard.install.json_text import read_json_text
 from planwarden.server.main import main

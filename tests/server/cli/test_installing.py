@@ -17,8 +17,8 @@ import yaml
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli import hosts
-from planwarden.server.cli.parser import build_parser
-from planwarden.server.cli.services.files import DEPLOYED, Installation, write_docker, write_launchd, write_systemd
+from planwarden.server.cli.commands.service import DEPLOYED, Installation, write_docker, write_launchd, write_systemd
+from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, Open, at_terminal, clean_environment, needs_terminal, run_in_process
@@ -86,7 +86,7 @@ def test_an_empty_folder_and_a_home_with_only_a_database_get_the_files_and_a_fil
 
 
 def test_the_settings_that_init_writes_change_only_tools_and_rules_and_every_comment_is_a_setting(fresh: Cli) -> None:
-    text = (files("planwarden.server.cli.starter") / "planwarden.toml").read_text()
+    text = (files("planwarden.server.cli.templates") / "planwarden.toml").read_text()
     written = tomllib.loads(text)
     assert written == {"tools": {"python": ["tools.py"]}, "rules": written["rules"]}
     fresh.main("init")

@@ -204,7 +204,7 @@ def test_values_are_summarized_and_ages_use_the_largest_unit_that_fits() -> None
 
 def test_a_stream_that_is_no_terminal_asks_nobody_and_without_unicode_gets_ascii() -> None:
     paper = RecordedStream("ascii")
-    Terminal(paper).say(TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1))
+    Terminal(paper).say(TerminalLine("done → well · yes…", mark="done"), TerminalLine("indented", indent=1))
     Terminal(paper, io.StringIO("y\n")).ask("Approve? [y · n] ")
     assert paper.getvalue() == "+ done -> well | yes...\n    indented\nApprove? [y | n] "
     terminal = Terminal(paper, io.StringIO("y\n"))
@@ -272,7 +272,7 @@ def rows_of(line: TerminalLine, cells: int) -> list[Text]:
 @requirement("display:invisible")
 @given(st.lists(st.tuples(LETTERS, st.sampled_from(STYLES)), max_size=4), st.integers(2, 30))
 def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple[str, Style]], cells: int) -> None:
-    rows = rows_of(TerminalLine(tuple(spans)), cells)
+    rows = rows_of(TerminalLine(*spans), cells)
     shown: list[tuple[str, object]] = []
     for row in rows:
         assert cell_len(row.plain) <= cells

@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from planwarden.server.cli.command_parser import Parser
-from planwarden.server.cli.commands.completion import SHELLS
-from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.commands.config import SHELLS
+from planwarden.server.cli.program import build_parser
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, step
 
@@ -65,12 +65,12 @@ def test_a_wrong_key_of_the_settings_stops_a_command_with_one_sentence(cli: Cli,
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1) and said in result.err
 
 
-def find_commands(parser: Parser, *path: str) -> Iterator[tuple[str, object]]:
+def find_commands(parser: CommandParser, *path: str) -> Iterator[tuple[str, object]]:
     groups = [action for action in parser.actions if action.nargs == argparse.PARSER]
     if not groups:
         yield " ".join(path), parser.get_default("handler")
     for group in groups:
-        for name, command in cast("Mapping[str, Parser]", group.choices).items():
+        for name, command in cast("Mapping[str, CommandParser]", group.choices).items():
             yield from find_commands(command, *path, name)
 
 

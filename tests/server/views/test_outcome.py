@@ -108,7 +108,7 @@ async def test_a_spent_budget_is_named() -> None:
         state = await made.service.find(spent.execution_id)
         seen = await made.get_execution(spent.thread_id, observations_after=0)
     assert (state.status, describe_state(state)) == ("incomplete", "stopped, because a budget is used up")
-    assert "the budget of toolCalls is used up" in str(outcome_lines(state))
+    assert "the budget of toolCalls is used up" in [line.text for line in outcome_lines(state)]
     last = list(seen.observations or ())[-1]
     assert (last.type, last.data) == ("EXECUTION_FAILED", {"code": "incomplete", "budget": "toolCalls"})
 

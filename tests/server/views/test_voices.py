@@ -20,7 +20,6 @@ from planwarden.agent.common.errors import OutcomeUnknown
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import Suspend
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.site import load_templates
 from planwarden.server.mcp.app.view import META_KEY
@@ -280,7 +279,7 @@ def test_the_sign_for_pictures_passes_after_pictures_and_nowhere_else(step: int)
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\u200b", "\x9b", "\U000e0041", "\u2067"])
 def test_what_somebody_forgot_to_escape_is_escaped_where_it_leaves(hidden: str) -> None:
     out = io.StringIO()
-    Terminal(out).say(TerminalLine((f"a{hidden}b",)))
+    Terminal(out).say(f"a{hidden}b")
     page = load_templates().from_string("{{ text }}").render(text=f"a{hidden}b")
     for text in (out.getvalue(), page, escape_rest(f"a{hidden}b")):
         assert hidden not in text and not any(count_hidden(part) for part in text.splitlines())

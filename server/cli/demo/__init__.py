@@ -1,1 +1,0 @@
-"""What the command `demo` shows, and the files that it works on."""

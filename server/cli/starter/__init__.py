@@ -1,1 +1,0 @@
-"""What `planwarden init` writes: settings, tools and a plan. Everything here is copied as it is."""
