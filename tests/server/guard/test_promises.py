@@ -172,6 +172,7 @@ async def test_the_inbox_shows_the_receipt_of_a_session_with_what_it_says_escape
             found.warden.service.store, Settings(home=tmp_path), lambda _: pytest.fail("nobody is asked")
         )
         await keeper.answer("claude-code", json.dumps(event("PostToolUse", "Edit", cwd="/r/<b>")).encode())
+        await keeper.decide("claude-code", event("Stop", cwd="/r/<b>/src"))
         page = await browser.open("/inbox/receipts")
         assert "1 call, 0 failed" in page.said and "/r/&lt;b&gt;" in page.text and "<b>," not in page.text
 
