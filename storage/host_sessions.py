@@ -10,7 +10,7 @@ KEEP_S = 7 * 86_400.0
 class HostSession(ExpiringRecord, frozen=True, kw_only=True):
     """One session of a host."""
 
-    columns = Columns("host_session", "session", remedy="it is void after a week")
+    columns = Columns("host_stops", "session", remedy="it is void after a week")
 
     session: str
     """Digest of the host and of its own id."""

@@ -94,8 +94,9 @@ def judge(session: dict[str, Any], host: str) -> list[str]:
 
 
 @requirement("done:corpus")
-@pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("host", TOOLS)
+@pytest.mark.parametrize(
+    ("host", "corpus"), [("claude-code", "first"), ("gemini", "first"), ("claude-code", "held out")]
+)
 def test_no_session_passes_as_done_that_owes_and_almost_none_is_refused_that_does_not(
     host: str,
     corpus: str,
@@ -139,10 +140,10 @@ def write_rollout(session: dict[str, Any], path: Path) -> None:
 @requirement("done:corpus")
 @pytest.mark.parametrize("host", [*TOOLS, "codex"])
 def test_the_hook_refuses_the_stop_of_a_session_that_owes_and_of_no_other(host: str, tmp_path: Path) -> None:
-    """One session in 17; nothing in them ran in the background, which Codex does not say."""
+    """One session in 29; nothing in them ran in the background, which Codex does not say."""
     (tmp_path / "planwarden.toml").write_text((FOLDER / "promises.toml").read_text(encoding="utf-8"), encoding="utf-8")
     wrong: list[str] = []
-    for number, session in enumerate(SESSIONS[::17]):
+    for number, session in enumerate(SESSIONS[::29]):
         if "hosts" in session:
             continue
         rollout = tmp_path / f"{number}.jsonl"
