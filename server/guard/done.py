@@ -76,12 +76,14 @@ class DoneKeeper:
         self._sessions = RecordStore(store, HostSession)
 
     async def answer(self, host: str, text: bytes) -> CommandAnswer:
-        """Return the answer to an event about what the host did. Raises `PlanwardenError`."""
-        event = _read_object(text)
-        if event.get("hook_event_name") in STOPS:
-            return _write_answer(host, await self.decide(host, event))
-        answer = await anyio.to_thread.run_sync(record_call, str(self._settings.home), host, text)
-        return msgspec.convert(answer, CommandAnswer)
+        """Return the answer to an event about what the host did."""
+        if read_event_name(text) not in STOPS:
+            answer = await anyio.to_thread.run_sync(record_call, str(self._settings.home), host, text)
+            return msgspec.convert(answer, CommandAnswer)
+        try:
+            return _write_answer(host, await self.decide(host, _read_object(text)))
+        except PlanwardenError as error:
+            return build_failure(host, text, self._settings.tables.guard.stop == "closed", error.message)
 
     async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
         """Return whether the host may stop: strict promises send it back `retries` times, then a person is asked."""
@@ -142,11 +144,7 @@ class DoneKeeper:
         await anyio.to_thread.run_sync(_delete_old_records, Path(session.record).parent)
 
     async def _audit(self, host: str, answer: str, owed: Sequence[OwedPromise]) -> None:
-        facts: dict[str, JsonValue] = {
-            "tool": f"{host}/{STOP_TOOL}",
-            "answer": answer,
-            "promises": _list_names(owed),
-        }
+        facts: dict[str, JsonValue] = {"tool": f"{host}/{STOP_TOOL}", "answer": answer, "promises": _list_names(owed)}
         await self._store.audit((AuditEntry(kind="guarded", facts=facts),))
 
 

@@ -34,6 +34,8 @@ MAX_RECORD_BYTES = 32 * 1024 * 1024
 """Of one session; then its file begins anew, and the one before stays."""
 CUT_CHARS = 2_000
 """A text in a result is kept this long at its beginning and at its end."""
+MAX_ITEMS = 20
+"""Of a list in a result."""
 CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
 STOPS = frozenset({"Stop", "AfterAgent"})
 DONE_EVENTS = CALL_EVENTS | STOPS
@@ -89,15 +91,16 @@ def find_record(home: str, host: str, session: str) -> str:
 def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
     """Write down what a host says of a call that it made, and return the answer to its hook; raises nothing."""
     call = cast("dict[str, Any]", json.loads(event))
-    session, response = call.get("session_id"), call.get("tool_response")
+    session = call.get("session_id")
     if not isinstance(session, str) or not session:
         return {"out": "{}", "error": "planwarden: the host did not say which session it is", "code": 0}
-    if "planwarden" not in str(call.get("tool_name")):
-        call["tool_response"] = _shorten(response)
     names = ("hook_event_name", "tool_name", "tool_input", "tool_response", "cwd", "session_id")
-    line = json.dumps({"at": time.time(), **{name: call[name] for name in names if name in call}})
     path = find_record(home, host, session)
     try:
+        # Which execution an own tool started may be anywhere in its result.
+        if "planwarden" not in str(call.get("tool_name")):
+            call["tool_response"] = _shorten(call.get("tool_response"))
+        line = json.dumps({"at": time.time(), **{name: call[name] for name in names if name in call}})
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -107,19 +110,18 @@ def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
                 os.replace(path, f"{path}.old")
         finally:
             os.close(file)
-    except OSError as error:
-        return {"out": "{}", "error": f"planwarden: the call cannot be written down: {error.strerror}", "code": 0}
+    except (OSError, RecursionError) as error:
+        return {"out": "{}", "error": f"planwarden: the call cannot be written down: {error}", "code": 0}
     return {"out": "{}", "error": "", "code": 0}
 
 
 def _shorten(value: Any) -> Any:
-    """Return a result without the middle of long texts, and without what is deeper in it."""
+    """Return a result without the middle of long texts, and without the end of long lists."""
     if isinstance(value, str) and len(value) > 2 * CUT_CHARS:
         return f"{value[:CUT_CHARS]}\n…\n{value[-CUT_CHARS:]}"
     if isinstance(value, dict):
-        members = cast("dict[str, Any]", value).items()
-        return {name: _shorten(item) for name, item in members if not isinstance(item, dict | list)}
-    return value
+        return {name: _shorten(item) for name, item in cast("dict[str, Any]", value).items()}
+    return [_shorten(item) for item in cast("list[Any]", value)[:MAX_ITEMS]] if isinstance(value, list) else value
 
 
 def find_home(words: Sequence[str]) -> str | None:

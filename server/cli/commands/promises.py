@@ -1,8 +1,9 @@
 """The commands `promises`, `promises check`, `receipt` and `guard trust-folder`: what a host owes before it is done."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import anyio
 from pydantic import JsonValue
@@ -13,7 +14,7 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.guard.done import judge_with_paths, read_transcript
-from planwarden.server.guard.receipts import Receipt, build_receipt, describe_verdict, has_changed
+from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
 from planwarden.server.settings.configuration import FILE, Settings, load_settings
 from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
 from planwarden.server.views.encoding import to_json
@@ -22,6 +23,7 @@ from planwarden.storage.opening import open_store
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import Promise, describe_pattern
 
+T = TypeVar("T")
 MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
 
 
@@ -47,7 +49,7 @@ def _load(arguments: Namespace) -> Settings:
 def handle_list(arguments: Namespace) -> int:
     settings, folder = _load(arguments), Path.cwd()
     rows = [(promise, FILE, "trusted") for promise in settings.promises]
-    trusted_folders = anyio.run(_list_trusted, settings)
+    trusted_folders = _use_store(settings, lambda store: RecordStore(store, TrustedFolder).all())
     for trusted in trusted_folders:
         state = "trusted" + ("; the file has changed since, what was trusted counts" if has_changed(trusted) else "")
         rows += [(promise, trusted.folder, state) for promise in read_promises(trusted.text, trusted.folder)]
@@ -86,7 +88,8 @@ def handle_check(arguments: Namespace) -> int:
 
 
 def handle_receipt(arguments: Namespace) -> int:
-    receipt = anyio.run(_build_receipt, _load(arguments), str(arguments.session))
+    settings = _load(arguments)
+    receipt = _use_store(settings, lambda store: build_receipt(store, settings, arguments.session))
     lines = [receipt.title, *receipt.lines]
     if arguments.markdown:
         lines = [f"### {receipt.title}", "", *(f"* {line}" for line in receipt.lines)]
@@ -94,14 +97,12 @@ def handle_receipt(arguments: Namespace) -> int:
     return DONE
 
 
-async def _build_receipt(settings: Settings, beginning: str) -> Receipt:
-    async with open_store(settings.store) as store:
-        return await build_receipt(store, settings, beginning)
+def _use_store(settings: Settings, use: Callable[[Any], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with open_store(settings.store) as store:
+            return await use(store)
 
-
-async def _list_trusted(settings: Settings) -> tuple[TrustedFolder, ...]:
-    async with open_store(settings.store) as store:
-        return await RecordStore(store, TrustedFolder).all()
+    return anyio.run(run)
 
 
 def trust_folder(arguments: Namespace) -> int:
@@ -115,13 +116,12 @@ def trust_folder(arguments: Namespace) -> int:
         terminal.say(one_line(_say(promise), 900))
     if not confirm(terminal, f"Hold hosts in {folder} to these promises?", says_yes=False):
         return FAILED
-    anyio.run(_trust, _load(arguments), folder, text)
-    return DONE
+    entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})
 
-
-async def _trust(settings: Settings, folder: str, text: str) -> None:
-    async with open_store(settings.store) as store:
+    async def trust(store: Any) -> None:
         records = RecordStore(store, TrustedFolder)
         record = TrustedFolder(folder=folder, text=text, trusted_at=records.clock.now())
-        entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})
         await records.write(lambda transaction: transaction.put(record), entry)
+
+    _use_store(_load(arguments), trust)
+    return DONE
