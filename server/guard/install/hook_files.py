@@ -191,8 +191,8 @@ def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
 
 def build_entries(host: HostName, program: tuple[str, ...]) -> dict[tuple[str, ...], JsonValue]:
     """Return what each list of the host's hooks gets, by where it is in the file."""
-    done = {("hooks", event): build_done_entry(host, event, program) for event in DONE_HOOKS.get(host, ())}
-    return {_KEYS[host]: build_entry(host, program), **done}
+    others = {("hooks", event): build_done_entry(host, event, program) for event in DONE_HOOKS.get(host, ())}
+    return {_KEYS[host]: build_entry(host, program), **others}
 
 
 def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
