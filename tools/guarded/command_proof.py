@@ -118,7 +118,7 @@ def _explain(
 def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     """Return the words of `make` without options that change neither what runs nor whether it fails, and the folders
     that it enters; other words as they are."""
-    if _get_program(words) != "make":
+    if words[0] != "make":
         return words, ()
     rest, others, moves = list(words[1:]), [words[0]], list[str]()
     while rest:
@@ -132,10 +132,6 @@ def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     return others, tuple(moves)
 
 
-def _get_program(words: Sequence[str]) -> str:
-    return "make" if words[0] == "gmake" else words[0]
-
-
 def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
     for move in moves:
         folders = frozenset(os.path.normpath(os.path.join(each, move)) for each in folders)
@@ -144,7 +140,7 @@ def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
 
 def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> str | None:
     """Return why the command proves nothing, wherever it is in its line."""
-    stopping = _RUNS_NOTHING_IN.get(_get_program(words))
+    stopping = _RUNS_NOTHING_IN.get(words[0])
     if any(_RUNS_NOTHING.fullmatch(word) or (stopping and stopping.fullmatch(word)) for word in words[1:]):
         return "its options keep it from running, or from failing"
     return None if _is_in(root, folders, words) else "it ran in another folder"
