@@ -9,7 +9,11 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote
@@ -20,18 +24,18 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import digest, read_json
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call
 from planwarden.server.guard.protected_paths import FILES_OF_PATCH
-from planwarden.server.guard.quick import read_event_name
+from planwarden.server.guard.quick import MAX_RECORD_BYTES, SESSIONS, STOPS, find_record, read_event_name, record_call
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.promises import read_promises
-from planwarden.storage.host_sessions import HostSession, HostSessions, TrustedFolder
-from planwarden.storage.sql.records import RecordStore
+from planwarden.storage.host_sessions import KEEP_S, HostSession, TrustedFolder
+from planwarden.storage.sql.records import RecordStore, RecordTransaction
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 from planwarden.tools.guarded.promises import (
     OwedPromise,
@@ -44,11 +48,10 @@ from planwarden.tools.guarded.promises import (
 
 MAX_VALUE_CHARS = 2_000
 MAX_VALUES = 40
-MAX_ROLLOUT_BYTES = 8 * 1024 * 1024
-"""Of the end of the file in which Codex records a session."""
+MAX_CALLS = 2_000
+"""Of a session: the newest ones count."""
 PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "target_file")
 STOP_TOOL = "Stop"
-STOPS = ("Stop", "AfterAgent")
 _EXECUTION = re.compile(r"executionId\W{1,8}([A-Za-z0-9_-]{8,64})")
 Ask = Callable[[GuardedCall], Awaitable[Verdict]]
 
@@ -70,26 +73,33 @@ class DoneKeeper:
         self._store = store
         self._settings = settings
         self._ask = ask
-        self._sessions = HostSessions(store)
+        self._sessions = RecordStore(store, HostSession)
 
     async def answer(self, host: str, text: bytes) -> CommandAnswer:
-        """Return the answer to an event about what the host did. Raises `PlanwardenError`."""
-        event = _read_object(text)
-        if event.get("hook_event_name") in STOPS:
-            return _write_answer(host, await self.decide(host, event))
-        call = _build_recorded(host, event, self._store.clock.now())
-        await self._sessions.add_call(_build_session(host, event), msgspec.to_builtins(call))
-        return CommandAnswer("{}", "", 0)
+        """Return the answer to an event about what the host did."""
+        if read_event_name(text) not in STOPS:
+            answer = await anyio.to_thread.run_sync(record_call, str(self._settings.home), host, text)
+            return msgspec.convert(answer, CommandAnswer)
+        try:
+            return _write_answer(host, await self.decide(host, _read_object(text)))
+        except PlanwardenError as error:
+            return build_failure(host, text, self._settings.tables.guard.stop == "closed", error.message)
 
     async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
         """Return whether the host may stop: strict promises send it back `retries` times, then a person is asked."""
-        fresh = _build_session(host, event)
-        session = await self._sessions.find(fresh.session, self._store.clock.now()) or fresh
+        if event.get("agent_id") or _has_running_subagent(event):
+            # A subagent owes nothing itself, and the host stops again after one that runs.
+            return StopDecision()
+        fresh = _build_session(str(self._settings.home), host, event)
+        session = await self._sessions.find(fresh.session, self._store.clock.now())
+        if session is None:
+            folder = await anyio.to_thread.run_sync(_find_first_folder, fresh.record)
+            session = replace(fresh, folder=folder or fresh.folder)
         session = replace(session, record=fresh.record)
         verdict = await judge_session(self._store, self._settings, session, await list_calls(self._store, session))
         owed = [each for each in verdict.owed if each.promise.name not in session.waived]
         if not owed:
-            await self._sessions.save(replace(session, refusals=0, question=""))
+            await self._save(replace(session, refusals=0, question=""))
             return StopDecision()
         names, reason = _list_names(owed), _list_reasons(owed)
         strict = [each for each in owed if each.promise.mode == "strict"]
@@ -103,13 +113,13 @@ class DoneKeeper:
                 rejection = f"A person said no{answer.person and ': '}{answer.person}. "
                 limit = max(limit, 1)
         if session.refusals < limit:
-            await self._sessions.save(replace(session, refusals=session.refusals + 1))
+            await self._save(replace(session, refusals=session.refusals + 1))
             await self._audit(host, "sent back", strict or owed)
             return StopDecision(refusal=f"Not done: {rejection}{_list_reasons(strict or owed)}")
         if answer is None:
             answer = await self._ask(_build_question(session, owed))
             await self._audit(host, "stopped unproven", owed)
-        await self._sessions.save(replace(session, refusals=0, question=names))
+        await self._save(replace(session, refusals=0, question=names))
         how = "" if answer.suspension_id is None else f" A person may waive it: question {answer.suspension_id}."
         label = GUARDED_HOSTS[cast("HostName", host)].label
         return StopDecision(message=f"{label} says it is done without: {names}. {rejection}{reason}{how}")
@@ -118,39 +128,50 @@ class DoneKeeper:
         """Waive the promises for this session."""
         names = _list_names(owed)
         waived = {each.promise.name: reason[:500] or "without a reason" for each in owed}
-        await self._sessions.save(replace(session, refusals=0, question="", waived={**session.waived, **waived}))
+        await self._save(replace(session, refusals=0, question="", waived={**session.waived, **waived}))
         await self._audit(session.host, f"waived: {reason[:500]}" if reason else "waived", owed)
         return StopDecision(message=f"A person waived for this session: {names}.")
 
+    async def _save(self, session: HostSession) -> None:
+        """Store the session, and forget those that ended a week ago."""
+        now = self._store.clock.now()
+
+        def put(transaction: RecordTransaction) -> bool:
+            transaction.delete_due(HostSession, now)
+            return transaction.put(replace(session, updated_at=now, expires_at=now + KEEP_S))
+
+        await self._sessions.write(put)
+        await anyio.to_thread.run_sync(_delete_old_records, Path(session.record).parent)
+
     async def _audit(self, host: str, answer: str, owed: Sequence[OwedPromise]) -> None:
-        facts: dict[str, JsonValue] = {
-            "tool": f"{host}/{STOP_TOOL}",
-            "answer": answer,
-            "promises": _list_names(owed),
-        }
+        facts: dict[str, JsonValue] = {"tool": f"{host}/{STOP_TOOL}", "answer": answer, "promises": _list_names(owed)}
         await self._store.audit((AuditEntry(kind="guarded", facts=facts),))
 
 
-def _build_session(host: str, event: dict[str, JsonValue]) -> HostSession:
+def _has_running_subagent(event: dict[str, JsonValue]) -> bool:
+    tasks = event.get("background_tasks")
+    return isinstance(tasks, list) and any(
+        isinstance(task, dict) and (task.get("type"), task.get("status")) == ("subagent", "running") for task in tasks
+    )
+
+
+def _build_session(home: str, host: str, event: dict[str, JsonValue]) -> HostSession:
     name, folder = event.get("session_id"), event.get("cwd")
     if host not in GUARDED_HOSTS or not isinstance(name, str) or not name:
         raise InvalidArguments("the host did not say which session it is")
     if not isinstance(folder, str) or not os.path.isabs(folder):
         raise InvalidArguments("the host did not say in which folder it works")
-    session = digest([host, name[:1_000]], context="host session/v1")[:32]
+    record = find_record(home, host, name)
+    session = Path(record).stem
     # Codex's hooks do not say how a command ended; its own record of the session does.
-    record = str(event.get("transcript_path", ""))[:4_096] if host == "codex" else ""
+    if host == "codex":
+        record = str(event.get("transcript_path", ""))[:4_096]
     return HostSession(session=session, host=host, folder=os.path.normpath(folder), record=record, expires_at=0.0)
 
 
 async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:
     """Return the calls of a session. Those of planwarden's own tools succeeded if their executions are completed."""
-    if session.host == "codex":
-        return await _read_rollout(session.record)
-    try:
-        calls = msgspec.convert(await HostSessions(store).list_calls(session.session), list[RecordedCall])
-    except msgspec.ValidationError as error:
-        raise StoreError(f"a recorded call of the session is damaged: {error}") from error
+    calls = await anyio.to_thread.run_sync(_read_record, session.host, session.record)
     headers = await store.headers({call.execution for call in calls} - {""})
     completed = {header.execution_id for header in headers if header.status == "completed"}
     return [
@@ -271,33 +292,59 @@ def _read_outcome(host: str, event: dict[str, JsonValue], response: JsonValue) -
             return None
 
 
-async def _read_rollout(path: JsonValue) -> list[RecordedCall]:
-    """Return the calls that Codex recorded itself, as far as its file can be read."""
-    if not isinstance(path, str) or not os.path.isabs(path):
-        raise InvalidArguments("Codex did not say where it records the session")
-    try:
-        async with await anyio.open_file(path, "rb") as file:
-            size = await file.seek(0, os.SEEK_END)
-            await file.seek(max(0, size - MAX_ROLLOUT_BYTES))
-            lines = (await file.read(MAX_ROLLOUT_BYTES)).splitlines()
-    except OSError as error:
-        raise InvalidArguments(f"Codex's record of the session cannot be read: {error.strerror}") from None
-    calls: list[RecordedCall] = []
-    for line in lines:
-        if b'"item_completed"' not in line[:500]:
-            continue
+def _read_record(host: str, path: str) -> list[RecordedCall]:
+    """Return the newest calls in the file of a session: Codex's own, or what `record_call` wrote."""
+    lines: list[bytes] = []
+    for name in (f"{path}.old", path):
         try:
-            call = _read_item(_read_object(line))
-        except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError):
-            # The first line may be the end of one, and a format may change.
-            continue
-        calls += [] if call is None else [call]
-    return calls
+            with open(name, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_RECORD_BYTES))
+                lines += file.read(MAX_RECORD_BYTES).splitlines()
+        except OSError as error:
+            if host == "codex" and name == path:
+                raise InvalidArguments(f"Codex's record of the session cannot be read: {error.strerror}") from None
+    calls = filter(None, map(_read_item if host == "codex" else partial(_read_line, host), reversed(lines)))
+    return [*islice(calls, MAX_CALLS)][::-1]
 
 
-def _read_item(document: Any) -> RecordedCall | None:
-    payload = document["payload"]
-    item = payload["item"]
+def _find_first_folder(record: str) -> str:
+    """Return where the host was at its first call, for it may have moved since; empty where that is not known."""
+    for name in (f"{record}.old", record):
+        with suppress(OSError, PlanwardenError), open(name, "rb") as file:
+            folder = _read_object(file.readline()).get("cwd")
+            return os.path.normpath(folder) if isinstance(folder, str) and os.path.isabs(folder) else ""
+    return ""
+
+
+def _delete_old_records(folder: Path) -> None:
+    """Delete the records of sessions that ended a week ago."""
+    for file in folder.glob("*.jsonl*") if folder.name == SESSIONS else ():
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > KEEP_S:
+                file.unlink()
+
+
+def _read_line(host: str, line: bytes) -> RecordedCall | None:
+    try:
+        event = _read_object(line)
+        return _build_recorded(host, event, float(cast("float", event["at"])))
+    # The first line may be the end of one.
+    except (PlanwardenError, KeyError, ValueError, TypeError):
+        return None
+
+
+def _read_item(line: bytes) -> RecordedCall | None:
+    if b'"item_completed"' not in line[:500]:
+        return None
+    try:
+        payload: Any = _read_object(line)["payload"]
+        return _build_item(payload, payload["item"])
+    # The first line may be the end of one, and a format may change.
+    except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _build_item(payload: Any, item: Any) -> RecordedCall | None:
     if item["type"] not in ("FileChange", "CommandExecution"):
         return None
     at, succeeded = float(payload["completed_at_ms"]) / 1_000, item["status"] == "completed"

@@ -17,8 +17,8 @@ from anyio.abc import SocketStream
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
-from planwarden.server.guard.calls import CommandAnswer, build_command_answer, deny, read_event
-from planwarden.server.guard.done import DoneKeeper, build_failure
+from planwarden.server.guard.calls import build_command_answer, deny, read_event
+from planwarden.server.guard.done import DoneKeeper
 from planwarden.server.guard.opening import build_guard
 from planwarden.server.guard.quick import (
     DECLINED,
@@ -93,17 +93,11 @@ async def _answer(settings: Settings, service: Service, settings_digest: str, he
         return DECLINED
     host = str(request.get("host"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # hostile
     if read_event_name(event) in DONE_EVENTS:
-        return msgspec.json.encode(await _answer_done(settings, service, host, event))
+        guard = build_guard(settings, service)
+        keeper = DoneKeeper(service.store, settings, lambda call: guard.decide(call, LOCAL))
+        return msgspec.json.encode(await keeper.answer(host, event))
     try:
         verdict = await build_guard(settings, service).decide(read_event(host, event), LOCAL)
     except PlanwardenError as error:
         verdict = deny(f"Refused, because it could not be judged: {error.message}")
     return msgspec.json.encode(build_command_answer(host, verdict))
-
-
-async def _answer_done(settings: Settings, service: Service, host: str, event: bytes) -> CommandAnswer:
-    guard = build_guard(settings, service)
-    try:
-        return await DoneKeeper(service.store, settings, lambda call: guard.decide(call, LOCAL)).answer(host, event)
-    except PlanwardenError as error:
-        return build_failure(host, event, settings.tables.guard.stop == "closed", error.message)

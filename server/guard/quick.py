@@ -1,4 +1,5 @@
-"""The quick way of `planwarden guard hook`: a server of the same home that runs already answers, over a local socket.
+"""The quick way of `planwarden guard hook`: a server of the same home that runs already answers, over a local socket,
+and what a host did is only written down.
 
 A host waits for its hook before each call, and importing planwarden takes most of a command's time. So this module
 imports little, and hands the event to a server that the host has started anyway. It says which settings it sees; a
@@ -13,8 +14,9 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 DEADLINE_S = 20
 """After this the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
@@ -26,7 +28,17 @@ FOLDER = "guard"
 """Below the home: a socket for each server that runs."""
 SETTINGS_FILE = "planwarden.toml"
 DECLINED = b"declined"
-DONE_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool", "Stop", "AfterAgent"})
+SESSIONS = "sessions"
+"""Below that: a file for each session of a host, with a line for each call that it reported."""
+MAX_RECORD_BYTES = 32 * 1024 * 1024
+"""Of one session; then its file begins anew, and the one before stays."""
+CUT_CHARS = 2_000
+"""A text in a result is kept this long at its beginning and at its end."""
+MAX_ITEMS = 20
+"""Of a list in a result."""
+CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
+STOPS = frozenset({"Stop", "AfterAgent"})
+DONE_EVENTS = CALL_EVENTS | STOPS
 """Events about what a host did. Where planwarden fails, they block nothing, so that no session is caught."""
 
 
@@ -47,6 +59,8 @@ def answer_quickly(words: Sequence[str]) -> int | None:
     if home is None or not hasattr(socket, "AF_UNIX"):
         return None
     event = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
+    if read_event_name(event) in CALL_EVENTS:
+        return _write(record_call(home, words[0], event))
     sys.stdin = io.TextIOWrapper(io.BytesIO(event), encoding="utf-8")
     head = json.dumps({"host": words[0], "settings": digest_settings(home)}).encode()
     for path in _list_sockets(home):
@@ -66,6 +80,48 @@ def read_event_name(event: bytes) -> str:
     except (ValueError, RecursionError):
         return ""
     return str(cast("dict[str, object]", document).get("hook_event_name", "")) if isinstance(document, dict) else ""
+
+
+def find_record(home: str, host: str, session: str) -> str:
+    """Return the file with the calls of a session; its name without `.jsonl` is the id of the session here."""
+    name = hashlib.sha256(json.dumps([host, session[:1_000]]).encode()).hexdigest()[:32]
+    return os.path.join(home, FOLDER, SESSIONS, f"{name}.jsonl")
+
+
+def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
+    """Write down what a host says of a call that it made, and return the answer to its hook; raises nothing."""
+    call = cast("dict[str, Any]", json.loads(event))
+    session = call.get("session_id")
+    if not isinstance(session, str) or not session:
+        return {"out": "{}", "error": "planwarden: the host did not say which session it is", "code": 0}
+    names = ("hook_event_name", "tool_name", "tool_input", "tool_response", "cwd", "session_id")
+    path = find_record(home, host, session)
+    try:
+        # Which execution an own tool started may be anywhere in its result.
+        if "planwarden" not in str(call.get("tool_name")):
+            call["tool_response"] = _shorten(call.get("tool_response"))
+        line = json.dumps({"at": time.time(), **{name: call[name] for name in names if name in call}})
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            # One write: calls that end together do not mix.
+            os.write(file, f"{line}\n".encode())
+            if os.fstat(file).st_size > MAX_RECORD_BYTES:
+                os.replace(path, f"{path}.old")
+        finally:
+            os.close(file)
+    except (OSError, RecursionError) as error:
+        return {"out": "{}", "error": f"planwarden: the call cannot be written down: {error}", "code": 0}
+    return {"out": "{}", "error": "", "code": 0}
+
+
+def _shorten(value: Any) -> Any:
+    """Return a result without the middle of long texts, and without the end of long lists."""
+    if isinstance(value, str) and len(value) > 2 * CUT_CHARS:
+        return f"{value[:CUT_CHARS]}\n…\n{value[-CUT_CHARS:]}"
+    if isinstance(value, dict):
+        return {name: _shorten(item) for name, item in cast("dict[str, Any]", value).items()}
+    return [_shorten(item) for item in cast("list[Any]", value)[:MAX_ITEMS]] if isinstance(value, list) else value
 
 
 def find_home(words: Sequence[str]) -> str | None:

@@ -1,7 +1,9 @@
 """The sessions of `sessions.jsonl`: what an agent owes at its end, by what its host reported."""
 
 import io
+import itertools
 import json
+import tomllib
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
@@ -17,12 +19,26 @@ from planwarden.tools.guarded.promises import judge_promises
 from tests.requirements import requirement
 
 ROOT = "/srv/shop"
-SESSIONS: list[dict[str, Any]] = [
-    json.loads(line) for line in (Path(__file__).parent / "sessions.jsonl").read_text(encoding="utf-8").splitlines()
-]
-
-
 FOLDER = Path(__file__).parent
+
+
+def build_held_out() -> list[dict[str, Any]]:
+    """Return the sessions of `held_out.toml`: each command in each of its frames, and those that are written out."""
+    tables = tomllib.loads((FOLDER / "held_out.toml").read_text(encoding="utf-8"))
+    kinds = {("keeps", "runs"): [], ("keeps", "runs_nothing"): ["tests"], ("loses", "runs"): ["tests"]}
+    made = [
+        {"kind": f"{run} {frame}", "calls": [["edit", "src/app.py"], ["run", line.format(command), 0]], "owed": owed}
+        for (frame, run), owed in kinds.items()
+        for line, command in itertools.product(tables[frame], tables[run])
+    ]
+    return [*made, *tables["sessions"]]
+
+
+CORPORA: dict[str, list[dict[str, Any]]] = {
+    "first": [json.loads(line) for line in (FOLDER / "sessions.jsonl").read_text(encoding="utf-8").splitlines()],
+    "held out": build_held_out(),
+}
+SESSIONS = CORPORA["first"]
 PROMISES = read_promises((FOLDER / "promises.toml").read_text(encoding="utf-8"), "promises.toml")
 TOOLS = {"claude-code": ("Bash", "Edit", "Read"), "gemini": ("run_shell_command", "replace", "read_file")}
 
@@ -37,7 +53,7 @@ def build_event(call: list[Any], host: str) -> list[dict[str, Any]]:
     facts: dict[str, Any] = cast("dict[str, Any]", rest[-1]) if kind != "call" and rest and rest[-1:] != ["ok"] else {}
     facts = facts if type(facts) is dict else {}
     code: int | None = 0 if kind != "run" else rest[0]
-    if kind == "say" or facts.get("session") or code is None:
+    if kind == "say" or facts.get("session") or code in (None, "none"):
         return []
     shell, edit, read = TOOLS[host]
     tool = {"run": shell, "edit": edit, "read": read}.get(kind, what)
@@ -78,14 +94,17 @@ def judge(session: dict[str, Any], host: str) -> list[str]:
 
 
 @requirement("done:corpus")
-@pytest.mark.parametrize("host", TOOLS)
+@pytest.mark.parametrize(
+    ("host", "corpus"), [("claude-code", "first"), ("gemini", "first"), ("claude-code", "held out")]
+)
 def test_no_session_passes_as_done_that_owes_and_almost_none_is_refused_that_does_not(
     host: str,
+    corpus: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     false_done: list[str] = []
     refused: list[str] = []
-    sessions = [session for session in SESSIONS if host in session.get("hosts", TOOLS)]
+    sessions = [session for session in CORPORA[corpus] if host in session.get("hosts", TOOLS)]
     for session in sessions:
         owed, judged = set(session["owed"]), set(judge(session, host))
         (false_done if owed - judged else refused if judged - owed else []).append(f"{session}")
@@ -121,10 +140,10 @@ def write_rollout(session: dict[str, Any], path: Path) -> None:
 @requirement("done:corpus")
 @pytest.mark.parametrize("host", [*TOOLS, "codex"])
 def test_the_hook_refuses_the_stop_of_a_session_that_owes_and_of_no_other(host: str, tmp_path: Path) -> None:
-    """One session in 17; nothing in them ran in the background, which Codex does not say."""
+    """One session in 29, and those with a failed edit. Codex does not say what ran in the background."""
     (tmp_path / "planwarden.toml").write_text((FOLDER / "promises.toml").read_text(encoding="utf-8"), encoding="utf-8")
     wrong: list[str] = []
-    for number, session in enumerate(SESSIONS[::17]):
+    for number, session in enumerate([*SESSIONS[::29], *(each for each in SESSIONS if "failed" in str(each["calls"]))]):
         if "hosts" in session:
             continue
         rollout = tmp_path / f"{number}.jsonl"

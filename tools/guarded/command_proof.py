@@ -15,18 +15,24 @@ from planwarden.tools.guarded.shell import ShellCommand, read_commands
 NOT_THERE = ""
 """The reason where no part of the line is such a command."""
 MAX_DEPTH = 4
-"""Shells in shells, as in `bash -c`."""
-_REDIRECTION = re.compile(r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&]|\Z)")
-_COMMENT = re.compile(r"[ \t]#[^\n'\"\\]*(?=\n|\Z)")
-_CHANGES_MEANING = (
-    r"(?!PATH=|SHELL=|MAKEFLAGS=|GNUMAKEFLAGS=|[A-Z_]*ADDOPTS=|[A-Z_]*OPTIONS=|BASH_ENV=|ENV=|LD_"
-    r"|PYTHON(?!DONTWRITEBYTECODE=|UNBUFFERED=|HASHSEED=))"
+"""Shells and groups in each other, as in `bash -c`."""
+_REDIRECTION = re.compile(r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)")
+_COMMENT = re.compile(r"(?m:^|[ \t])#[^\n'\"\\]*(?=\n|\Z)")
+_HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
+_ASSIGNMENT = (
+    r"(?!PATH=|CDPATH=|SHELL=|MAKE[A-Z]*=|[A-Z0-9_]*(?:OPT|OPTS|OPTIONS|FLAGS)=|PYTEST_PLUGINS=|BASH_ENV=|ENV=|LD_|UV_"
+    rf"|PYTHON(?!{_HARMLESS_PATH}|DONTWRITEBYTECODE=|UNBUFFERED=|HASHSEED=))"
+    r"[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9_./:,@%+-]*"
 )
-_ASSIGNMENT = rf"{_CHANGES_MEANING}[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9_./:,@%+-]*"
-_LEADING = re.compile(rf"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)")
+"""Of a variable that changes neither which program runs nor what it does."""
+_START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
+_LEADING = re.compile(rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)")
+_NOT = re.compile(rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))")
+_TEST = re.compile(rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)")
+_SAME_EXIT = re.compile(r"(?<=\|\|[ ])exit \$\?")
 _OF_WRAPPER = re.compile(
-    r"-[nki]|-?[0-9]+(?:\.[0-9]+)?[smhd]?|--foreground|--preserve-status|--(?:signal|kill-after)=\w+|-[ioe][L0]|--|"
-    + _ASSIGNMENT
+    r"-[nki]|-?[0-9]+(?:\.[0-9]+)?[smhd]?|--(?:foreground|preserve-status|frozen|locked|no-sync|all-extras)|-[ioe][L0]"
+    rf"|--(?:signal|kill-after)=\w+|--|{_ASSIGNMENT}"
 )
 _PASSING = {
     **dict.fromkeys(("timeout", "nice", "ionice", "nohup", "env", "command", "stdbuf", "caffeinate"), ""),
@@ -35,32 +41,40 @@ _PASSING = {
 }
 """Programs that end as what they run ends, and the word before it."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_GROUPS = ("(", "{")
 _BLIND = frozenset(
-    {*("exit", "return", "exec", "trap", "alias", "source", ".", "eval", "logout", "kill", "enable", "hash")}
-)
-"""Commands after which the rest of the line may not run, or mean something else."""
-_EXPORTS = frozenset({"export", "declare", "typeset", "readonly"})
-_UNREAD_FOLDER = frozenset({"pushd", "popd"})
-_SET = re.compile(r"-[eux]*o?|pipefail|errexit|nounset|xtrace")
-_SCRIPT_OPTION = re.compile(r"-[lceux]*c[lceux]*")
-_FAILING_EXIT = re.compile(r"exit(?: [1-9][0-9]?)?")
-_RUNS_NOTHING = frozenset(
     {
-        *("--help", "-h", "--version", "--dry-run", "--just-print", "--recon", "--collect-only", "--co", "--question"),
-        *("--ignore-errors", "--touch", "--list", "--fixtures", "--markers", "--listTests", "--no-run"),
-        *("--setup-plan", "--setup-only"),
+        *("exit", "return", "exec", "trap", "alias", "source", ".", "eval", "logout", "kill", "enable", "disable"),
+        *("hash", "builtin", "shopt", "setopt", "unsetopt", "emulate", "autoload", "zmodload", "read", "mapfile"),
+        *("readarray", "getopts", "let", "{"),
     }
 )
+"""Commands after which the rest of the line may not run, or mean something else."""
+_EXPORTS = frozenset({"export", "declare", "typeset", "readonly", "local"})
+_BLINDED = "what comes before it in the line may keep it from running"
+_ACTIVATE = re.compile(r"(?:[\w./-]*/)?\.?v?env/bin/activate")
+_SET = re.compile(r"-[eux]*o?|pipefail|errexit|nounset|xtrace")
+_SCRIPT_OPTION = re.compile(r"-[lceux]*c[lceux]*")
+_FAILURE = re.compile(r"exit [1-9][0-9]?|false")
+_RUNS_NOTHING = re.compile(
+    r"-h|--(?:help|version|dry-run|just-print|recon|collect-?only|co|question|ignore-errors|touch|list|list-tests"
+    r"|listTests|fixtures|fixtures-per-test|funcargs|markers|cache-show|no-?run|notest|setup-?plan|setup-?only"
+    r"|if-present|pass-?with-?no-?tests|exit-zero|suppress-[a-z-]+)(?:=.*)?|-D(?:skipTests|maven\.test\.).*",
+    re.IGNORECASE,
+)
+"""Options that keep a program from running what it is asked to, or from failing."""
 _RUNS_NOTHING_IN = {
+    # `ARGS='|| true'` and `PYTEST=true` get into the lines that make runs.
     "make": re.compile(
-        r"-[A-Za-z]*[niqtvhfoWE][A-Za-z]*|--(?:file|makefile|eval|old-file|new-file)(?:=.*)?|\.?SHELL(?:FLAGS)?:?=.*"
-        r"|(?:GNU)?MAKEFLAGS.*"
+        r"-.*|\.?SHELL(?:FLAGS)?[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
+        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING.pattern})(?: .*)?)",
+        re.DOTALL,
     ),
-    "pytest": re.compile(r"-V"),
+    "pytest": re.compile(r"-[qsvxl]*[hV]|-o.*|--override-ini.*|@.*"),
 }
-"""Options that keep a program from running what it is asked to, or that put something else in its place."""
 _HARMLESS_IN_MAKE = re.compile(
-    r"-[skBwr]+|-j[0-9]*|--(?:jobs(?:=[0-9]+)?|silent|keep-going|always-make|no-print-directory)"
+    r"-[skBwrRSO]+|-[jl][0-9.]*|--(?:(?:jobs|load-average|output-sync|debug)(?:=\w+)?|silent|quiet|keep-going|trace"
+    r"|always-make|(?:no-)?print-directory|no-builtin-(?:rules|variables)|warn-undefined-variables)"
 )
 _OTHER_PLACE = re.compile(
     r"(?:-c|-C|--(?:rootdir|confcutdir|config-file|directory|project|prefix|manifest-path|cwd))=?(.*)"
@@ -73,47 +87,44 @@ def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bo
     return _explain(line, frozenset({os.path.normpath(folder)}), os.path.normpath(root), fits, 0)
 
 
-def _explain(line: str, folders: frozenset[str], root: str, fits: Callable[[str], bool], depth: int) -> str | None:
+def _explain(
+    line: str, folders: frozenset[str], root: str, fits: Callable[[str], bool], depth: int, *, is_group: bool = False
+) -> str | None:
     """Return what `explain_unproven` does for a line that runs in one of the folders."""
-    # Neither hides nor shows a command, and removing it leaves every quote where it is.
+    # None of it hides or shows a command, and every quote stays where it is.
     plain = line if "\\" in line else _LEADING.sub("", _REDIRECTION.sub("", _COMMENT.sub("", line)))
-    commands = read_commands(plain)
+    plain = _SAME_EXIT.sub("exit", _TEST.sub(r"test \1", _NOT.sub("not ", plain)))
+    commands = read_commands(plain, has_groups=True)
     if commands is None:
         return "planwarden cannot read its command line (variables, substitutions, groups or loops)"
     reason: str | None = NOT_THERE
     for place, command in enumerate(commands):
-        inner, moves = _read_make(_unwrap(command.words))
+        words, moves = _read_make(_unwrap(command.words))
         places = _follow(_find_folders(commands[:place], folders), moves)
-        script = _find_script(inner)
-        is_there = script is None and fits(shlex.join(inner))
+        script = _find_script(words)
         if script is not None and depth < MAX_DEPTH:
             # The inner line counts as the one that is written there, if the outer one lets its exit code through.
-            why = _explain(script, places, root, fits, depth + 1)
-            is_there = why != NOT_THERE
-            if why:
-                reason = why
-                continue
-        if is_there:
-            reason = _explain_place(commands, place, inner)
-            if reason is None and script is None and not _is_in(root, places, inner):
-                reason = "it ran in another folder"
-            if reason is None:
-                return None
+            why = _explain(script, places, root, fits, depth + 1, is_group=words[0] in _GROUPS)
+        else:
+            why = _explain_words(words, places, root) if fits(shlex.join(words)) else NOT_THERE
+        if why != NOT_THERE:
+            is_blind = any(_is_blind(each, root) for each in commands[:place])
+            reason = why or (_BLINDED if is_blind else _explain_place(commands, place, is_group=is_group))
+        if reason is None:
+            return None
     return reason
 
 
 def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     """Return the words of `make` without options that change neither what runs nor whether it fails, and the folders
     that it enters; other words as they are."""
-    if _get_program(words) != "make":
+    if words[0] != "make":
         return words, ()
     rest, others, moves = list(words[1:]), [words[0]], list[str]()
     while rest:
         word = rest.pop(0)
-        if word in ("-C", "--directory") and rest:
-            moves.append(rest.pop(0))
-        elif word.startswith("--directory="):
-            moves.append(word.partition("=")[2])
+        if move := re.fullmatch(r"(?:-C|--directory)=?(.*)", word):
+            moves.append(move[1] or (rest.pop(0) if rest else ""))
         elif word in ("-j", "--jobs") and rest and rest[0].isdigit():
             rest.pop(0)
         elif not _HARMLESS_IN_MAKE.fullmatch(word):
@@ -121,14 +132,18 @@ def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     return others, tuple(moves)
 
 
-def _get_program(words: Sequence[str]) -> str:
-    return "make" if words[0] == "gmake" else words[0]
-
-
 def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
     for move in moves:
         folders = frozenset(os.path.normpath(os.path.join(each, move)) for each in folders)
     return folders
+
+
+def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> str | None:
+    """Return why the command proves nothing, wherever it is in its line."""
+    stopping = _RUNS_NOTHING_IN.get(words[0])
+    if any(_RUNS_NOTHING.fullmatch(word) or (stopping and stopping.fullmatch(word)) for word in words[1:]):
+        return "its options keep it from running, or from failing"
+    return None if _is_in(root, folders, words) else "it ran in another folder"
 
 
 def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
@@ -146,7 +161,7 @@ def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
 
 def _unwrap(words: Sequence[str]) -> Sequence[str]:
     """Return the words behind programs that end as what they run ends, such as `timeout 600` and `uv run`."""
-    while words and (word := _PASSING.get(words[0].rpartition("/")[2])) is not None:
+    while (word := _PASSING.get(words[0].rpartition("/")[2])) is not None:
         rest = list(words[1:])
         if word and rest[:1] != [word]:
             break
@@ -160,7 +175,9 @@ def _unwrap(words: Sequence[str]) -> Sequence[str]:
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the line that a shell runs, behind what its options set; None for anything else."""
+    """Return the line that a group or a shell runs, behind what its options set; None for anything else."""
+    if words[0] in _GROUPS:
+        return words[1]
     if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or not _SCRIPT_OPTION.fullmatch(words[-2]):
         return None
     options = [words[-2].replace("c", "").replace("l", ""), *words[1:-2]]
@@ -170,48 +187,49 @@ def _find_script(words: Sequence[str]) -> str | None:
     return f"set {' '.join(options)}\n{words[-1]}" if options else words[-1]
 
 
-def _explain_place(commands: Sequence[ShellCommand], place: int, words: Sequence[str]) -> str | None:
-    before, after = commands[:place], commands[place + 1 :]
-    first = next((index + 1 for index in range(place - 1, -1, -1) if commands[index].end in (";", "\n", "&")), 0)
-    last = next((index for index in range(place, len(commands)) if commands[index].end in (";", "\n", "&", "")), place)
-    options = _read_options(before)
-    stopping = _RUNS_NOTHING_IN.get(_get_program(words))
-    if any(word in _RUNS_NOTHING or (stopping and stopping.fullmatch(word)) for word in words[1:]):
-        return "its options keep it from running, or from failing"
-    if options is None or any(command.words[0] in _BLIND or _is_export_of_meaning(command) for command in before):
-        return "what comes before it in the line may keep it from running"
-    if commands[last].end == "&":
+def _explain_place(commands: Sequence[ShellCommand], place: int, *, is_group: bool) -> str | None:
+    """Return why the line can end with 0 although the command at the place did not."""
+    ends = [command.end if command.end != "\n" else ";" for command in commands]
+    first = next((index + 1 for index in range(place - 1, -1, -1) if ends[index] in (";", "&")), 0)
+    last = next(index for index in range(place, len(ends)) if ends[index] in (";", "&", ""))
+    options = _read_options(commands[:place])
+    if options is None:
+        return _BLINDED
+    if ends[last] == "&":
         return "it ran in the background, so nobody waited for its exit code"
-    if any(command.end == "||" for command in commands[first:place]):
+    if "||" in ends[first:place]:
         return "it runs only if what comes before `||` fails"
-    if not _is_checked(commands, place, last, options):
+    otherwise = next((commands[index + 1] for index in range(place, last) if ends[index] == "||"), None)
+    if otherwise is not None and not (otherwise is commands[last] and _fails(otherwise)):
         return "its exit code is swallowed by `||`"
-    if commands[place].end == "|" and "pipefail" not in options:
+    if ends[place] == "|" and "pipefail" not in options:
         return "a pipe swallows its exit code; put `set -o pipefail` before it"
-    is_final = last == len(commands) - 1
-    if not is_final and not ("errexit" in options and _ends_list(commands, place, last)):
-        return f"the exit code is that of `{after[-1].text[:60]}`, which comes after it"
+    # `set -e` looks at no command of a list with `&&` or `||` but the last, nor into a group there.
+    stops = "errexit" in options and not is_group and set(ends[first:last]) <= {"|"}
+    if last < len(commands) - 1 and not stops:
+        return f"the exit code is that of `{commands[place + 1].text[:60]}`, which comes after it"
     return None
 
 
-def _is_export_of_meaning(command: ShellCommand) -> bool:
-    words = command.words
-    return words[0] in _EXPORTS and not all(re.fullmatch(_ASSIGNMENT, word) for word in words[1:])
+def _is_blind(command: ShellCommand, root: str) -> bool:
+    words = _unwrap(command.words)
+    if words[0] in ("source", ".") and len(words) == 2 and _ACTIVATE.fullmatch(words[1]):
+        return not _is_in(root, frozenset({root}), words)
+    if words[0] in _EXPORTS:
+        return not all(re.fullmatch(_ASSIGNMENT, word) for word in words[1:])
+    return words[0] in _BLIND or words[:2] == ("printf", "-v")
 
 
-def _is_checked(commands: Sequence[ShellCommand], place: int, last: int, options: frozenset[str]) -> bool:
-    """Return whether no `||` behind the command turns its failure into a success."""
-    for index in range(place, last):
-        if commands[index].end == "||":
-            words = commands[index + 1].words
-            if not (words[0] == "false" or _FAILING_EXIT.fullmatch(" ".join(words))) or index + 1 != last:
-                return False
-    return True
-
-
-def _ends_list(commands: Sequence[ShellCommand], place: int, last: int) -> bool:
-    """Return whether `set -e` looks at the command: not where `&&` or `||` follows."""
-    return all(commands[index].end == "|" for index in range(place, last))
+def _fails(command: ShellCommand) -> bool:
+    """Return whether the command behind `||` fails whenever it runs."""
+    if command.words[0] not in _GROUPS:
+        return bool(_FAILURE.fullmatch(" ".join(command.words))) or command.words == ("exit",)
+    inner = read_commands(command.words[1]) or ()
+    return (
+        bool(inner)
+        and bool(_FAILURE.fullmatch(" ".join(inner[-1].words)))
+        and all(each.end in (";", "\n") and each.words[0] == "echo" for each in inner[:-1])
+    )
 
 
 def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
@@ -222,8 +240,10 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
             continue
         if not all(_SET.fullmatch(word) for word in command.words[1:]):
             return None
-        is_sure = command.end in (";", "\n", "&&") and (place == 0 or before[place - 1].end in (";", "\n", "&&"))
-        if not is_sure:
+        previous, ends = before[place - 1].end if place else ";", [each.end for each in before[place:]]
+        is_last_waited_for = next((end for end in ends if end in (";", "\n", "&")), ";") != "&"
+        is_alone = previous in (";", "\n", "&") and ends[0] in (";", "\n", "&&") and is_last_waited_for
+        if not (is_alone or (previous == "&&" and set(ends) == {"&&"})):
             continue
         options |= {word for word in command.words[1:] if not word.startswith("-")}
         if any(word.startswith("-") and "e" in word for word in command.words[1:]):
@@ -233,13 +253,13 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
 
 def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> frozenset[str]:
     """Return where what follows may run; nothing where nobody knows."""
-    for command in before:
-        if command.words[0] in _UNREAD_FOLDER:
+    for place, command in enumerate(before):
+        if command.words[0] in ("pushd", "popd"):
             return frozenset()
         if command.words[0] == "cd":
             if len(command.words) != 2 or command.words[1].startswith("-"):
                 return frozenset()
             moved = _follow(folders, command.words[1:])
-            # Where `cd` fails and the line goes on, it goes on in the folder before.
-            folders = moved if command.end == "&&" else folders | moved
+            # Where the line can go on without `cd`, it may go on in the folder before.
+            folders = moved if all(each.end == "&&" for each in before[place:]) else folders | moved
     return folders

@@ -171,9 +171,8 @@ _compile_tool = lru_cache(maxsize=1_000)(compile_glob)
 
 
 def _is_meant(pattern: CallPattern, call: RecordedCall, root: str, paths: RealPaths, *, is_strict: bool) -> bool:
-    """Return whether the call is one of those meant; where nobody knows, only a strict pattern says yes."""
-    if not _is_tool(pattern, call.tool):
-        return False
+    """Return whether the call of such a tool is one of those meant; where nobody knows, only a strict pattern says
+    yes."""
     conditions = [_compile(name, msgspec.json.encode(matcher), root) for name, matcher in pattern.matches.items()]
     places = call.paths or (None,)
     return any(

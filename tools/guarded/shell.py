@@ -35,6 +35,11 @@ _COMMAND = re.compile(
     rf"(?>(?:[ \t](?:\\\n)?|\n)*)(?P<words>{_WORD}(?:{_BLANK}{_WORD})*)(?:{_BLANK}{_HARMLESS})*{_BLANK}?"
     r"(?P<end>&&|\|\||[;&|\n]|\Z)"
 )
+_INSIDE = r"(?:[^(){}#$`'\"\\]|'[^']*'|\"[^\"\\$`]*\")*"
+_GROUP = re.compile(
+    rf"[ \t\n]*(?P<words>\((?P<apart>{_INSIDE})\)|\{{(?P<here>[ \t\n]{_INSIDE}[;\n][ \t]*)\}})"
+    rf"(?:{_BLANK}{_HARMLESS})*{_BLANK}?(?P<end>&&|\|\||[;&|\n]|\Z)"
+)
 _PROGRAM = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*")
 _PIECE = re.compile(r"((?:[ \t]|\\\n)+)|\\(.)|'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|([^\\'\" \t]+)", re.DOTALL)
 _LOOSE = re.compile(
@@ -55,19 +60,26 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """The operator behind it: `&&`, `||`, `|`, `;`, `&`, a new line, or nothing."""
 
 
-def read_commands(line: str) -> tuple[ShellCommand, ...] | None:
-    """Return the simple commands of the line, in order; None where the grammar does not read all of it."""
+def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand, ...] | None:
+    """Return the simple commands of the line, in order; None where the grammar does not read all of it.
+
+    With `has_groups`, a group is read as a command of two words: `(` or `{`, and the line inside.
+    """
     if len(line) > MAX_CHARS or _CONTROL.search(line):
         return None
     commands: list[ShellCommand] = []
     place, end = 0, ""
     while line[place:].strip(" \t\n"):
-        match = _COMMAND.match(line, place)
+        group = _GROUP.match(line, place) if has_groups else None
+        match = group or _COMMAND.match(line, place)
         if match is None or len(commands) == MAX_COMMANDS:
             return None
-        words = tuple(_list_plain_words(match["words"]))
-        if not _PROGRAM.fullmatch(words[0]) or words[0] in RESERVED:
-            return None
+        if group is not None:
+            words = ("(", group["apart"]) if group["here"] is None else ("{", group["here"])
+        else:
+            words = tuple(_list_plain_words(match["words"]))
+            if not _PROGRAM.fullmatch(words[0]) or words[0] in RESERVED:
+                return None
         commands.append(ShellCommand(match["words"], words, match["end"]))
         place, end = match.end(), match["end"]
     return tuple(commands) if commands and end not in ("&&", "||", "|") else None

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 from pydantic import JsonValue
@@ -23,6 +24,7 @@ from planwarden.storage.opening import CompleteStore
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import Promise, describe_pattern
 
+T = TypeVar("T")
 MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
 
 
@@ -84,7 +86,7 @@ def handle_check(arguments: Namespace) -> int:
 
 def handle_receipt(arguments: Namespace) -> int:
     settings = read_settings(arguments, has_servers=False)
-    receipt = use_store(settings, lambda store: build_receipt(store, settings, str(arguments.session)))
+    receipt = use_store(settings, lambda store: build_receipt(store, settings, arguments.session))
     lines = [receipt.title, *receipt.lines]
     if arguments.markdown:
         lines = [f"### {receipt.title}", "", *(f"* {line}" for line in receipt.lines)]
@@ -104,10 +106,11 @@ def trust_folder(arguments: Namespace) -> int:
     if not confirm(terminal, f"Hold hosts in {folder} to these promises?", says_yes=False):
         return FAILED
 
+    entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})
+
     async def trust(store: CompleteStore) -> None:
         records = RecordStore(store, TrustedFolder)
         record = TrustedFolder(folder=folder, text=text, trusted_at=records.clock.now())
-        entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})
         await records.write(lambda transaction: transaction.put(record), entry)
 
     use_store(read_settings(arguments, has_servers=False), trust)

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import msgspec
 from pydantic import JsonValue
@@ -22,6 +22,8 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
+from planwarden.server.guard.quick import STOPS
+from planwarden.server.settings.configuration import FILE, find_home
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
@@ -36,6 +38,8 @@ PLUGIN_FILE = "planwarden-guard.js"
 FLOOR = ("bash", "edit", "webfetch")
 """Permissions of opencode that ask where nothing else is said: what is left when the plugin cannot be loaded."""
 _BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
+_CLOSED = """^[[:blank:]]*stop[[:blank:]]*=[[:blank:]]*["']closed["']"""
+"""The setting of planwarden that the shell looks for."""
 _KEYS: Mapping[HostName, tuple[str, ...]] = {
     "claude-code": ("hooks", "PreToolUse"),
     "codex": ("hooks", "PreToolUse"),
@@ -43,8 +47,6 @@ _KEYS: Mapping[HostName, tuple[str, ...]] = {
     "opencode": ("permission",),
     "cursor": ("hooks", "preToolUse"),
 }
-
-
 DONE_HOOKS: Mapping[HostName, tuple[str, ...]] = {
     "claude-code": ("PostToolUse", "PostToolUseFailure", "Stop"),
     "codex": ("Stop",),
@@ -89,14 +91,11 @@ class HookFile(msgspec.Struct, frozen=True):
             for name in self.added:
                 text = set_member(text, ("permission", name), "ask")
             return text
-        text = self.remove(text) if self._find_outdated(text, program) else text
         if self.host == "cursor" and not text.strip():
             text = '{\n  "version": 1\n}\n'
-        if not self.find_entries(text):
-            text = add_item(text, _KEYS[self.host], build_entry(self.host, program))
-        for event in DONE_HOOKS.get(self.host, ()):
-            if not any(_is_ours(entry, self.host) for entry in _list_entries(text, ("hooks", event))):
-                text = add_item(text, ("hooks", event), build_done_entry(self.host, program))
+        for keys, entry in build_entries(self.host, program).items():
+            if [own for _, own in _list_own(text, keys, self.host)] != [entry]:
+                text = add_item(_remove_own(text, keys, self.host), keys, entry)
         return text
 
     def remove(self, text: str) -> str:
@@ -111,18 +110,14 @@ class HookFile(msgspec.Struct, frozen=True):
                 node = None if node is None else node.find(name)
                 text = remove_at(text, ("permission", name)) if node is not None and node.value == "ask" else text
             return text
-        for keys in (_KEYS[self.host], *(("hooks", event) for event in DONE_HOOKS.get(self.host, ()))):
-            entries = list(enumerate(_list_entries(text, keys)))
-            for place, entry in reversed(entries):
-                text = remove_at(text, (*keys, place)) if _is_ours(entry, self.host) else text
+        for keys in build_entries(self.host, ()):
+            text = _remove_own(text, keys, self.host)
         return text
 
     def is_outdated(self, text: str, program: tuple[str, ...]) -> bool:
         """Return whether planwarden's part is another than `add` would write, such as the command of another
         installation."""
-        if self.kind == "plugin":
-            return text != self.add(text, program)
-        return self.kind == "json" and self._find_outdated(text, program)
+        return self.kind != "floor" and self.is_in(text) and text != self.add(text, program)
 
     def is_in(self, text: str) -> bool:
         """Return whether planwarden's part is there. Raises `InvalidArguments` for a text that cannot be read."""
@@ -133,25 +128,22 @@ class HookFile(msgspec.Struct, frozen=True):
         if self.kind == "floor":
             node = read_json_text(text).find("permission")
             return not self.added or (node is not None and all(node.find(name) is not None for name in self.added))
-        return bool(self.find_entries(text))
-
-    def find_entries(self, text: str) -> list[int]:
-        """Return the places of planwarden's entries in the list of hooks."""
-        return [place for place, entry in enumerate(self._list_hooks(text)) if _is_ours(entry, self.host)]
-
-    def _find_outdated(self, text: str, program: tuple[str, ...]) -> bool:
-        expected = build_entry(self.host, program)
-        return any(_is_ours(entry, self.host) and entry != expected for entry in self._list_hooks(text))
-
-    def _list_hooks(self, text: str) -> list[JsonValue]:
-        return _list_entries(text, _KEYS[self.host])
+        return bool(_list_own(text, _KEYS[self.host], self.host))
 
 
-def _list_entries(text: str, keys: tuple[str, ...]) -> list[JsonValue]:
+def _list_own(text: str, keys: tuple[str, ...], host: HostName) -> list[tuple[int, JsonValue]]:
+    """Return planwarden's entries in a list of hooks, and where they are in it."""
     node: JsonValue = read_json_text(text).value
     for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
-    return node if isinstance(node, list) else []
+    entries = enumerate(node if isinstance(node, list) else [])
+    return [(place, entry) for place, entry in entries if _is_ours(entry, host)]
+
+
+def _remove_own(text: str, keys: tuple[str, ...], host: HostName) -> str:
+    for place, _ in reversed(_list_own(text, keys, host)):
+        text = remove_at(text, (*keys, place))
+    return text
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
@@ -197,6 +189,12 @@ def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
     return tuple(name for name in FLOOR if node is None or node.find(name) is None)
 
 
+def build_entries(host: HostName, program: tuple[str, ...]) -> dict[tuple[str, ...], JsonValue]:
+    """Return what each list of the host's hooks gets, by where it is in the file."""
+    others = {("hooks", event): build_done_entry(host, event, program) for event in DONE_HOOKS.get(host, ())}
+    return {_KEYS[host]: build_entry(host, program), **others}
+
+
 def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
     """Return what the list of the host's hooks contains."""
     if host == "claude-code":
@@ -224,16 +222,24 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
     return {"hooks": [{"type": "command", "command": command, "timeout": ENDLESS_S, "statusMessage": SERVER}]}
 
 
-def build_done_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
-    """Return a hook about what the host did; where planwarden fails, it blocks nothing."""
+def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> JsonValue:
+    """Return a hook about what the host did. Where planwarden fails, it blocks nothing but a stop, and that only
+    once and with `[guard] stop = "closed"`; the shell does so where planwarden was killed or took too long."""
     limit = ("timeout", "-s", "KILL", str(SHELL_LIMIT_S)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
     script = f'answer=$({words}) && echo "$answer" || exit 0'
-    unit = 1_000 if host == "gemini" else 1
+    if event in STOPS:
+        home = find_home(Path(program[-1]) if "--home" in program else None, {})
+        script = (
+            f'event=$(cat); answer=$(printf %s "$event" | {words}) && echo "$answer" && exit 0; '
+            f"grep -Eqs {shlex.quote(_CLOSED)} {shlex.quote(str(home / FILE))} || exit 0; "
+            """case "$event" in *'"stop_hook_active":false'*|*'"stop_hook_active": false'*) """
+            'echo "planwarden: Not done: what was promised could not be checked: no answer" >&2; exit 2;; esac'
+        )
     hook: dict[str, JsonValue] = {
         "type": "command",
         "command": f"sh -c {shlex.quote(script)}",
-        "timeout": HOST_LIMIT_S * unit,
+        "timeout": HOST_LIMIT_S * (1_000 if host == "gemini" else 1),
     }
     return {"hooks": [{"name": SERVER, **hook} if host == "gemini" else hook]}
 
@@ -279,32 +285,26 @@ def _has_toml_hooks(path: Path) -> bool:
 
 
 def _add_to_toml(text: str, program: tuple[str, ...]) -> str:
-    text = _remove_from_toml(text)
+    entries = build_entries("codex", program)
+    lines = [_BEGIN]
+    for keys, entry in entries.items():
+        table = ".".join(keys)
+        [hook] = cast("dict[str, list[dict[str, JsonValue]]]", entry)["hooks"]
+        lines += [f"[[{table}]]", "", f"[[{table}.hooks]]", *(f"{key} = {json.dumps(hook[key])}" for key in hook)]
     end = "\r\n" if "\r\n" in text else "\n"
-    lines = (
-        _BEGIN,
-        "[[hooks.PreToolUse]]",
-        "",
-        "[[hooks.PreToolUse.hooks]]",
-        'type = "command"',
-        f"command = {json.dumps(build_command('codex', program))}",
-        f"timeout = {ENDLESS_S}",
-        f'statusMessage = "{SERVER}"',
-        _END,
-    )
-    gap = "" if not text else end if text.endswith("\n") else end * 2
-    changed = text + gap + end.join(lines) + end
+    part = end.join((*lines, _END)) + end
+    if part in text:
+        return text
+    text = _remove_from_toml(text)
+    changed = text + ("" if not text else end if text.endswith("\n") else end * 2) + part
     try:
         before, after = tomllib.loads(text), tomllib.loads(changed)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArguments(f"nothing can be added to it: {error}") from None
-    hooks = cast("dict[str, Any]", after["hooks"])
-    added = cast("list[JsonValue]", hooks["PreToolUse"]).pop()
-    if not hooks["PreToolUse"]:
-        del hooks["PreToolUse"]
-    if not hooks:
-        del after["hooks"]
-    if added != build_entry("codex", program) or after != before:
+    hooks = cast("dict[str, list[JsonValue]]", after["hooks"])
+    added = {keys: hooks[keys[-1]].pop() for keys in entries}
+    after["hooks"] = {event: items for event, items in hooks.items() if items}
+    if added != entries or {**after, "hooks": after["hooks"] or None} != {**before, "hooks": before.get("hooks")}:
         raise InvalidArguments("it is written in a way that nothing can be added to")
     return changed
 

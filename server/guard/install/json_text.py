@@ -55,33 +55,20 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
     Raises:
         InvalidArguments: there is something else, or the text cannot be read.
     """
-    node, remaining = read_json_text(text), list(path)
-    while remaining and node.kind == "object" and (child := node.find(remaining[0])) is not None:
-        node = child
-        del remaining[0]
+    node, remaining = _descend(text, path)
     if node.kind == "plain" or (not remaining and node.kind != "array") or (remaining and node.kind != "object"):
         raise InvalidArguments(f"{'.'.join(path)!r} is not what a host expects there")
-    addition: JsonValue = item if not remaining else [item]
-    for key in reversed(remaining[1:]):
-        addition = {key: addition}
-    changed = _insert(text, node, remaining[0] if remaining else None, addition)
+    changed = _insert(text, node, remaining, [item] if remaining else item)
     expected = _add_to_value(read_json_text(text).value, path, item)
     return _check(changed, expected)
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
     """Return the text with a new member; one that is there already is left as it is. Raises as `add_item`."""
-    node = read_json_text(text)
-    remaining = list(path)
-    while remaining and node.kind == "object" and (child := node.find(remaining[0])) is not None:
-        node = child
-        del remaining[0]
+    node, remaining = _descend(text, path)
     if not remaining or node.kind != "object":
         return text
-    addition: JsonValue = value
-    for key in reversed(remaining[1:]):
-        addition = {key: addition}
-    changed = _insert(text, node, remaining[0], addition)
+    changed = _insert(text, node, remaining, value)
     read_json_text(changed)
     return changed
 
@@ -118,14 +105,24 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
     return changed
 
 
-def _insert(text: str, node: JsonNode, key: str | None, value: JsonValue) -> str:
+def _descend(text: str, path: tuple[str, ...]) -> tuple[JsonNode, tuple[str, ...]]:
+    """Return the deepest value on the path that is there, and the keys that are not."""
+    node = read_json_text(text)
+    while path and node.kind == "object" and (child := node.find(path[0])) is not None:
+        node, path = child, path[1:]
+    return node, path
+
+
+def _insert(text: str, node: JsonNode, keys: tuple[str, ...], value: JsonValue) -> str:
+    for key in reversed(keys[1:]):
+        value = {key: value}
     if node.start == node.end:
         # An empty file.
-        return json.dumps({key: value}, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps({keys[0]: value}, indent=2, ensure_ascii=False) + "\n"
     unit, own = _find_indent(text, node)
     entry = json.dumps(value, indent=unit, ensure_ascii=False)
-    if key is not None:
-        entry = f"{json.dumps(key, ensure_ascii=False)}: {entry}"
+    if keys:
+        entry = f"{json.dumps(keys[0], ensure_ascii=False)}: {entry}"
     end = "\r\n" if "\r\n" in text else "\n"
     inner = own + unit
     entry = entry.replace("\n", end + inner)

@@ -165,6 +165,19 @@ async def test_a_person_waives_once_for_this_session_with_a_reason_that_receipt_
 
 
 @pytest.mark.anyio
+async def test_a_subagent_owes_nothing_itself_and_a_host_that_waits_for_one_is_not_done(tmp_path: Path) -> None:
+    async with holding(tmp_path / "home") as (keeper, _):
+        await edit(keeper)
+        cases: list[dict[str, JsonValue]] = [
+            {"agent_id": "a"},
+            {"background_tasks": [{"type": "subagent", "status": "running", "id": "a"}]},
+            {"background_tasks": []},
+        ]
+        refused = [(await keeper.decide("claude-code", event("Stop") | fields)).refusal for fields in cases]
+        assert list(map(bool, refused)) == [False, False, True]
+
+
+@pytest.mark.anyio
 async def test_the_inbox_shows_the_receipt_of_a_session_with_what_it_says_escaped(tmp_path: Path) -> None:
     async with visit(settings=Settings(home=tmp_path)) as (found, browser):
         assert "no session of a host was recorded" in (await browser.open("/inbox/receipts")).said
@@ -172,6 +185,7 @@ async def test_the_inbox_shows_the_receipt_of_a_session_with_what_it_says_escape
             found.warden.service.store, Settings(home=tmp_path), lambda _: pytest.fail("nobody is asked")
         )
         await keeper.answer("claude-code", json.dumps(event("PostToolUse", "Edit", cwd="/r/<b>")).encode())
+        await keeper.decide("claude-code", event("Stop", cwd="/r/<b>/src"))
         page = await browser.open("/inbox/receipts")
         assert "1 call, 0 failed" in page.said and "/r/&lt;b&gt;" in page.text and "<b>," not in page.text
 
@@ -219,16 +233,17 @@ async def test_a_promise_may_name_planwardens_tools_whose_executions_its_own_log
 
 
 @has_sockets
-def test_garbage_lets_a_session_go_on_and_closed_refuses_also_where_a_server_breaks_off() -> None:
+def test_garbage_lets_a_session_go_on_and_closed_refuses_also_where_it_breaks_off_or_is_killed() -> None:
     with TemporaryDirectory(prefix="pw") as folder:
         _try_installed_hook(Path(folder))
 
 
 def _try_installed_hook(home: Path) -> None:
     (home / "planwarden.toml").write_text("[guard]\nstop = 'closed'\n")
-    entry: Any = build_done_entry("codex", (sys.executable, "-m", "planwarden.server.main", "--home", str(home)))
+    planwarden = (sys.executable, "-m", "planwarden.server.main")
 
-    def run_hook(text: bytes) -> tuple[int, bytes]:
+    def run_hook(text: bytes, program: tuple[str, ...] = planwarden) -> tuple[int, bytes]:
+        entry: Any = build_done_entry("codex", "Stop", (*program, "--home", str(home)))
         command = ["sh", "-c", entry["hooks"][0]["command"]]
         ended = subprocess.run(command, input=text, capture_output=True, check=False)
         return ended.returncode, ended.stdout
@@ -238,4 +253,7 @@ def _try_installed_hook(home: Path) -> None:
     with answering(home, b'{"out":'):
         code, out = run_hook(json.dumps(stopping).encode())
     assert code == 0 and json.loads(out)["decision"] == "block"
+    for is_active, code in ((False, 2), (True, 0)):
+        event = json.dumps({**stopping, "stop_hook_active": is_active}).encode()
+        assert run_hook(event, ("sh", "-c", "kill -KILL $$")) == (code, b"")
     assert build_failure("codex", json.dumps({**stopping, "stop_hook_active": True}).encode(), True, "x").out == "{}"
