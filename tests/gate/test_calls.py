@@ -97,6 +97,8 @@ async def test_whoever_decides_makes_the_call_when_no_gate_lives(
     async with home.host(tasks) as host:
         later = await host.call(tool, arguments)
         assert FIRST_LINE in read_text(later) and later.get("isError", False) == (tool == "fail")
+        # What follows the answer has happened, too.
+        await host.ask("ping", {})
     async with home.host(tasks, ahead_s=90) as host:
         await host.begin_call(tool, arguments, _meta={"progressToken": 1})
         await host.wait_for_note("notifications/progress")
