@@ -41,6 +41,8 @@ REQUIREMENTS: dict[str, str] = {
     "done:trusted": "A folder's promises count as a person trusted them; a later change is said, and changes nothing.",
     "guard:files": "A host's file keeps everything but planwarden's own lines.",
     "gate:waits": "A gated call waits as its host can, runs once, and an answer without a decision decides nothing.",
+    "gate:killed": "A gate that is killed at any commit of a call loses and repeats nothing, and its result arrives.",
+    "gate:renews": "An identical call gives the open question its time again, and voids nobody's approval.",
     "gate:people": "Calls through a gate are listed with server, tool, arguments, host, outcome and result.",
     "gate:hostile": "A gate lives on whatever its server or its host sends, within its memory, and names the server.",
     "gate:install": "The servers of a host go behind the gate and back, and its file keeps everything else.",

@@ -29,8 +29,6 @@ class Tool(msgspec.Struct, frozen=True):
     """For a tool that only asks: builds the question without running anything."""
     schema: Schema | None = None
     """The compiled input schema, where it is compiled already."""
-    fills_in: bool = True
-    """Arguments that a call leaves out get their defaults."""
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:

@@ -176,7 +176,7 @@ class Registry:
         if tool is None or tool.schema is None:
             raise UnknownTool(f"there is no tool {name!r}")
         # So that a person sees what will run.
-        completed = tool.schema.fill_in(arguments) if tool.fills_in else arguments
+        completed = tool.schema.fill_in(arguments)
         return completed, tool.schema.find_faults(completed)
 
     def check(

@@ -44,8 +44,9 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
     faults.extend(invalid)
     if faults:
         raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": request.definition.input_schema})
-    if completed is not resolved:
-        _check_size(completed)
+    if execution.options.is_literal or completed is resolved:
+        return resolved
+    _check_size(completed)
     return completed
 
 

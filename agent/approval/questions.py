@@ -30,6 +30,8 @@ from planwarden.agent.ports.policy import Policy, Requirement
 
 MESSAGE_CHARS = 500
 MAX_FOUND = 8
+HOST_CALL_ANSWER_S = 24 * 3600.0
+"""Seconds for the answer to a question about a call of a host, unless its tool has another limit."""
 MAX_PLACEHOLDERS = 5
 MAX_CONDITIONAL = 5
 """Steps with conditions that a question names."""
@@ -78,7 +80,7 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
     risks: list[Risk] = [risk for _, risk in covers]
     risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
     required = context.policy.for_risk(risk)
-    wait_s, on_timeout = _limit_wait(definition, suspend, risk)
+    wait_s, on_timeout = _limit_wait(execution, definition, suspend, risk)
     question = replace(
         question,
         risk=risk,
@@ -139,7 +141,7 @@ def ask_approval(
         risk=requirement.risk,
         needs=requirement.needs,
         quorum=requirement.quorum,
-        expires_at=_find_end(context, definition.answer_within_s),
+        expires_at=_find_end(context, find_answer_limit(execution, definition)),
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
             *describe_placeholders([call]),
@@ -260,6 +262,8 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
     context, execution, call = request.context, request.execution, request.call
     if is_of_host(call.tool_name):
         yield "Approved, the identical call of the host passes once, within an hour; planwarden does not make it."
+    if execution.options.note is not None:
+        yield execution.options.note
     yield from describe_earlier_runs(execution, call.step_id)
     earlier = [
         other
@@ -344,13 +348,21 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
     return ev.Suspended(question=bind_question(context, execution, replace(question, alarms=alarms)))
 
 
-def _limit_wait(definition: ToolDefinition, suspend: Suspend, risk: Risk) -> tuple[float | None, OnTimeout]:
+def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> float | None:
+    """Return the seconds for the answer to a question about the call; a host's call never waits for ever."""
+    default_s = HOST_CALL_ANSWER_S if execution.options.is_literal else None
+    return default_s if definition.answer_within_s is None else definition.answer_within_s
+
+
+def _limit_wait(
+    execution: ExecutionState, definition: ToolDefinition, suspend: Suspend, risk: Risk
+) -> tuple[float | None, OnTimeout]:
     """Return the seconds for the answer, and what passes then.
 
     The limit of the definition is the operator's or the author's. A number in the question may come from a model: it
     can only lengthen that limit, and then silence rejects.
     """
-    limit_s = definition.answer_within_s
+    limit_s = find_answer_limit(execution, definition)
     if limit_s is None and definition.is_blocking:
         limit_s = definition.timeout_s
     if suspend.timeout_s is not None and (limit_s is None or suspend.timeout_s > limit_s):

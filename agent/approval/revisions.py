@@ -133,7 +133,10 @@ def revise_arguments(
     elif question.arguments is None or context.tools.get(question.tool_name or "") is None:
         raise InvalidArguments("this question has no arguments that could be modified")
     else:
-        edit = _edit_call(context, question.tool_name or "", question.arguments, arguments, editor)
+        is_literal = execution.options.is_literal
+        edit = _edit_call(
+            context, question.tool_name or "", question.arguments, arguments, editor, is_literal=is_literal
+        )
         changed = replace(question, arguments=edit.arguments, rule=edit.requirement.rule)
         edited = edit.names
         risks = (edit.requirement.risk,)
@@ -178,13 +181,16 @@ def _edit_call(
     arguments: dict[str, JsonValue],
     editor: Authority,
     where: str = "",
+    *,
+    is_literal: bool = False,
 ) -> _Edit:
     """Return the call with the edited arguments; raises `InvalidArguments` for what its tool or a rule does not
     take."""
     definition = context.tools.get(tool_name)
     if definition is None:
         raise InvalidArguments(f"{tool_name} is gone, so its arguments cannot be modified")
-    after, faults = context.tools.complete(tool_name, arguments)
+    completed, faults = context.tools.complete(tool_name, arguments)
+    after = arguments if is_literal else completed
     if editor.assurance in ("claimed", "caller"):
         # A person may mean an example address; a model that writes one does not know the real one.
         faults = (*faults, *find_placeholders(arguments))

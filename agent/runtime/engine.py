@@ -55,7 +55,7 @@ from planwarden.agent.runtime.new_execution import NewExecution
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, settle
 from planwarden.agent.runtime.scheduler import Scheduler
-from planwarden.agent.runtime.timeouts import wake
+from planwarden.agent.runtime.timeouts import renew, wake
 from planwarden.agent.runtime.transaction_builder import BuildEvents, Command, EventBatch
 
 logger = logging.getLogger(__name__)
@@ -298,6 +298,10 @@ class Engine:
         """Close a question whose asker no longer needs an answer, and continue; does nothing when it is closed."""
         return await self._command(execution, commands.withdraw(suspension_id, reason))
 
+    async def renew(self, execution: ExecutionState, suspension_id: str) -> ExecutionState:
+        """Give people more time for a question whose time is half over; does nothing for any other one."""
+        return await self._command(execution, renew(suspension_id))
+
     async def answer(
         self,
         execution: ExecutionState,
@@ -465,7 +469,12 @@ class Engine:
         if definitions is not self._facts[0]:
             facts = {
                 d.name: ToolFacts(
-                    d.is_blocking, d.digest, partial(self.tools.check, d.name), d.risk != "read", d.output_schema
+                    d.is_blocking,
+                    d.digest,
+                    partial(self.tools.check, d.name),
+                    d.risk != "read",
+                    d.output_schema,
+                    d.is_gated,
                 )
                 for d in definitions
                 if not d.unavailable

@@ -8,6 +8,11 @@ from planwarden.agent.core.execution.fold import fold
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Header, Log, Lookups, SuspensionRow
 
+MAX_OPEN = 1_000
+"""Open questions about calls of hosts that are counted."""
+PAGE, MAX_PAGES = 200, 50
+"""Of open questions of any kind, among which those are looked for."""
+
 
 async def find_header(store: Lookups, execution_id: str) -> Header:
     """Raise `UnknownThread` when there is no such execution."""
@@ -55,6 +60,20 @@ def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev
         return fold(new_execution(row.execution_id, row.thread_id, row.principal), recorded)
     except IllegalTransition as error:
         raise LogUnreadable(f"the log of {row.execution_id!r} is damaged: {error.message}; restore a backup") from error
+
+
+async def list_open_questions(store: Lookups, principal: str, thread_prefix: str) -> list[SuspensionRow]:
+    """Return the open questions to people about threads whose ids begin so, oldest first; `MAX_OPEN` of them at most,
+    among the first `MAX_PAGES` pages."""
+    rows: list[SuspensionRow] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await store.suspensions(principal=principal, addressee="human", limit=PAGE, cursor=cursor)
+        rows += [row for row in page.rows if row.thread_id.startswith(thread_prefix)]
+        cursor = page.next_cursor
+        if cursor is None or len(rows) >= MAX_OPEN:
+            break
+    return rows
 
 
 def _explain_unknown(execution_id: str) -> UnknownThread:

@@ -3,7 +3,9 @@
 The scheduler finds the questions that are due; the deadline itself is set when a question is asked.
 """
 
-from planwarden.agent.approval.questions import is_of_policy
+from msgspec.structs import replace
+
+from planwarden.agent.approval.questions import add_finding, bind_revision, is_of_policy
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import find_due_alarm
 from planwarden.agent.core.execution.state import ExecutionState
@@ -11,6 +13,34 @@ from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard
 from planwarden.agent.runtime.lookups import LookedUp
 from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch
+
+
+def renew(suspension_id: str) -> BuildEvents:
+    """Give people as much time for an open question as they had at first, once half of it has passed.
+
+    What silence approves is not put off, what somebody has approved already is not revised, and what was asked under
+    another policy is not bound to this one.
+    """
+
+    def build(execution: ExecutionState, now: float, lookups: LookedUp) -> EventBatch:
+        suspension = execution.suspensions.get(suspension_id)
+        if suspension is None or not suspension.is_open or suspension.endorsements or execution.is_finished:
+            return EventBatch()
+        question = suspension.question
+        if not is_of_policy(question, lookups.approval.policy):
+            return EventBatch()
+        first_end, end = (suspension.first or question).expires_at, question.expires_at
+        if first_end is None or end is None or question.on_timeout != "reject":
+            return EventBatch()
+        time_s = first_end - suspension.created_at
+        if not now < end <= now + time_s / 2:
+            return EventBatch()
+        findings = add_finding(question, "The identical call was made again, so there is more time for the answer.")
+        renewed = bind_revision(lookups.approval, execution, replace(question, expires_at=now + time_s, found=findings))
+        guard = Guard(suspension_id=suspension_id, digest=question.digest)
+        return EventBatch((ev.SuspensionRevised(question=renewed, reason="the identical call was made again"),), guard)
+
+    return build
 
 
 def wake(suspension_id: str, policy: Policy) -> BuildEvents:

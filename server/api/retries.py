@@ -98,9 +98,13 @@ class RetryStarter:
         completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
         # A step that is not done again needs no tool.
         unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
+        facts = self._engine.tool_facts()
+        # What the host called may be called again.
+        own_names = facts.keys() & source.pins.keys() if source.options.is_literal else ()
+        own = {name: replace(facts[name], is_gated=False) for name in own_names}
         return await self._checker.parse(
             document,
-            {**unneeded, **self._engine.tool_facts()},
+            {**unneeded, **facts, **own},
             thread_id=source.thread_id,
             principal=source.principal,
             earlier=source.earlier,

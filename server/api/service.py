@@ -108,7 +108,8 @@ class Service:
         self._engine = engine
         self.store, self.tools, self.ids, self.policy = engine.store, engine.tools, engine.ids, engine.grants.policy
         self.create, self.find, self.find_by_suspension = engine.create, engine.find, engine.find_by_suspension
-        self.wait, self.wait_for_change, self.cancel = engine.wait, engine.wait_for_change, engine.cancel
+        self.wait, self.wait_for_change = engine.wait, engine.wait_for_change
+        self.cancel, self.renew = engine.cancel, engine.renew
         self.tick, self.listen, self.streamed_text = engine.tick, engine.listen, engine.streamed_text
         self.may_run, self.check_recording, self.owner = engine.may_run, engine.check_recording, engine.owner
         self.read_artifact = partial(read_artifact, engine.store)

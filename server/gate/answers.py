@@ -6,7 +6,7 @@ model poll; a sentence that says what happens by itself, and what to do, does no
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from msgspec import Raw
 
@@ -27,7 +27,6 @@ DISPOSITION = "io.modelcontextprotocol/tool-approval-disposition"
 Result = dict[str, JsonValue]
 Answer = Mapping[str, JsonValue | Raw]
 """A result; parts may be the bytes that the server sent."""
-Disposition = Literal["approved-executed", "denied-not-executed", "execution-error", "outcome-unknown"]
 
 
 def build_text(text: str, *, is_error: bool = True) -> Result:
@@ -53,7 +52,7 @@ def say_unknown(name: str, where: str) -> Result:
         f"{name} was sent to its server, and nobody knows whether it happened. Do not repeat it and do not work around "
         f"it: a person has to find out ({where}). To hear what became of it, call it again with the same arguments."
     )
-    return _add_disposition(build_text(text), "outcome-unknown")
+    return _add_meta(build_text(text), DISPOSITION, "outcome-unknown")
 
 
 def find_call(execution: ExecutionState) -> Call | None:
@@ -79,17 +78,15 @@ def find_rejection(execution: ExecutionState) -> SuspensionState | None:
 
 def describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
     """Return the answer of a finished execution; `whole` is the stored result of its call."""
-    result = _describe_end(execution, name, whole)
-    return _add_disposition(result, find_disposition(execution)) if execution.suspensions else result
+    return add_facts(execution, _describe_end(execution, name, whole))
 
 
-def add_facts(execution: ExecutionState, raw: dict[str, Raw]) -> dict[str, JsonValue | Raw]:
-    """Return a result that is too large to be stored, with what `_meta` says of the call."""
-    result: dict[str, JsonValue | Raw] = {**raw, "_meta": frames.read_value(raw.get("_meta"))}
-    return _add_disposition(result, find_disposition(execution)) if execution.suspensions else result
+def add_facts(execution: ExecutionState, result: Mapping[str, Value | JsonValue]) -> dict[str, Value | JsonValue]:
+    """Return the result with what its `_meta` says of a call that somebody was asked about."""
+    return _add_meta(result, DISPOSITION, _find_disposition(execution)) if execution.suspensions else dict(result)
 
 
-def find_disposition(execution: ExecutionState) -> Disposition:
+def _find_disposition(execution: ExecutionState) -> str:
     """Return what became of the call of a finished execution, in the words of SEP-2848."""
     call = find_call(execution)
     if call is not None and call.status == "succeeded":
@@ -97,9 +94,10 @@ def find_disposition(execution: ExecutionState) -> Disposition:
     return "execution-error" if has_run(execution) else "denied-not-executed"
 
 
-def _add_disposition(result: dict[str, Value], disposition: Disposition) -> dict[str, Value | JsonValue]:
-    meta = result.get("_meta")
-    return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), DISPOSITION: disposition}}
+def _add_meta(result: Mapping[str, Value | JsonValue], key: str, value: JsonValue) -> dict[str, Value | JsonValue]:
+    raw = result.get("_meta")
+    meta = frames.read_value(raw) if isinstance(raw, Raw) else raw
+    return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), key: value}}
 
 
 def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
@@ -109,17 +107,17 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         text = f": {escape_text(reason[:MAX_REASON_CHARS])}" if reason else ""
         return build_text(f"Not run: a person rejected this call of {name}{text}. Do not try it again.")
     if call is not None and call.status == "succeeded":
-        if isinstance(whole, str) and not _was_reported_by_person(execution, call):
-            # What takes the place of a result that is too large to be stored.
-            return build_text(whole)
-        if _was_reported_by_person(execution, call) or not isinstance(whole, dict):
-            # Not the server's own result, and a tool with an output schema may return no other, except an error.
-            return build_text(f"{name} happened, as a person found out. The person says: {whole}")
-        return _add_edits(execution, call, whole)
+        is_reported = _was_reported_by_person(execution, call)
+        if isinstance(whole, dict) and not is_reported:
+            return _add_edits(execution, call, whole)
+        # Not the server's own result, and a tool with an output schema may return no other, except an error: what a
+        # person found out, or what takes the place of a result that is too large to be stored.
+        is_stand_in = isinstance(whole, str) and not is_reported
+        says = f"{name} happened, as a person found out. The person says: {whole}"
+        return build_text(str(whole) if is_stand_in else says)
     if call is not None and call.status == "failed":
-        if isinstance(call.beside, dict):
-            return _add_edits(execution, call, call.beside)
-        return build_text(call.error_message or f"{name} failed")
+        result = call.beside if isinstance(call.beside, dict) else None
+        return _add_edits(execution, call, result) if result else build_text(call.error_message or f"{name} failed")
     if any(suspension.status == "timed_out" for suspension in execution.suspensions.values()):
         return build_text(f"Not run: nobody decided about this call of {name} in time.")
     return build_text(f"Not run: planwarden's execution of {name} ended as {execution.status}.")
@@ -133,37 +131,30 @@ def add_first_line(execution: ExecutionState, result: Result) -> Result:
 
 def _was_reported_by_person(execution: ExecutionState, call: Call) -> bool:
     suspension = execution.suspensions.get(call.suspension_id or "")
-    return (
-        suspension is not None
-        and suspension.question.kind == "reconcile"
-        and call.status == "succeeded"
-        and (
-            suspension.decision is not None
-            and isinstance(suspension.decision.content, dict)
-            and suspension.decision.content.get("happened") is True
-        )
-    )
+    if suspension is None or suspension.question.kind != "reconcile" or suspension.decision is None:
+        return False
+    content = suspension.decision.content
+    return isinstance(content, dict) and content.get("happened") is True
 
 
 def _add_edits(execution: ExecutionState, call: Call, result: Result) -> Result:
     """Return the result with what a person changed in the arguments before they ran."""
-    ran = call.arguments or {}
-    if is_same_json(call.proposed, ran):
+    before, ran = call.proposed, call.arguments or {}
+    names = [
+        name
+        for name in dict.fromkeys((*before, *ran))
+        if name not in before or name not in ran or not is_same_json(before[name], ran[name])
+    ]
+    if not names:
         return result
-    names = [name for name in dict.fromkeys((*call.proposed, *ran)) if not _is_same(name, call.proposed, ran)]
     edits = "; ".join(
-        f"{_show(name)}: {_show(call.proposed.get(name))} -> {_show(ran.get(name))}" for name in names[:MAX_EDITS]
+        f"{_show(name)}: {_show(before.get(name))} -> {_show(ran.get(name))}" for name in names[:MAX_EDITS]
     )
     suspension = execution.suspensions.get(call.suspension_id or "")
     who = "" if suspension is None or not suspension.principal else f" ({suspension.principal})"
-    meta = result.get("_meta")
     more: JsonValue = {"editedArguments": list[JsonValue](names), "arguments": ran}
-    changed = _add_block(result, f"A person{who} changed the arguments before it ran: {edits}")
-    return {**changed, "_meta": {**(meta if isinstance(meta, dict) else {}), "planwarden/edited": more}}
-
-
-def _is_same(name: str, one: dict[str, JsonValue], other: dict[str, JsonValue]) -> bool:
-    return name in one and name in other and is_same_json(one[name], other[name])
+    result = _add_block(result, f"A person{who} changed the arguments before it ran: {edits}")
+    return _add_meta(result, "planwarden/edited", more)
 
 
 def _show(value: JsonValue) -> str:

@@ -4,11 +4,12 @@ All executions about the identical call share a thread, and a thread has one unf
 from another session or after a restart too, attaches to the question that is open, and waits for the same result.
 """
 
+import json
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw, UnsetType
 
-from planwarden.agent.common.canonical import digest, is_larger, read_json
+from planwarden.agent.common.canonical import canonical_json, digest, is_larger, read_json
 from planwarden.agent.common.errors import (
     InvalidArguments,
     PlanwardenError,
@@ -36,29 +37,17 @@ from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Requirement
-from planwarden.agent.ports.store import StartRequest, SuspensionRow
+from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.ports.watchers import Commit
+from planwarden.agent.runtime.log_reader import list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.agent.runtime.real_paths import follow_links
 from planwarden.server.api.service import Service
-from planwarden.server.gate import frames
-from planwarden.server.gate.answers import (
-    Answer,
-    Result,
-    add_facts,
-    add_first_line,
-    ask_to_wait,
-    build_text,
-    describe_end,
-    find_call,
-    find_rejection,
-    has_run,
-    say_still_running,
-    say_unknown,
-)
-from planwarden.server.gate.frames import Frame
+from planwarden.server.gate import answers, frames
+from planwarden.server.gate.answers import Answer, Result, build_text, find_call, has_run
+from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
-from planwarden.server.gate.tools import GatedTools, name_tool_key
+from planwarden.server.gate.tools import GatedTools
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_age
 from planwarden.storage.gates import Deliveries, ReliedDefinition, ReliedDefinitions
@@ -86,6 +75,7 @@ TASKS = "io.modelcontextprotocol/tasks"
 class HostCall(msgspec.Struct, frozen=True):
     """One call, as the host sent it."""
 
+    request_id: RequestId | None
     name: str
     arguments: dict[str, JsonValue]
     progress_token: JsonValue
@@ -108,6 +98,8 @@ class GatedCalls:
         self._relay = relay
         self._tools = tools
         self._deliveries = Deliveries(service.store)
+        self._undelivered: dict[RequestId | None, str] = {}
+        """Executions whose results are about to be written, by the requests that get them."""
         self._relied = ReliedDefinitions(service.store)
         self._relied_by_tool: dict[str, ReliedDefinition] = {}
         """As last read or stored here."""
@@ -124,13 +116,15 @@ class GatedCalls:
         call = self._read_call(frame)
         tool = await self._tools.find(call.name)
         definition = None if tool is None else self._service.tools.get(tool.definition.name)
-        if definition is None:
+        if tool is None or definition is None:
             raise InvalidArguments(f"Unknown tool: {call.name[:200]}")
-        arguments, faults = self._service.tools.complete(definition.name, call.arguments)
-        if faults:
+        if faults := tool.input.find_faults(call.arguments):
             return build_text(f"Not run, because the arguments do not fit the tool's schema: {'; '.join(faults)}")
         requirement = await self._find_requirement(definition, call.arguments)
-        relied = await self._find_relied(self._rely_on(call.name, definition))
+        current = self._rely_on(call.name, definition)
+        relied = self._relied_by_tool.get(current.tool)
+        if relied is None:
+            relied = self._relied_by_tool[current.tool] = await self._relied.find_or_add(current)
         has_changed = relied.origin != definition.origin
         if _only_reads(definition, requirement) and not has_changed:
             return None
@@ -142,9 +136,18 @@ class GatedCalls:
         try:
             if is_larger(call.arguments, MAX_ARGUMENT_BYTES):
                 raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
-            return await self._run(call, arguments, definition, pin[:PIN_CHARS], needs_person=needs_person)
+            return await self._run(call, definition, pin[:PIN_CHARS], needs_person=needs_person)
         except PlanwardenError as error:
             return build_text(f"Not run: {error.message}")
+
+    async def note_written(self, frame: Frame) -> None:
+        """Remember that the host has the result that answers the request.
+
+        Whatever ends the process before that, the identical call gets the result.
+        """
+        if (execution_id := self._undelivered.pop(frame.request_id, None)) is not None:
+            with suppress(PlanwardenError):
+                await self._deliveries.note(execution_id)
 
     async def answer_task(self, frame: Frame) -> Result:
         """Return the result of a request about a task of the gate.
@@ -153,13 +156,13 @@ class GatedCalls:
         """
         read = read_json(bytes(frame.params)) if isinstance(frame.params, Raw) else None
         params = read if isinstance(read, dict) else {}
-        execution_id, responses = str(params.get("taskId")).removeprefix(TASK_PREFIX), params.get("inputResponses")
         with suppress(UnknownThread):
-            execution = await self._service.find(execution_id)
+            execution = await self._service.find(str(params.get("taskId")).removeprefix(TASK_PREFIX))
             own_call, slug = find_call(execution), f"{self._relay.config.slug}_"
             is_own = execution.principal == self._principal and execution.thread_id.startswith(THREAD_PREFIX)
             if own_call is not None and is_own and own_call.tool_name.startswith(slug):
-                return await self._answer_task(frame, execution, own_call.tool_name.removeprefix(slug), responses)
+                name = own_call.tool_name.removeprefix(slug)
+                return await self._answer_task(frame, execution, name, params.get("inputResponses"))
         raise InvalidArguments("Failed to retrieve task: Task not found")
 
     async def _answer_task(self, frame: Frame, execution: ExecutionState, name: str, responses: JsonValue) -> Result:
@@ -173,14 +176,17 @@ class GatedCalls:
                 raise InvalidArguments("inputResponses are an object")
             await questions.apply(execution, responses)
             return {}
-        if execution.is_finished or _is_unknown(execution):
+        if not (execution.is_finished or _is_unknown(execution)):
+            return await questions.build_task(execution, await self._describe_progress(execution))
+        task = await questions.build_task(execution, "ended")
+        if execution.status == "cancelled":
+            return task
+        if execution.is_finished:
             await self._note_approval(execution)
-            result = await self._deliver(execution, name) if execution.is_finished else None
-            result = result or say_unknown(name, await self._find_address(execution))
-            task = await questions.build_task(execution, "ended")
-            is_cancelled = task["status"] == "cancelled"
-            return task if is_cancelled else {**task, "status": "completed", "result": result}
-        return await questions.build_task(execution, await self._describe_progress(execution))
+            result = await self._deliver(execution, name, frame.request_id)
+        else:
+            result = answers.say_unknown(name, await self._find_address(execution))
+        return {**task, "status": "completed", "result": result}
 
     async def _open_questions(self) -> "HostQuestions":
         if self._questions is None:
@@ -203,6 +209,7 @@ class GatedCalls:
         extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
         host = client.get("title") or client.get("name")
         return HostCall(
+            request_id=frame.request_id,
             name=name,
             arguments=arguments or {},
             progress_token=meta.get("progressToken") if isinstance(meta, dict) else None,
@@ -220,102 +227,75 @@ class GatedCalls:
                 # A disk may not answer.
                 paths |= await anyio.to_thread.run_sync(follow_links, missing.wanted - paths.keys())
 
-    async def _find_relied(self, current: ReliedDefinition) -> ReliedDefinition:
-        relied = self._relied_by_tool.get(current.tool)
-        if relied is None:
-            relied = self._relied_by_tool[current.tool] = await self._relied.find_or_add(current)
-        return relied
-
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
-        key = name_tool_key(self._relay, remote_name)
+        key = digest([self._relay.config.fingerprint, remote_name], context="gated tool/v1")
         return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
 
-    async def _run(
-        self,
-        call: HostCall,
-        arguments: dict[str, JsonValue],
-        definition: ToolDefinition,
-        pin: str,
-        *,
-        needs_person: bool,
-    ) -> Answer:
-        """`arguments` are those of the call, with the defaults that a plan would add for a server that plans use."""
-        config = self._relay.config
-        facts: JsonValue = [self._principal, config.fingerprint, call.name, normalize_numbers(call.arguments)]
+    async def _run(self, call: HostCall, definition: ToolDefinition, pin: str, *, needs_person: bool) -> Answer:
+        facts: JsonValue = [
+            self._principal,
+            self._relay.config.fingerprint,
+            call.name,
+            normalize_numbers(call.arguments),
+        ]
         thread_id = f"{THREAD_PREFIX}{digest(facts, context='gate/v1')[:40]}"
         for _ in range(ATTEMPTS):
-            newest = await self._find_newest(thread_id)
-            note = ""
-            if newest is not None:
-                result, note = await self._follow(newest, call)
-                if result is not None:
-                    return result
-            # A call that needs nobody, and cannot be in doubt, reads no questions.
-            rows = await self._list_open() if needs_person or definition.effect == "effect" else []
-            if needs_person and len(rows) >= MAX_OPEN:
-                raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
-            doubt = await self._find_doubt(definition, rows)
+            headers = await self._service.store.thread(thread_id)
+            newest = await self._service.find(headers[-1].execution_id) if headers else None
+            result = None if newest is None else await self._follow(newest, call)
+            if result is not None:
+                return result
+            doubt = await self._find_doubt(definition, needs_person=needs_person)
             try:
-                started = await self._start(call, arguments, definition, thread_id, newest, note, pin, doubt)
+                started = await self._start(call, definition, thread_id, newest, pin, doubt)
             except (ThreadBusy, StartRefused):
                 # The identical call, or another process, was faster.
                 continue
-            result, _ = await self._follow(started, call, has_waited=True)
+            result = await self._follow(started, call, has_waited=True)
             if result is not None:
                 return result
         return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
 
-    async def _find_newest(self, thread_id: str) -> ExecutionState | None:
-        headers = await self._service.store.thread(thread_id)
-        return await self._service.find(headers[-1].execution_id) if headers else None
+    async def _find_doubt(self, definition: ToolDefinition, *, needs_person: bool) -> str | None:
+        """Return a sentence if nobody knows yet whether another call of a tool with effects happened.
 
-    async def _list_open(self) -> list[SuspensionRow]:
-        """Return the open questions about gated calls."""
-        rows: list[SuspensionRow] = []
-        cursor = None
-        while True:
-            page = await self._service.store.suspensions(
-                principal=self._principal, addressee="human", limit=200, cursor=cursor
-            )
-            rows += [row for row in page.rows if row.thread_id.startswith(THREAD_PREFIX)]
-            cursor = page.next_cursor
-            if cursor is None:
-                return rows
-
-    async def _find_doubt(self, definition: ToolDefinition, rows: list[SuspensionRow]) -> str | None:
-        """Return a sentence if nobody knows yet whether another call of a tool with effects happened."""
+        Raises `ToolError`: too many questions are open for another one.
+        """
+        if not needs_person and definition.effect != "effect":
+            return None
+        rows = await list_open_questions(self._service.store, self._principal, THREAD_PREFIX)
+        if needs_person and len(rows) >= MAX_OPEN:
+            raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
+        # All other questions about calls have a time limit.
         for row in rows if definition.effect == "effect" else ():
-            execution = await self._service.find(row.execution_id)
-            other = find_call(execution)
-            if other is not None and other.tool_name == definition.name and _is_unknown(execution):
+            execution = None if row.expires_at is not None else await self._service.find(row.execution_id)
+            other = None if execution is None or not _is_unknown(execution) else find_call(execution)
+            if other is not None and other.tool_name == definition.name:
                 return f"Nobody knows yet whether an earlier call of {definition.name} happened; settle that first."
         return None
 
     async def _start(
         self,
         call: HostCall,
-        arguments: dict[str, JsonValue],
         definition: ToolDefinition,
         thread_id: str,
         newest: ExecutionState | None,
-        note: str,
         pin: str,
         doubt: str | None,
     ) -> ExecutionState:
         config = self._relay.config
         step = PlanStep(
             step_id=STEP,
-            description=f"{call.host} calls {call.name} of server {config.name!r}.{note}",
+            description=f"It calls {call.name}.",
             step_type="tool",
             required_tools=(definition.name,),
-            tool_calls=(PlannedCall(tool_name=definition.name, arguments=arguments),),
+            tool_calls=(PlannedCall(tool_name=definition.name, arguments=call.arguments),),
         )
         where = describe_address(config.url) if config.url else f"`{shlex.join((config.command or '', *config.args))}`"
         where += f" in {config.cwd}" if config.cwd is not None else ""
-        after = (
-            StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
-        )
-        options = ev.Options(is_literal=True, asks_because=doubt)
+        earlier = None if newest is None else await self._describe_earlier(newest)
+        options = ev.Options(is_literal=True, asks_because=doubt, note=earlier)
+        after = None if newest is None else newest.execution_id
         self._tools.claim(thread_id)
         return await self._service.create(
             NewExecution(
@@ -324,43 +304,49 @@ class GatedCalls:
                 requester=Requester(self._principal, host=call.host),
                 goal=f"{call.name} of server {config.name!r}, which is {where}"[:400],
                 parsed=ParsedPlan(Plan(steps=(step,))),
-                start=after,
+                start=StartRequest(after=after, after_version=0 if newest is None else newest.version),
                 pins=(pin,),
             )
         )
 
-    async def _follow(
-        self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False
-    ) -> tuple[Answer | None, str]:
-        """Return the answer from the execution about the identical call, or None and what to say of it when asking.
+    async def _describe_earlier(self, newest: ExecutionState) -> str | None:
+        """Return what a person who is asked should know of the identical call before."""
+        if not newest.suspensions or not has_run(newest):
+            return None
+        is_taken = await self._deliveries.find(newest.execution_id) is not None
+        fate = "its result was taken" if is_taken else "nobody asked for its result in time"
+        return f"This same call ran {format_age(self._service.store.clock.now() - newest.updated_at)}, and {fate}."
+
+    async def _follow(self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False) -> Answer | None:
+        """Return the answer from the execution about the identical call, or None if the call is a new one.
 
         One that `has_waited` gets the answer whenever the call ended.
         """
-        if not execution.is_finished:
+        if not execution.is_finished and not has_waited:
             # A call that nobody is asked about is not shared: the identical one runs after it.
-            has_waited = has_waited or bool(execution.suspensions)
+            has_waited = bool(execution.suspensions)
+            for suspension in execution.open_suspensions:
+                execution = await self._service.renew(execution, suspension.question.suspension_id)
+        if not execution.is_finished:
             answer, execution = await self._wait(execution, call)
             if answer is not None:
-                return answer, ""
-        now = self._service.store.clock.now()
-        age_s = now - execution.updated_at
-        if not has_waited and not execution.suspensions:
-            # Nobody was asked about it, so the identical call is a new one.
-            return None, ""
-        if not has_run(execution):
-            is_rejection = find_rejection(execution) is not None
-            if has_waited or (is_rejection and age_s <= REJECTED_S):
-                return await self._describe_end(execution, call.name), ""
-            return None, ""
-        delivery = await self._deliveries.find(execution.execution_id)
+                return answer
         if has_waited:
-            return await self._deliver(execution, call.name), ""
-        if delivery is None and age_s <= self._settings.tables.gate.keep_s:
-            return add_first_line(execution, await self._deliver(execution, call.name)), ""
-        if delivery is not None and now - delivery.delivered_at <= SAME_ANSWER_S:
-            return add_first_line(execution, await self._describe_end(execution, call.name)), ""
-        fate = "its result was taken" if delivery is not None else "nobody asked for its result in time"
-        return None, f" The same call ran {format_age(age_s)}, and {fate}."
+            return await self._deliver(execution, call.name, call.request_id)
+        # A call that nobody was asked about is not remembered.
+        return await self._recall(execution, call) if execution.suspensions else None
+
+    async def _recall(self, execution: ExecutionState, call: HostCall) -> Answer | None:
+        """Return what a call that ended says to the identical one that comes later; None when that is forgotten."""
+        now = self._service.store.clock.now()
+        if not has_run(execution):
+            is_remembered = answers.find_rejection(execution) is not None and now - execution.updated_at <= REJECTED_S
+            return await self._deliver(execution, call.name, call.request_id) if is_remembered else None
+        delivery = await self._deliveries.find(execution.execution_id)
+        until = execution.updated_at + self._settings.tables.gate.keep_s
+        if now > (until if delivery is None else delivery.delivered_at + SAME_ANSWER_S):
+            return None
+        return answers.add_first_line(execution, await self._deliver(execution, call.name, call.request_id))
 
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
         """Hold the call. Return the answer of one that waits no longer, or has more than can be stored, and the end."""
@@ -375,19 +361,11 @@ class GatedCalls:
             raw = self._tools.large.get(execution.execution_id)
         if raw is None:
             return None, execution
-        await self._note_delivery(execution)
-        return add_facts(execution, frames.read_object(raw)), execution
+        self._expect_delivery(execution, call.request_id)
+        return answers.add_facts(execution, frames.read_object(raw)), execution
 
-    async def _deliver(self, execution: ExecutionState, name: str) -> Result:
-        result = await self._describe_end(execution, name)
-        await self._note_delivery(execution)
-        return result
-
-    async def _note_delivery(self, execution: ExecutionState) -> None:
-        if execution.suspensions and has_run(execution):
-            await self._deliveries.note(execution.execution_id)
-
-    async def _describe_end(self, execution: ExecutionState, name: str) -> Result:
+    async def _deliver(self, execution: ExecutionState, name: str, request_id: RequestId | None) -> Result:
+        """Return the answer of a finished execution, with the whole result of its call."""
         own_call = find_call(execution)
         whole = None if own_call is None else own_call.value
         if own_call is not None and own_call.artifact is not None:
@@ -395,7 +373,12 @@ class GatedCalls:
                 execution.thread_id, own_call.artifact, principal=self._principal
             )
             whole = read_json(artifact.data)
-        return describe_end(execution, name, whole)
+        self._expect_delivery(execution, request_id)
+        return answers.describe_end(execution, name, whole)
+
+    def _expect_delivery(self, execution: ExecutionState, request_id: RequestId | None) -> None:
+        if execution.suspensions and has_run(execution):
+            self._undelivered[request_id] = execution.execution_id
 
     async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
         """Return the execution when it ended or its outcome is unknown, or after the time that a call is held.
@@ -403,9 +386,8 @@ class GatedCalls:
         A call that nobody is asked about is not held: its host waits for it as without a gate.
         """
         beats = 0
-        asking: list[anyio.CancelScope] = []
         past: set[str] | None = None
-        try:
+        async with anyio.create_task_group() as asking:
             with anyio.CancelScope() as waiting:
                 while not (execution.is_finished or _is_unknown(execution)):
                     questions = {suspension.question.suspension_id for suspension in execution.open_suspensions}
@@ -417,17 +399,16 @@ class GatedCalls:
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
-                    await self._report_progress(execution, call, beats)
+                    if call.progress_token is not None:
+                        await self._report_progress(execution, call.progress_token, beats)
                     with anyio.move_on_after(HEARTBEAT_S):
                         await self._service.wait_for_change(execution)
                     execution = await self._service.find(execution.execution_id)
-        finally:
-            for scope in asking:
-                scope.cancel()
+            asking.cancel_scope.cancel()
         return execution
 
     async def _ask(
-        self, execution: ExecutionState, call: HostCall, asking: list[anyio.CancelScope], waiting: anyio.CancelScope
+        self, execution: ExecutionState, call: HostCall, asking: TaskGroup, waiting: anyio.CancelScope
     ) -> float:
         """Begin to ask the host's person, if the host can be asked; return for how many seconds the call is held."""
         hold_s = self._settings.tables.gate.hold_s
@@ -439,16 +420,7 @@ class GatedCalls:
         if self._relay.host.envelope:
             # The answer of the call asks.
             return 0
-        asker = await self._open_questions()
-
-        scope = anyio.CancelScope()
-        asking.append(scope)
-
-        async def push() -> None:
-            with scope:
-                await asker.push(execution, questions, waiting, hold_s)
-
-        self._tasks.start_soon(push)
+        asking.start_soon((await self._open_questions()).push, execution, questions, waiting, hold_s)
         return inf if any(suspension.needs == "client" for suspension, _ in questions.values()) else hold_s
 
     async def _find_questions(self, execution: ExecutionState) -> "Questions":
@@ -458,11 +430,9 @@ class GatedCalls:
             return {}
         return await (await self._open_questions()).find(execution)
 
-    async def _report_progress(self, execution: ExecutionState, call: HostCall, beats: int) -> None:
-        if call.progress_token is None:
-            return
+    async def _report_progress(self, execution: ExecutionState, token: JsonValue, beats: int) -> None:
         text = await self._describe_progress(execution)
-        params: dict[str, JsonValue] = {"progressToken": call.progress_token, "progress": beats, "message": text}
+        params: dict[str, JsonValue] = {"progressToken": token, "progress": beats, "message": text}
         await self._relay.host.write(frames.build_notification("notifications/progress", params))
 
     async def _describe_progress(self, execution: ExecutionState) -> str:
@@ -479,11 +449,10 @@ class GatedCalls:
             requests = (await self._open_questions()).build_requests(questions)
             state = execution.open_suspensions[0].question.suspension_id
             return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
-        if _is_unknown(execution):
-            return say_unknown(call.name, await self._find_address(execution))
-        if execution.open_suspensions:
-            return ask_to_wait(call.name, await self._find_address(execution))
-        return say_still_running(call.name)
+        if not execution.open_suspensions:
+            return answers.say_still_running(call.name)
+        say = answers.say_unknown if _is_unknown(execution) else answers.ask_to_wait
+        return say(call.name, await self._find_address(execution))
 
     async def _find_address(self, execution: ExecutionState) -> str:
         """Return where a person decides: the page of the question, or the command."""
@@ -497,16 +466,11 @@ class GatedCalls:
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
         """Return what looks at commits for definitions that a person approved, which one of the tasks then stores."""
 
-        self._tasks = tasks
-
         def look(commit: Commit | None) -> None:
-            if (
-                commit is not None
-                and commit.execution.thread_id.startswith(THREAD_PREFIX)
-                and commit.execution.is_finished
-            ):
-                self._tools.release(commit.execution.thread_id)
-                tasks.start_soon(self._note_approval, commit.execution)
+            execution = None if commit is None else commit.execution
+            if execution is not None and execution.thread_id.startswith(THREAD_PREFIX) and execution.is_finished:
+                self._tools.release(execution.thread_id)
+                tasks.start_soon(self._note_approval, execution)
 
         return look
 
@@ -533,13 +497,12 @@ def describe_address(url: str) -> str:
 
 def normalize_numbers(value: JsonValue) -> JsonValue:
     """Return the value with 1.0 as 1, wherever it is: for a server the two are the same."""
-    if isinstance(value, float) and isfinite(value) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [normalize_numbers(item) for item in value]
-    if isinstance(value, dict):
-        return {name: normalize_numbers(item) for name, item in value.items()}
-    return value
+
+    def read_number(text: str) -> float:
+        number = float(text)
+        return int(number) if number.is_integer() else number
+
+    return json.loads(canonical_json(value), parse_float=read_number)
 
 
 def _only_reads(definition: ToolDefinition, requirement: Requirement) -> bool:

@@ -59,6 +59,10 @@ class CallHandler(Protocol):
         """Return the line that answers the call, or None for one that passes through."""
         ...
 
+    async def note_written(self, frame: Frame) -> None:
+        """The host has the line that answers the call."""
+        ...
+
     def note_change(self) -> None:
         """The server says that its tools changed."""
         ...
@@ -153,6 +157,8 @@ class Host:
                     text = "planwarden failed; see its log"
                     answer = frames.build_error(request_id, frames.INTERNAL_ERROR, text)
                 await self.write(answer)
+                for relay in self.relays:
+                    await relay.calls.note_written(frame)
         finally:
             del self._requests[request_id]
 
@@ -249,7 +255,7 @@ class Relay:
     def __init__(self, config: ServerConfig, upstream: Upstream, host: Host, calls: CallHandler) -> None:
         self.config = config
         self.host = host
-        self._calls = calls
+        self.calls = calls
         self._upstream = upstream
         upstream.receiver = self
         self._starting = anyio.Lock()
@@ -267,7 +273,7 @@ class Relay:
     async def answer(self, frame: Frame) -> bytes:
         """Return the answer to a request of the host. Raises `PlanwardenError`: it is a call that cannot be judged."""
         if frame.method == "tools/call" or _is_about_task(frame):
-            answer = await self._calls.handle(frame)
+            answer = await self.calls.handle(frame)
             if answer is not None:
                 return answer
         if frame.method == "initialize":
@@ -394,7 +400,7 @@ class Relay:
             self.settle(frame.request_id, frame)
             return
         if frame.method == "notifications/tools/list_changed":
-            self._calls.note_change()
+            self.calls.note_change()
         if refusal := await self.host.pass_message(self, frame):
             with suppress(ToolError):
                 await self._upstream.send(frames.build_error(frame.request_id, frames.INVALID_REQUEST, refusal))

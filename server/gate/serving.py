@@ -89,6 +89,10 @@ class Gate:
             result = {"resultType": "complete", **result}
         return frames.build_result(frame.request_id, result)
 
+    async def note_written(self, frame: Frame) -> None:
+        if self.calls is not None:
+            await self.calls.note_written(frame)
+
     async def open_calls(self) -> GatedCalls:
         """Return what judges calls. Raises `PlanwardenError`: the store cannot be opened."""
         self.opening.has_work.set()
@@ -172,7 +176,9 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
 
     async def write(line: bytes) -> None:
         async with write_lock:
-            await anyio.to_thread.run_sync(_write, wire, line)
+            if not await anyio.to_thread.run_sync(_write, wire, line):
+                # The host has gone; the end of its input ends the gate, and nothing counts as read by the host.
+                await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
         host = Host(write, tasks) if configs[0].is_gated else ServerGroup(write, tasks)
@@ -249,13 +255,13 @@ async def announce_gate(service: Service, server: str) -> AsyncGenerator[None]:
             await running.close(service.owner)
 
 
-def _write(wire: TextIO, line: bytes) -> None:
+def _write(wire: TextIO, line: bytes) -> bool:
     try:
         wire.buffer.write(line)
         wire.buffer.flush()
     except (BrokenPipeError, ValueError):
-        # The host has gone; the end of its input ends the gate.
-        return
+        return False
+    return True
 
 
 async def _read_lines() -> AsyncGenerator[bytes]:

@@ -7,6 +7,7 @@ moment, also where the server does not announce changes.
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -24,6 +25,7 @@ from planwarden.server.gate import frames
 from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
+from planwarden.tools.downstream.connection import GatedCall
 from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.listing_cache import (
     MAX_LISTING_BYTES,
@@ -70,6 +72,8 @@ class GatedTools:
         """Calls of the host that wait for an execution, by its id."""
         self.large: dict[str, Raw] = {}
         """Results for them that are too large to be stored."""
+        self._gated_calls: dict[str, GatedCall] = {}
+        """By thread; where plans use the server too, over another connection, what that one leaves to gates."""
 
     @contextmanager
     def wait_for(self, execution_id: str) -> Generator[None]:
@@ -103,9 +107,7 @@ class GatedTools:
 
     async def load(self) -> None:
         """Take what the home knows of the tools: a question of an earlier gate is about them."""
-        listing = await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config)
-        if listing is not None:
-            await self._take(listing)
+        await self._take(await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config))
 
     async def read(self) -> None:
         """List the tools. Raises `ToolError`: the server cannot be asked, or its listing is too large."""
@@ -116,11 +118,11 @@ class GatedTools:
             except BaseException:
                 self._is_listed = False
                 raise
-            if listing == self.listing and self._tools:
-                return
             await self._take(listing)
 
-    async def _take(self, listing: list[JsonValue]) -> None:
+    async def _take(self, listing: list[JsonValue] | None) -> None:
+        if listing is None or (listing == self.listing and self._tools):
+            return
         self._tools = {tool.remote_name: tool for tool in await self._register(listing)}
         self.listing = listing
         await self._on_listing(digest(listing))
@@ -137,12 +139,17 @@ class GatedTools:
 
     def claim(self, thread_id: str) -> None:
         """Make the call of the thread, also while others have a connection to the server."""
+        self._gated_calls.setdefault(thread_id, self.call)
 
     def release(self, thread_id: str) -> None:
         """Leave the thread to others."""
+        if self._gated_calls.get(thread_id) == self.call:
+            del self._gated_calls[thread_id]
 
     def close(self) -> None:
         """Leave all threads to others, because the host is gone."""
+        for thread_id in list(self._gated_calls):
+            self.release(thread_id)
 
     async def _read_pages(self) -> list[JsonValue]:
         listing: list[JsonValue] = []
@@ -163,14 +170,12 @@ class GatedTools:
         return listing
 
     def _build_tool(self, tool: DownstreamTool) -> Tool:
-        async def call(arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
-            return await self.call(tool, arguments, context)
+        return Tool(tool.definition, partial(self.call, tool), partial(self._resume, tool), schema=tool.input)
 
-        async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:
-            call_round = CallRound.model_validate(payload).add_answer(decision)
-            return await self._go_on(tool, call_round, context)
-
-        return Tool(tool.definition, call, resume, schema=tool.input, fills_in=False)
+    async def _resume(
+        self, tool: DownstreamTool, payload: JsonValue, decision: JsonValue, context: CallContext
+    ) -> Outcome:
+        return await self._go_on(tool, CallRound.model_validate(payload).add_answer(decision), context)
 
     async def call(self, tool: DownstreamTool, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
         """Send the call that planwarden decided to make. Raises as `_send`."""
@@ -268,26 +273,7 @@ class SharedTools(GatedTools):
         super().__init__(relay, registry, lambda definition: definition, Path(), ignore_listing)
         self._downstream = downstream
         self._gated_calls = downstream.connection(relay.config.name).gated_calls
-        self._claims: set[str] = set()
 
     async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
         normal = await anyio.to_thread.run_sync(normalize_listing, listing)
         return await self._downstream.register_listing(self._relay.config, normal)
-
-    def claim(self, thread_id: str) -> None:
-        if self._gated_calls.setdefault(thread_id, self.call) == self.call:
-            self._claims.add(thread_id)
-
-    def release(self, thread_id: str) -> None:
-        if thread_id in self._claims:
-            self._claims.discard(thread_id)
-            del self._gated_calls[thread_id]
-
-    def close(self) -> None:
-        for thread_id in list(self._claims):
-            self.release(thread_id)
-
-
-def name_tool_key(relay: Relay, remote_name: str) -> str:
-    """Return what names a tool of the server for as long as its command and its folder are the same."""
-    return digest([relay.config.fingerprint, remote_name], context="gated tool/v1")

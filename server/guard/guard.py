@@ -18,6 +18,7 @@ from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import StartRequest, Store
+from planwarden.agent.runtime.log_reader import MAX_OPEN, list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.guard.calls import GuardedCall, Verdict, deny
 from planwarden.server.guard.judging import Judge
@@ -29,11 +30,6 @@ SETTLE_S = 10.0
 """How long a call waits until its execution asks or ends; the host's own limit is longer."""
 MAX_OPEN_OF_SESSION = 50
 """Open questions about calls of one session of a host, whose model could ask for ever."""
-MAX_OPEN = 1_000
-"""Those about calls of all hosts, of one principal."""
-PAGE = 200
-MAX_PAGES = 50
-"""Of open questions of any kind that are looked through for those of the guard."""
 PREFIX = "guard-"
 """Of the threads of the guard, which no caller can name."""
 ATTEMPTS = 5
@@ -106,29 +102,15 @@ class HostGuard:
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
         """Return which open questions are so many that the session may not ask another; None when it may."""
-        executions = await self._list_open(principal)
-        if len(executions) >= MAX_OPEN:
+        rows = await list_open_questions(self._executions.store, principal, PREFIX)
+        if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"
-        if len(executions) < MAX_OPEN_OF_SESSION:
+        if len(rows) < MAX_OPEN_OF_SESSION:
             return None
-        states = [await self._executions.find(execution_id) for execution_id in executions]
+        states = [await self._executions.find(row.execution_id) for row in rows]
         if sum(state.context == session for state in states) < MAX_OPEN_OF_SESSION:
             return None
         return f"{MAX_OPEN_OF_SESSION} questions of this session"
-
-    async def _list_open(self, principal: str) -> list[str]:
-        """Return the executions of the guard that wait for a person; questions of plans do not count."""
-        executions: list[str] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await self._executions.store.suspensions(
-                principal=principal, addressee="human", limit=PAGE, cursor=cursor
-            )
-            executions += [row.execution_id for row in page.rows if row.thread_id.startswith(PREFIX)]
-            cursor = page.next_cursor
-            if cursor is None or len(executions) >= MAX_OPEN:
-                break
-        return executions
 
     async def _start(
         self, call: GuardedCall, principal: str, thread_id: str, newest: ExecutionState | None

@@ -60,7 +60,7 @@ _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
 _EXPLAINS = re.compile(
     r"One question for |If the tool says that it failed, |Rule \d+ applies|There will be one question |\d+ step\(s\); "
-    r"|Calls of |The answer can cover |Only the run will know |A model writes "
+    r"|Calls of |The answer can cover |Only the run will know |A model writes |The identical call was made again"
 )
 """Begins sentences that say how a question works; all others warn."""
 AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
@@ -283,8 +283,8 @@ def _name_speaker(execution: ExecutionState, question: Question, call: Call | No
     tool_name = question.tool_name if question.call_id is not None else None
     if question.asker:
         return question.asker, False
-    if tool_name is not None and is_of_host(tool_name) and execution.host:
-        # Its hook says what it is about to do.
+    if tool_name is not None and execution.host and (is_of_host(tool_name) or execution.options.is_literal):
+        # Its hook, or the call itself, says what it is about to do.
         return execution.host, False
     if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.traits.is_in_words:
         return f"tool {tool_name!r}", False

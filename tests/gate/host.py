@@ -17,6 +17,7 @@ import planwarden
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import StaleDefinition
 from planwarden.server.settings.configuration import load_settings
+from tests.support.forking import forked_command_line
 
 PEER = Path(__file__).with_name("peer.py")
 SETTINGS = """
@@ -56,6 +57,8 @@ class Host:
         self._answers: dict[Any, dict[str, Any]] = {}
         self._arrived = anyio.Event()
         self._last = 0
+        self.has_ended = anyio.Event()
+        """The gate has closed its output."""
 
     async def read(self) -> None:
         assert self.process.stdout is not None
@@ -74,6 +77,7 @@ class Host:
                     self._arrived = anyio.Event()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
+        self.has_ended.set()
 
     async def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
@@ -120,7 +124,7 @@ class Home:
         """`more` are further settings."""
         self.folder = folder / "home"
         self.peer = folder / "peer"
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         self.peer.mkdir()
         (self.folder / "planwarden.toml").write_text(SETTINGS.format(hold_s=hold_s) + more, encoding="utf-8")
 
@@ -130,8 +134,8 @@ class Home:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
-    def command(self) -> list[str]:
-        gate = [sys.executable, "-m", "planwarden.server.main", "gate", "--home", str(self.folder), "--name", "peer"]
+    def words(self) -> list[str]:
+        gate = ["gate", "--home", str(self.folder), "--name", "peer"]
         return [*gate, "--", sys.executable, str(PEER), str(self.peer)]
 
     @asynccontextmanager
@@ -142,18 +146,22 @@ class Home:
         greets: bool = True,
         capabilities: dict[str, Any] | None = None,
         newer: dict[str, Any] | None = None,
+        dies: tuple[int, str] = (0, ""),
+        ahead_s: float = 0,
         serves_all: bool = False,
     ) -> AsyncGenerator[Host]:
         """Run a gate with a host; `newer` are the capabilities of one that makes no handshake.
 
-        With `serves_all` the peer is a server of planwarden.json.
+        See `tests.gate.mortal` for how it dies and for its clock. With `serves_all` the peer is a server of
+        planwarden.json.
         """
-        command = self.command
+        words = self.words
         if serves_all:
-            document = {"mcpServers": {"peer": {"command": command[-3], "args": command[-2:]}}}
+            words, peer = words[:3], words[6:]
+            document = {"mcpServers": {"peer": {"command": peer[0], "args": peer[1:]}}}
             (self.folder / "planwarden.json").write_text(json.dumps(document))
-            command = command[: command.index("--name")]
         environment = {**os.environ, "PLANWARDEN_SECRET": "no"}
+        command = forked_command_line("-m", "tests.gate.mortal", *map(str, dies), str(ahead_s), *words)
         async with await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment) as run:
             host = Host(run)
             tasks.start_soon(host.read)
@@ -187,7 +195,9 @@ class Home:
                 for question in (await warden.list_suspensions()).suspensions:
                     where = question.thread_id, question.suspension_id
                     try:
-                        ends.append(await warden.resume_execution(*where, decision, wait_seconds=10))
+                        end = await warden.resume_execution(*where, decision, wait_seconds=10)
+                        # A definition that this process did not know yet is asked about again.
+                        ends += [end] * all(again.kind != question.kind for again in end.suspensions)
                     except StaleDefinition:
                         # What a gate listed in this moment is known here a second later.
                         await anyio.sleep(2)

@@ -14,7 +14,11 @@ LINES = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
 """As servers on the SDK read it: a carriage return ends a line, too."""
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"text": {"type": "string", "default": "unasked"}, "count": {"type": ["number", "null"]}},
+    "properties": {
+        "text": {"type": "string", "default": "unasked"},
+        "count": {"type": ["number", "null"]},
+        "more": {"default": 1},
+    },
     "required": ["text"],
 }
 

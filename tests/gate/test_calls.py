@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.gate.answers import DISPOSITION
 from tests.gate.host import Home, Host, read_text
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 FIRST_LINE = "after a person approved it; not run again"
@@ -53,6 +54,19 @@ async def test_identical_call_gets_the_result_once_nobody_waited(
     assert len(home.ledger) == 1
 
 
+@requirement("gate:renews")
+async def test_identical_call_gives_its_question_the_time_again(tmp_path: Path, tasks: TaskGroup) -> None:
+    home, ends = Home(tmp_path, hold_s=0.3), list[float]()
+    for ahead_s in (0, 13 * 3600):
+        async with home.host(tasks, ahead_s=ahead_s) as host:
+            assert "Nobody has decided" in read_text(await host.call("write", {"text": "a"}))
+        async with home.open() as warden:
+            [question] = (await warden.list_suspensions()).suspensions
+            assert question.expires_at is not None
+            ends.append(question.expires_at.timestamp())
+    assert ends[1] - ends[0] > 12 * 3600
+
+
 async def test_sixteen_identical_calls_are_one_question_and_one_effect(home: Home, host: Host) -> None:
     calls = [await host.begin_call("write", {"text": "a"}) for _ in range(16)]
     ends = await home.decide()
@@ -69,20 +83,6 @@ async def test_claim_in_the_arguments_approves_nothing(tmp_path: Path, tasks: Ta
     assert home.ledger == []
 
 
-async def test_question_survives_the_gate_and_its_result_reaches_the_next_one(home: Home, tasks: TaskGroup) -> None:
-    async with home.host(tasks) as host:
-        await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 1})
-        await host.wait_for_note("notifications/progress")
-        await host.kill()
-    async with home.host(tasks) as host:
-        call = await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 1})
-        await host.wait_for_note("notifications/progress")
-        [end] = await home.decide()
-        assert end.status == "completed" and (await host.wait(call))["result"]["content"][0]["text"].startswith("write")
-        await host.kill()
-    assert len(home.ledger) == 1
-
-
 @pytest.mark.parametrize(("tool", "status"), [("write", "completed"), ("fail", "failed")])
 async def test_whoever_decides_makes_the_call_when_no_gate_lives(
     home: Home, tasks: TaskGroup, tool: str, status: str
@@ -97,6 +97,14 @@ async def test_whoever_decides_makes_the_call_when_no_gate_lives(
     async with home.host(tasks) as host:
         later = await host.call(tool, arguments)
         assert FIRST_LINE in read_text(later) and later.get("isError", False) == (tool == "fail")
+        # What follows the answer has happened, too.
+        await host.ask("ping", {})
+    async with home.host(tasks, ahead_s=90) as host:
+        await host.begin_call(tool, arguments, _meta={"progressToken": 1})
+        await host.wait_for_note("notifications/progress")
+        async with home.open() as warden:
+            [question] = (await warden.list_suspensions()).suspensions
+    assert question.found[0].endswith("ago, and its result was taken.") and question.message == f"It calls {tool}."
     assert len(home.ledger) == 1
 
 

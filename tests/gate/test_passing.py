@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,8 +49,8 @@ async def test_host_sees_what_the_server_says_value_for_value(tmp_path: Path, ta
 
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    command, *words = home.command
-    server = StdioServerParameters(command=command, args=words, env={**os.environ, "PLANWARDEN_SECRET": "no"})
+    words = ["-m", "planwarden.server.main", *home.words]
+    server = StdioServerParameters(command=sys.executable, args=words, env={**os.environ, "PLANWARDEN_SECRET": "no"})
     with anyio.fail_after(100):
         async with Client(stdio_client(server)) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == [

@@ -160,15 +160,16 @@ async def test_large_result_goes_to_those_who_wait(tmp_path: Path, tasks: TaskGr
     assert len(home.ledger) == 1
 
 
+@pytest.mark.parametrize("serves_all", [False, True])
 @requirement("gate:waits")
-async def test_arguments_run_as_sent(tmp_path: Path, tasks: TaskGroup) -> None:
-    home = Home(tmp_path)
+async def test_arguments_run_as_sent(tmp_path: Path, tasks: TaskGroup, *, serves_all: bool) -> None:
+    home, name = Home(tmp_path), "peer_write" if serves_all else "write"
     arguments = {"text": "<name>", "count": None, "x": {"$from": "call", "pointer": "nowhere"}, "y": {"$text": "{a}"}}
-    async with home.host(tasks) as host:
-        call = await host.begin_call("write", arguments)
+    async with home.host(tasks, serves_all=serves_all) as host:
+        call = await host.begin_call(name, arguments)
         await home.decide()
         assert read_text((await host.wait(call))["result"]).startswith("write")
-        assert "do not fit" in read_text(await host.call("write", {}))
+        assert "do not fit" in read_text(await host.call(name, {}))
     assert home.ledger == [["write", arguments]]
 
 

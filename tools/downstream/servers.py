@@ -361,9 +361,7 @@ class DownstreamServers:
             if config.problem is None and connection.state == "down":
                 definition = replace(definition, unavailable=connection.reason)
             call = DownstreamCall(connection, tool, self._registry.get)
-            tools[definition.name] = Tool(
-                definition, call, call.resume, schema=tool.input, fills_in=not config.is_gated
-            )
+            tools[definition.name] = Tool(definition, call, call.resume, schema=tool.input)
         self._registry.replace_group(config.name, tools.values())
         self._listed.add(config.name)
         if tuple(notes) != self._notes.get(config.name, ()):

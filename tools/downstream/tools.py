@@ -26,8 +26,6 @@ MAX_NAME_CHARS = 64
 MAX_REMOTE_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_DEFINITION_BYTES = 128 * 1024
-GATED_ANSWER_S = 24 * 3600.0
-"""Seconds for the answer to a question about a call of a host's own server."""
 RESERVED = frozenset(
     {
         *(DELEGATE, "search_tools", "get_tool_schemas", "create_plan", "run_goal", "execute_plan", "retry_execution"),
@@ -183,7 +181,6 @@ def _build_definition(
         source=config.name,
         timeout_s=config.settings.timeout_s,
         is_gated=config.is_gated,
-        answer_within_s=GATED_ANSWER_S if config.is_gated else None,
         annotations=hints.model_dump(exclude_none=True),
         origin=digest({"server": config.fingerprint, "tool": whole}, context="downstream/v1"),
     )

@@ -65,6 +65,8 @@ class Options(StoredStruct):
     """Its arguments are as a host sent them, and nothing in them is a binding; no later execution inherits it."""
     asks_because: str | None = None
     """Why its calls are asked about, whatever a rule or a grant says; no later execution inherits it."""
+    note: str | None = None
+    """What a person who is asked about its calls should know; no later execution inherits it."""
 
 
 class ProposedCall(StoredStruct):

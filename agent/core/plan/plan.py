@@ -45,6 +45,8 @@ class ToolFacts(msgspec.Struct, frozen=True):
     """Whether calls may need a person by the tool's own risk."""
     returns: dict[str, JsonValue] | None = None
     """JSON Schema of what the tool returns; None where that is not known."""
+    is_gated: bool = False
+    """Only hosts call it, through the gate."""
 
 
 class PlannedCall(StoredStruct):

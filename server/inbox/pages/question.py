@@ -144,8 +144,9 @@ def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
     if not is_changed(before, filled.values):
         return _Edit(filled=filled)
     completed, faults = request.service.tools.complete(record.question.tool_name or "", filled.values)
+    draft = filled.values if record.execution.options.is_literal else completed
     fault = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}" if faults else ""
-    return _Edit(draft=completed, changes=find_changes(before, completed), fault=fault, filled=filled)
+    return _Edit(draft=draft, changes=find_changes(before, draft), fault=fault, filled=filled)
 
 
 def _read_plan(request: InboxRequest, before: dict[str, JsonValue]) -> _Edit:

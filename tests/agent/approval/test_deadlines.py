@@ -137,6 +137,28 @@ async def test_what_was_revised_is_never_approved_by_silence() -> None:
     assert (done.status, ledger.lines) == ("rejected", [])
 
 
+@kit.requirement("gate:renews")
+@pytest.mark.parametrize(
+    ("passed_s", "on_timeout", "left_s"), [(299, "reject", 301), (301, "reject", 600), (301, "approve", 299)]
+)
+async def test_identical_call_gives_a_question_its_time_again_once_half_of_it_is_over(
+    passed_s: float, on_timeout: str, left_s: float
+) -> None:
+    clock = kit.ManualClock()
+    given = settings("erase", answer_within_s=600, risk="confirm", on_timeout=on_timeout)
+    async with kit.warden(kit.Ledger(), store=kit.MemoryStore(clock), settings=given) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "erase", {"ids": [1]})))
+        clock.advance(passed_s)
+        asked_state = await w.service.find(asked.execution_id)
+        once = await w.service.renew(asked_state, asked.suspensions[0].suspension_id)
+        renewed = await w.service.renew(once, asked.suspensions[0].suspension_id)
+        question = renewed.open_suspensions[0].question
+        assert question.expires_at is not None and question.expires_at - clock.now() == left_s
+        assert question.revision == 1 + (left_s == 600)
+        clock.advance(left_s)
+        assert (await w.service.renew(renewed, question.suspension_id)).version == renewed.version
+
+
 def policy(
     *remind_after_s: float, escalate_after_s: float | None = None, to: tuple[str, ...] = ("bob",)
 ) -> kit.Settings:

@@ -15,6 +15,7 @@ TOOLS = {
     "find": ToolFacts(is_blocking=False),
     "note": ToolFacts(is_blocking=False),
     "displayConfirmation": ToolFacts(is_blocking=True),
+    "files_write": ToolFacts(is_blocking=False, is_gated=True),
 }
 FIND = tool_step("find", "find", {"topic": "t"})
 LOOK_UP: Json = {"toolName": "find", "arguments": {"topic": {"$from": "item"}}}
@@ -52,6 +53,7 @@ IDS: list[tuple[Json, str]] = [
     ({"id": "\x7f"}, "U+007F"),
     ({"id": "item", "forEach": [1]}, "means something else"),
     ({"confirms": ["find"]}, "step 'b' confirms other steps but names no tool that asks a person"),
+    ({"requiredTools": ["files_write"]}, "step 'b': only hosts call files_write, through their gate"),
 ]
 BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "parse": "yaml"}), "'parse' is 'yaml', but the only value that it takes is \"json\""),

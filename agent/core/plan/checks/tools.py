@@ -70,6 +70,11 @@ def check_tools(
         for name in step_tools:
             if name not in tools:
                 unknown.setdefault(name[:MAX_NAME_CHARS], []).append(step.step_id)
+            elif tools[name].is_gated:
+                problems.append(
+                    f"step {step.step_id!r}: only hosts call {name}, through their gate; plans can call it when its "
+                    "server is in planwarden.json"
+                )
         if step.loop is None and not step.confirms:
             continue
         asking = [name for name in step_tools if name in tools and tools[name].is_blocking]
@@ -85,7 +90,7 @@ def check_tools(
     problems.extend(faults)
     hint = "; get_tool_schemas shows what a tool takes" if faults else ""
     if unknown:
-        available = sorted(tools)
+        available = sorted(name for name, facts in tools.items() if not facts.is_gated)
         names = ", ".join(
             f"{name!r}{did_you_mean(name, available)} in {', '.join(ids)}" for name, ids in list(unknown.items())[:10]
         )
