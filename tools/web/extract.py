@@ -11,7 +11,7 @@ import codecs
 import importlib.util
 import re
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -22,9 +22,6 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, build_object_schema, define
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebReply
-
-if TYPE_CHECKING:
-    import httpx2
 
 MAX_URL_CHARS = 2_048
 MAX_TITLE_CHARS = 300
@@ -136,12 +133,12 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
     return Tool(define(definition), call)
 
 
-def _check_page(response: "httpx2.Response") -> None:
+def _check_page(status: int, content_type: str) -> None:
     """Raise `ToolError` for a response that holds no page to read."""
-    if response.status_code != 200:
-        hint = "try again later" if response.status_code in (429, 502, 503, 504) else "use another URL"
-        raise ToolError(f"the page could not be read: the host answered with HTTP {response.status_code}; {hint}")
-    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if status != 200:
+        hint = "try again later" if status in (429, 502, 503, 504) else "use another URL"
+        raise ToolError(f"the page could not be read: the host answered with HTTP {status}; {hint}")
+    media_type = content_type.partition(";")[0].strip().lower()
     if media_type not in HTML_TYPES | TEXT_TYPES:
         raise ToolError(
             f"the page is of type {media_type[:60]!r}; only HTML, plain text, Markdown and JSON can be read"

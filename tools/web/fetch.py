@@ -64,7 +64,7 @@ async def fetch(
     url: str,
     access: WebAccess,
     *,
-    accept: Callable[[httpx2.Response], None],
+    accept: Callable[[int, str], None],
     headers: Mapping[str, str] | None = None,
     params: Mapping[str, str] | None = None,
     body: JsonValue = None,
@@ -72,8 +72,9 @@ async def fetch(
 ) -> WebReply:
     """Return the reply to a GET, or to a POST when there is a `body` (sent as JSON).
 
-    `accept` gets the final response before its body is read, and raises `ToolError` to refuse it. The target of a
-    redirect gets the same headers and body, so a caller that sends a secret must not follow redirects.
+    `accept` gets status and content type of the final response before its body is read, and raises `ToolError` to
+    refuse it. The target of a redirect gets the same headers and body, so a caller that sends a secret must not follow
+    redirects.
 
     Raises `ToolError`: the URL is refused, the host fails, or a limit is exceeded.
     """
@@ -95,7 +96,7 @@ async def fetch(
                     response = await transport.handle_async_request(request)
                     try:
                         if not (follow_redirects and response.has_redirect_location):
-                            accept(response)
+                            accept(response.status_code, response.headers.get("content-type", ""))
                             return await _read_reply(target, response, access.limits)
                     finally:
                         await response.aclose()

@@ -214,7 +214,7 @@ async def _search(endpoint: SearchEndpoint, query: str, max_results: int, access
     reply = await fetch(
         endpoint.base_url.rstrip("/") + path,
         replace(access, policy=opened),
-        accept=lambda response: _check_status(endpoint.provider, response),
+        accept=lambda status, _: _check_status(endpoint.provider, status),
         headers=headers,
         params=params,
         body=body,
@@ -231,9 +231,8 @@ async def _search(endpoint: SearchEndpoint, query: str, max_results: int, access
     ]
 
 
-def _check_status(provider: Provider, response: "httpx2.Response") -> None:
+def _check_status(provider: Provider, status: int) -> None:
     """Raise `ToolError` unless the search succeeded."""
-    status = response.status_code
     service = f"the search service {provider!r}"
     match status:
         case 200:
@@ -249,7 +248,7 @@ def _check_status(provider: Provider, response: "httpx2.Response") -> None:
         case 400 | 422:
             # Brave answers 422 for an invalid key, too.
             reason = f"refused the request (HTTP {status}); write the query shorter, or check the service's key"
-        case _ if response.has_redirect_location:
+        case 301 | 302 | 303 | 307 | 308:
             reason = f"answered with a redirect (HTTP {status}); set PLANWARDEN_SEARCH to its final address"
         case _ if status >= 500:
             reason = f"failed (HTTP {status}); try again later"
