@@ -215,7 +215,8 @@ async def test_the_view_that_asks_again_gets_the_plan_only_if_something_changed(
 async def test_the_view_of_a_long_plan_is_bounded(tmp_path: Path, count: int) -> None:
     words = NASTY * 150
     steps = [kit.tool_step(f"step_{n}", "note", {"text": "y" * 2_000}, description=words) for n in range(count)]
-    settings = kit.Settings(home=tmp_path, tables=SettingsTables(execution=ExecutionTable(max_steps=1_000)))
+    tables = SettingsTables(execution=ExecutionTable.model_validate({"maxSteps": 1_000}))
+    settings = kit.Settings(home=tmp_path, tables=tables)
     async with kit.open_desk(tmp_path, extensions=browser.APPS, settings=settings) as host:
         started = await host.call("execute_plan", plan=kit.plan(kit.confirm("ask", "go on?"), *steps), goal=words)
         assert len(json.dumps(_plan(started))) < 500_000
