@@ -328,7 +328,9 @@ class Engine:
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
             plans = lookups.build_plan_intake(state)
-            ruling = rule_on_answer(lookups.approval, state, suspension_id, answer, authority, plans=plans, now=now)
+            # What the calls read that it releases does not change what the question covers.
+            context = replace(lookups.approval, parts={})
+            ruling = rule_on_answer(context, state, suspension_id, answer, authority, plans=plans, now=now)
             return EventBatch(ruling.events, ruling.guard)
 
         async def follow() -> None:

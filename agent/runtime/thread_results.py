@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import anyio.lowlevel
 
-from planwarden.agent.common.errors import InvalidArguments, StoreError
+from planwarden.agent.common.errors import InvalidArguments, StoreError, UnknownThread
 from planwarden.agent.core.binding.bindings import Earlier, EarlierResult, Reference
 from planwarden.agent.core.binding.pointers import ParsedTexts
 from planwarden.agent.core.execution.references import find_address, find_result
@@ -34,7 +34,7 @@ async def find_thread_results(
         headers = await store.thread(asking.thread_id)
         others = [h for h in headers if h.principal == asking.principal and h.execution_id != asking.execution_id]
         sources = await _find_sources(load, others, {reference.step_id for reference in references})
-    except StoreError as error:
+    except (StoreError, UnknownThread) as error:
         return dict.fromkeys(references, f"earlier executions of the thread cannot be read: {error.message}")
     results: dict[Reference, EarlierResult | str] = {}
     for step_id in sorted({reference.step_id for reference in references}):

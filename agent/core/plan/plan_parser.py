@@ -228,7 +228,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""
     parsed: list[tuple[object, Parsed | Exception]] = []
-    """The last large plan of the judgement: all that the outcome depends on, and the outcome."""
+    """The large plans of the judgement: all that the outcome depends on, and the outcome."""
 
     def read(self, document: JsonValue, *, author: Author, earlier_plan: Plan | None = None) -> Parsed:
         """Return and raise what `parse_plan` does.
@@ -257,9 +257,9 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         # The caller may add to what it found earlier.
         results = None if earlier is None else dict(earlier)
         request = (document_digest, author, digests, max_steps, results, earlier_plan)
-        if not self.parsed or self.parsed[-1][0] != request:
+        outcome = next((outcome for earlier_request, outcome in self.parsed if earlier_request == request), None)
+        if outcome is None:
             raise ParsingNeeded(partial(self._remember, request, parse))
-        outcome = self.parsed[-1][1]
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -269,7 +269,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
             outcome = parse()
         except (InvalidPlan, LimitExceeded, EarlierNeeded) as error:
             outcome = error
-        self.parsed[:] = [(request, outcome)]
+        self.parsed.append((request, outcome))
 
     def list_results(self, plan: Plan, available: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
         """Return what a plan that was read takes from earlier executions and is not known yet."""

@@ -1,5 +1,6 @@
 """A review: before the first step a person approves, edits or rejects the plan, and may cover what is known already."""
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -200,3 +201,45 @@ async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_witho
         apply(ended, ev.PlanRevised(step_id="", plan=state.plan), 1.0)
     with pytest.raises(IllegalTransition, match="no model revises"):
         apply(state, ev.PlanRevised(step_id="find", plan=state.plan), 1.0)
+
+
+async def test_review_that_releases_reads_of_a_large_result_is_approved_once() -> None:
+    ran: list[str] = []
+
+    @planwarden.tool(risk="dangerous")
+    async def wipe(name: str) -> str:
+        """Wipe."""
+        ran.append(name)
+        return "wiped"
+
+    argument: dict[str, JsonValue] = {"name": {"$from": "z", "pointer": "/results/0/url"}}
+    step: dict[str, JsonValue] = {**kit.tool_step("c", "wipe", argument), "dependencies": ["z"]}
+    call: dict[str, JsonValue] = {"toolName": "note", "arguments": {"text": "x"}}
+    revision: dict[str, JsonValue] = {"toolCalls": [call], "revise": [{"op": "add", "step": step, "after": "a"}]}
+    answers: list[dict[str, JsonValue]] = [revision, {"content": "done"}, {"content": "done"}]
+    script: list[JsonValue] = [{"when": {"purpose": "step"}, "reply": reply} for reply in answers]
+    last: dict[str, JsonValue] = {"id": "a", "description": "d", "requiredTools": ["note"], "dependencies": ["z"]}
+    async with kit.warden(kit.Ledger(), tools=[kit.crawl, wipe], script=script) as w:
+        revised = await answer(w, await reviewed(w, kit.tool_step("z", "crawl"), last), kit.YES)
+        assert [question.kind for question in revised.suspensions] == ["review"]
+        going = await answer(w, revised, kit.YES)
+        assert [question.kind for question in going.suspensions] == ["approval"] and ran == []
+
+
+async def test_large_edits_at_the_same_moment_are_each_answered() -> None:
+    faults: list[InvalidPlan] = []
+    async with kit.warden(kit.Ledger()) as w:
+        asked = await reviewed(w)
+
+        async def edit(number: int) -> None:
+            texts: list[JsonValue] = [str(index) for index in range(2_000)]
+            edited = plan(*STEPS, kit.tool_step("more", f"nothing{number}", {"text": texts}))
+            with pytest.raises(InvalidPlan) as refusal:
+                await answer(w, asked, kit.Decision(approved=True, content={"plan": edited}))
+            faults.append(refusal.value)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for number in range(3):
+                    tasks.start_soon(edit, number)
+    assert len(faults) == 3
