@@ -35,8 +35,8 @@ REFUSED = "was written by a newer planwarden"
 PACKAGE = ROOT / "src" / "planwarden"
 MIGRATION = "CREATE TABLE footnotes (text text NOT NULL);\nALTER TABLE executions ADD COLUMN footnote text;\n"
 CREATED = """\
-    has_goal = any(isinstance(event, ev.ExecutionCreated) and event.goal for event in events)
-    batch = EventBatch((*events, ev.Footnote()) if has_goal else events, start=start, artifacts=artifacts)
+        has_goal = any(isinstance(event, ev.ExecutionCreated) and event.goal for event in events)
+        batch = EventBatch((*events, ev.Footnote()) if has_goal else events, start=start, artifacts=artifacts)
 """
 EDITS = {
     "agent/core/execution/events.py": [
@@ -46,12 +46,11 @@ EDITS = {
         ),
         ("    | StepSkipped\n", "    | StepSkipped\n    | Footnote\n"),
     ],
-    "agent/core/execution/state.py": [("    ev.StepSkipped,\n", "    ev.StepSkipped,\n    ev.Footnote,\n")],
     # It notes something whenever an execution is cancelled, and at the start of those with a goal.
     "agent/runtime/commands.py": [
         ("(ev.CancelRequested(reason=reason),)", "(ev.CancelRequested(reason=reason), ev.Footnote())"),
-        ("    batch = EventBatch(events, start=start, artifacts=artifacts)\n", CREATED),
     ],
+    "agent/runtime/engine.py": [("        batch = EventBatch(events, start=start, artifacts=artifacts)\n", CREATED)],
 }
 
 
