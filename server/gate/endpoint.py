@@ -225,11 +225,14 @@ class GateEndpoint:
             status = message.get("status", status)
             await send(message)
 
+        # It counts before its connection is open.
+        self._sessions[session.transport.mcp_session_id or ""] = session
         try:
             await self._tasks.start(self._run, self._sessions, session.transport.mcp_session_id, session)
             await session.transport.handle_request(scope, receive, note_status)
         finally:
             if status >= 400:
+                self._sessions.pop(session.transport.mcp_session_id or "", None)
                 with anyio.CancelScope(shield=True):
                     await session.transport.terminate()
 

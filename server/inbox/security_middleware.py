@@ -64,6 +64,9 @@ class SecurityMiddleware:
             return _build_text_response(403, "the inbox does not open inside another page")
         if scope["method"] == "POST" and not _is_same_origin(headers, self._own_origin(scope, host)):
             return _build_text_response(403, "the inbox accepts changes from its own pages only")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES:
+            return _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         return None
 
     def _own_origin(self, scope: Scope, host: str) -> str:
