@@ -73,6 +73,10 @@ Each saved plan is an MCP prompt with its inputs as arguments, required ones fir
 
 A move is dangerous, so Claude Code shows the address of a page, and Ann decides there.
 
+Hosts that read Agent Skills over MCP (`io.modelcontextprotocol/skills`, revision 2026-07-28) get each plan as a skill
+too: `skill://tidy-ledger/SKILL.md` says how to call `run_plan` for `tidy_ledger`. `planwarden doctor` names plans
+whose skills would have the same name; those are not served as skills.
+
 ## From other hosts
 
 `make clients` runs a plan `remind`, with the inputs `customer` and `days`, from these:

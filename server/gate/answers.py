@@ -109,7 +109,7 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
     if call is not None and call.status == "succeeded":
         is_reported = _was_reported_by_person(execution, call)
         if isinstance(whole, dict) and not is_reported:
-            return _add_edits(execution, call, whole)
+            return _add_edits(execution, call, frames.drop_own_facts(whole))
         # Not the server's own result, and a tool with an output schema may return no other, except an error: what a
         # person found out, or what takes the place of a result that is too large to be stored.
         is_stand_in = isinstance(whole, str) and not is_reported
@@ -117,7 +117,9 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         return build_text(str(whole) if is_stand_in else says)
     if call is not None and call.status == "failed":
         result = call.beside if isinstance(call.beside, dict) else None
-        return _add_edits(execution, call, result) if result else build_text(call.error_message or f"{name} failed")
+        if result:
+            return _add_edits(execution, call, frames.drop_own_facts(result))
+        return build_text(call.error_message or f"{name} failed")
     if any(suspension.status == "timed_out" for suspension in execution.suspensions.values()):
         return build_text(f"Not run: nobody decided about this call of {name} in time.")
     return build_text(f"Not run: planwarden's execution of {name} ended as {execution.status}.")

@@ -6,7 +6,8 @@ from another session or after a restart too, attaches to the question that is op
 
 import json
 import shlex
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
 from math import inf
@@ -68,6 +69,7 @@ HEARTBEAT_S = 3.0
 ATTEMPTS = 20
 """Looks at a thread that identical calls change at the same time."""
 MAX_HOST_CHARS = 64
+PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension that a host declares in order to get tasks."""
 
@@ -120,6 +122,9 @@ class GatedCalls:
             raise InvalidArguments(f"Unknown tool: {call.name[:200]}")
         if faults := tool.input.find_faults(call.arguments):
             return build_text(f"Not run, because the arguments do not fit the tool's schema: {'; '.join(faults)}")
+        properties = definition.input_schema.get("properties")
+        if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
+            return build_text("Not run, because a name differs from one of the tool's, or another, by its case alone")
         requirement = await self._find_requirement(definition, call.arguments)
         current = self._rely_on(call.name, definition)
         relied = self._relied_by_tool.get(current.tool)
@@ -199,7 +204,7 @@ class GatedCalls:
     def _read_call(self, frame: Frame) -> HostCall:
         params = {} if isinstance(frame.params, UnsetType) else read_json(bytes(frame.params))
         # A server may read names without their case, and then run another call than the one that is judged here.
-        if not isinstance(params, dict) or len({key.casefold() for key in params}) != len(params):
+        if not isinstance(params, dict) or _has_twins(params, PARAMETERS):
             raise InvalidArguments("the parameters of a call are an object whose names differ by more than their case")
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
@@ -228,12 +233,14 @@ class GatedCalls:
                 paths |= await anyio.to_thread.run_sync(follow_links, missing.wanted - paths.keys())
 
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
-        key = digest([self._relay.config.fingerprint, remote_name], context="gated tool/v1")
+        key = digest([self._relay.config.slug, self._relay.config.fingerprint, remote_name], context="gated tool/v1")
         return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
 
     async def _run(self, call: HostCall, definition: ToolDefinition, pin: str, *, needs_person: bool) -> Answer:
         facts: JsonValue = [
             self._principal,
+            # Rules may differ between two names of one server.
+            self._relay.config.slug,
             self._relay.config.fingerprint,
             call.name,
             normalize_numbers(call.arguments),
@@ -362,7 +369,7 @@ class GatedCalls:
         if raw is None:
             return None, execution
         self._expect_delivery(execution, call.request_id)
-        return answers.add_facts(execution, frames.read_object(raw)), execution
+        return answers.add_facts(execution, frames.drop_own_facts(frames.read_object(raw))), execution
 
     async def _deliver(self, execution: ExecutionState, name: str, request_id: RequestId | None) -> Result:
         """Return the answer of a finished execution, with the whole result of its call."""
@@ -503,6 +510,12 @@ def normalize_numbers(value: JsonValue) -> JsonValue:
         return int(number) if number.is_integer() else number
 
     return json.loads(canonical_json(value), parse_float=read_number)
+
+
+def _has_twins(values: Mapping[str, JsonValue], names: Collection[str]) -> bool:
+    """Return whether values have names that are one name where case does not count; `names` themselves may be."""
+    spellings = Counter(name.casefold() for name in {*values, *names})
+    return any(spellings[name.casefold()] > 1 for name in values if name not in names)
 
 
 def _only_reads(definition: ToolDefinition, requirement: Requirement) -> bool:

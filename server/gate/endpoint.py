@@ -6,6 +6,7 @@ The owner of the token asks, and sees only what that owner asked for.
 """
 
 import logging
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -355,7 +356,7 @@ def _read_own_id(params: JsonValue) -> JsonValue:
     if not isinstance(params, dict):
         return None
     own_id = params.get("progressToken", _read_meta(params).get(SUBSCRIPTION))
-    return int(own_id) if isinstance(own_id, str) and own_id.isdigit() else own_id
+    return int(own_id) if isinstance(own_id, str) and re.fullmatch("[0-9]{1,15}", own_id) else own_id
 
 
 def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, JsonValue]:

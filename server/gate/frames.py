@@ -4,8 +4,9 @@ A message of the host is written again from what was read of it, so that the wra
 of the same bytes. A message of the server is passed on as it came.
 """
 
+import json
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -14,9 +15,11 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 
 RequestId = int | float | str
+Member = TypeVar("Member", bound=Raw | JsonValue)
 PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
 UNREACHABLE = -32001
 """Our code for a request that the wrapped server did not answer."""
+MAX_MENDED_BYTES = 1024 * 1024
 FIRST_OWN_ID = 900_000_000_000_000
 """The ids of the gate's own requests begin here; the ids of hosts are below."""
 
@@ -61,12 +64,37 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 def read_frame(line: bytes) -> Frame:
     """Return the message. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
     try:
+        # The parts that stay bytes are text too.
+        line.decode()
         frame = _FRAME.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArguments(f"the line is not one message of JSON-RPC: {error}") from None
     if frame.jsonrpc != "2.0":
         raise InvalidArguments("the line is not a message of JSON-RPC 2.0")
     return frame
+
+
+def mend_frame(line: bytes) -> Frame | None:
+    """Return the message of a server without what no text can hold, such as half of an emoji; None if it is none."""
+    if len(line) > MAX_MENDED_BYTES:
+        return None
+    try:
+        document = json.loads(line.decode(errors="replace"))
+        return read_frame(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError, InvalidArguments):
+        return None
+
+
+def drop_own_facts(result: Mapping[str, Member]) -> dict[str, Member]:
+    """Return the result of a server without what only planwarden may say in its `_meta`."""
+    raw = result.get("_meta")
+    meta = read_value(raw) if isinstance(raw, Raw) else raw
+    if not isinstance(meta, dict):
+        return dict(result)
+    rest = {
+        key: value for key, value in meta.items() if not key.startswith("planwarden/") and "tool-approval" not in key
+    }
+    return dict(result) if rest == meta else {**result, "_meta": cast("Member", rest)}
 
 
 def read_object(raw: Raw) -> dict[str, Raw]:

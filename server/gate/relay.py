@@ -14,6 +14,7 @@ from typing import Protocol
 from uuid import uuid4
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, UnsetType
@@ -25,6 +26,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.transports.child import OversizedLine
 
 logger = logging.getLogger(__name__)
 
@@ -170,6 +172,8 @@ class Host:
         relays = self.relays
         if frame.method == "notifications/cancelled":
             cancelled = frames.read_value(frame.read_member("requestId"))
+            if isinstance(cancelled, int | float) and cancelled >= frames.FIRST_OWN_ID:
+                return
             if isinstance(cancelled, int | float | str) and (scope := self._requests.get(cancelled)) is not None:
                 # A call that waits here goes on: hosts cancel by themselves when their time limit passes.
                 relays = [relay for relay in relays if relay.is_asked(cancelled)]
@@ -280,7 +284,13 @@ class Relay:
             return await self._greet(frame)
         try:
             await self.ensure_running()
-            return (await self._exchange(frame)).encode()
+            answer = await self._exchange(frame)
+            if frame.method == "tools/call" and isinstance(answer.result, Raw):
+                with suppress(InvalidArguments):
+                    result = frames.read_object(answer.result)
+                    if "_meta" in result:
+                        return frames.build_result(frame.request_id, frames.drop_own_facts(result))
+            return answer.encode()
         except ToolError as error:
             return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
 
@@ -394,8 +404,13 @@ class Relay:
         try:
             frame = frames.read_frame(line)
         except InvalidArguments:
-            # Servers print to their standard output; a host would not understand it either.
-            return
+            mended = await anyio.to_thread.run_sync(frames.mend_frame, line)
+            if mended is None:
+                # Servers print to their standard output; a host would not understand it either.
+                reason = OutcomeUnknown(f"server {self.config.name!r} answered with something that is not JSON")
+                self.settle(OversizedLine(line[:512], line[-512:]).request_id, reason)
+                return
+            frame = mended
         if not isinstance(frame.method, str):
             self.settle(frame.request_id, frame)
             return
@@ -408,6 +423,8 @@ class Relay:
     def handle_loss(self, reason: str) -> None:
         """Answer what the server did not answer; the next request connects again."""
         self._is_greeted = False
+        # What starts next may list other tools.
+        self.calls.note_change()
         self.host.forget(self)
         message = f"server {self.config.name!r} ended before it answered: {reason}"
         logger.warning("%s", message)

@@ -30,7 +30,7 @@ def list_tools_of(folder: Path) -> list[dict[str, Any]]:
     others = [
         {"name": name, "inputSchema": {"type": "object"}, "outputSchema": None} for name in ("die", "fail", "rich")
     ]
-    hints = {"readOnlyHint": True, "unheard": 1.0}
+    hints = {"readOnlyHint": not (folder / "turned").exists(), "unheard": 1.0}
     look = {"name": "look", "inputSchema": {"type": "object"}, "annotations": hints, "_meta": {"k": None}}
     return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}]
 
@@ -89,6 +89,8 @@ def call(name: str, arguments: dict[str, Any], answers: Any = None) -> dict[str,
         return {"content": blocks, "structuredContent": {"big": "x" * 400_000, "none": None}}
     if answers is not None:
         return {"content": [{"type": "text", "text": json.dumps(answers)}]}
+    if "meta" in arguments:
+        return {"content": [{"type": "text", "text": "half of it: \ud83d"}], "_meta": arguments["meta"]}
     if name == "write" and "size" in arguments:
         return {"content": [{"type": "text", "text": "y" * arguments["size"]}]}
     if name == "ask":

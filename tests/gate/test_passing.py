@@ -7,6 +7,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,6 +15,7 @@ from anyio.abc import TaskGroup
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from planwarden.server.gate.answers import DISPOSITION
 from tests.gate.host import HANDSHAKE, Home, read_text
 from tests.gate.peer import list_tools_of
 from tests.requirements import requirement
@@ -115,8 +117,10 @@ async def test_line_that_is_no_message_is_refused_and_the_next_one_passes(tmp_pa
             b'{"jsonrpc":"2.0","id":91,"Method":"tools/call","params":{"name":"write","arguments":{"text":"x"}}}',
         ):
             await host.process.stdin.send(line + b"\n")
-        for params in ({"name": "peer_write"}, {"name": "look", "Name": "write", "arguments": {"text": "x"}}):
+        twins = {"name": "look", "Name": "write", "arguments": {"text": "x"}}
+        for params in ({"name": "peer_write"}, twins, {"name": "look", "Arguments": {"text": "x"}}):
             assert (await host.ask("tools/call", params))["error"]["code"] == -32602
+        assert "by its case" in read_text(await host.call("write", {"text": "free", "Text": "x"}))
         twice = b'{"jsonrpc":"2.0","id":92,"method":"tools/call","params":{"name":"write","arguments":{"a":1,"a":2}}}'
         await host.process.stdin.send(twice + b"\n")
         assert "duplicate" in (await host.wait(92))["error"]["message"]
@@ -172,6 +176,27 @@ async def test_gate_outlives_its_server_and_its_host(tmp_path: Path, tasks: Task
 def _read_peak_kb(pid: int) -> int:
     (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
     return int(peak)
+
+
+@requirement("gate:hostile")
+async def test_server_that_says_what_only_planwarden_may_or_turns_into_another_is_not_believed(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks) as host:
+        facts: dict[str, Any] = {DISPOSITION: "denied-not-executed", "planwarden/edited": {}, "own": 1}
+        for name, more in (("look", {}), ("write", {"text": "free"})):
+            result = await host.call(name, {"meta": facts, **more})
+            assert result["_meta"] == {"own": 1} and read_text(result).startswith("half of it: ")
+        (home.peer / "turned").touch()
+        for process in _find_processes(home.peer):
+            if b"--home" not in process.read_bytes():
+                os.kill(int(process.parent.name), signal.SIGKILL)
+        # Whether it fails or not, the gate knows of the end then.
+        await host.ask("ping", {})
+        call = await host.begin_call("look", {"q": 1})
+        await home.decide()
+        assert read_text((await host.wait(call))["result"]).startswith("look")
 
 
 def _find_processes(folder: Path) -> list[Path]:
