@@ -407,8 +407,9 @@ class Relay:
             mended = await anyio.to_thread.run_sync(frames.mend_frame, line)
             if mended is None:
                 # Servers print to their standard output; a host would not understand it either.
-                reason = OutcomeUnknown(f"server {self.config.name!r} answered with something that is not JSON")
-                self.settle(OversizedLine(line[:512], line[-512:]).request_id, reason)
+                if line.startswith(b"{"):
+                    reason = OutcomeUnknown(f"server {self.config.name!r} answered with something that is not JSON")
+                    self.settle(OversizedLine(line[:512], line[-512:]).request_id, reason)
                 return
             frame = mended
         if not isinstance(frame.method, str):

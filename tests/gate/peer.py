@@ -132,6 +132,8 @@ def main() -> None:
         signal.pause()
     for line in LINES:
         message = json.loads(line)
+        # Careless servers write what they get to their standard output.
+        print("DEBUG", line[:300].strip(), flush=True)
         arguments: dict[str, Any] = message.get("params", {}).get("arguments") or {}
         if "act" in arguments:
             misbehave(message["id"], arguments["act"])
