@@ -67,7 +67,7 @@ def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, tmp_path: Path
         (["d_echo", "--json-args", "[1]"], "is not a JSON object"),
         (["d_echo", "--json-args", "{"], "not valid JSON"),
         (["d_echo", "--arg", "wrong=1"], '"text" is a required property'),
-        (["d_echo", "--arg", f"text={'[' * 2_000 + ']' * 2_000}"], "nested"),
+        (["d_echo", "--arg", f"deep={'[' * 2_000 + ']' * 2_000}"], "nested"),
     ):
         result = cli.main("call", *words)
         assert result.code == 2 and why in result.err
