@@ -11,7 +11,8 @@ import msgspec
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json
+from planwarden.server.cli.output import DONE, FAILED, print_json
+from planwarden.server.cli.results import build_terminal, confirm
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.additions import read_text, replace_text

@@ -1,4 +1,4 @@
-"""What a command prints for programs and for people, its exit codes, and the question before a change.
+"""What a command prints on standard output and standard error, and its exit codes.
 
 Standard output is kept for what a program reads there: the protocol of `serve`, or the one document of `--json`. Tools
 are the operator's code. They and what they import may print, write to descriptor 1, or start programs that do. All of
@@ -7,17 +7,14 @@ that goes to standard error from `keep` on, until the process has ended.
 
 import json
 import os
+import re
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Literal, TextIO
 
-from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.server.cli.terminal.terminal import YES, Terminal
-from planwarden.server.views.escaping import escape_rest
+from planwarden.server.views.escaping import ID, escape_rest, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
@@ -32,40 +29,18 @@ exit codes:
 """
 
 
-def exit_code(execution: ExecutionState) -> int:
-    """Return the exit code of a command that ran this execution."""
-    if execution.status in ("completed", "planned"):
-        return DONE
-    if execution.status == "rehearsed":
-        return FAILED if any(state.status == "failed" for state in execution.steps.values()) else DONE
-    return WAITING if execution.status in ("running", "suspended") else FAILED
-
-
-def build_terminal(arguments: Namespace) -> Terminal:
-    """Return the terminal for people; with --json it writes to standard error, because the document goes to standard
-    output."""
-    return Terminal(sys.stderr if arguments.json else sys.stdout)
-
-
-def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> None:
-    """Write the document with --json; otherwise draw the same result for people."""
-    if arguments.json:
-        print_json(document)
-    else:
-        draw(build_terminal(arguments))
-
-
-def confirm(terminal: Terminal, question: str, *, says_yes: bool) -> bool:
-    """Return whether the person agrees; `says_yes` is the option --yes, which agrees beforehand.
-
-    Raises:
-        UsageError: nobody can be asked here, and --yes was not given.
-    """
-    if says_yes:
-        return True
-    if not terminal.can_ask:
-        raise UsageError("nothing was changed, because nobody can be asked here; run it in a terminal, or with --yes")
-    return (terminal.ask(f"{question} [y yes · Enter no] ") or "").lower() in YES
+_COMMANDS: Mapping[str, str] = {
+    "get_tool_schemas": "tools NAME",
+    "search_tools": "tools",
+    "get_execution": "show THREAD",
+    "list_suspensions": "list",
+    "retry_execution": "retry THREAD",
+    "cancel_execution": "cancel THREAD",
+    "run_plan": "run NAME",
+}
+# A name in quotes is what somebody wrote, such as the id of a step.
+_TOOL = re.compile(rf"(?<![\w'\"`])({'|'.join(_COMMANDS)})(?![\w'\"`])")
+_QUOTED_ID = re.compile(f"(?<=')({ID.pattern})(?=')")
 
 
 class StandardOutput:
@@ -116,6 +91,12 @@ def print_json(document: Mapping[str, JsonValue]) -> None:
 def print_error(text: str) -> None:
     """Print a sentence of planwarden for people, in which others may be quoted."""
     print(f"planwarden: {escape_rest(text)}", file=sys.stderr)
+
+
+def name_commands(text: str, program: str = "planwarden") -> str:
+    """Return the text with commands in place of MCP tools, and short ids; `program` begins each command."""
+    result = _TOOL.sub(lambda match: f"`{program} {_COMMANDS[match[1]]}`", text)
+    return _QUOTED_ID.sub(lambda match: shorten_id(match[1]), result)
 
 
 def _has_descriptor(stream: TextIO, number: int) -> bool:

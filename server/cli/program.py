@@ -26,10 +26,10 @@ from planwarden.server.cli.output import (
     INTERRUPTED,
     STANDARD_OUTPUT,
     USAGE,
+    name_commands,
     print_error,
     print_json,
 )
-from planwarden.server.cli.terminal.lines import name_commands
 
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
 """Usage errors of a correct command that came at the wrong time; they exit as failures."""

@@ -24,8 +24,9 @@ from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.server.api.home import Home
 from planwarden.server.api.peers import describe_waiting
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import open_home
-from planwarden.server.cli.output import build_terminal, exit_code, print_json
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import print_json
+from planwarden.server.cli.results import build_terminal, exit_code
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import ScreenUpdate, Terminal

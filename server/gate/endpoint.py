@@ -47,8 +47,9 @@ from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Caller, identify_bearer
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
+from planwarden.server.gate.judging import announce_gate, judge_calls
 from planwarden.server.gate.relay import Host
-from planwarden.server.gate.serving import Gate, Opening, Write, announce_gate
+from planwarden.server.gate.serving import Gate, Opening, Write
 from planwarden.tools.downstream.config import ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -306,8 +307,8 @@ async def connect(warden: Warden, config: ServerConfig, principal: str, write: W
     opening.settled.set()
     async with anyio.create_task_group() as tasks:
         host = Host(write, tasks)
-        gate = Gate(opening, config, warden, host)
-        async with gate.judging(principal):
+        gate = Gate(opening, config, warden.settings.home, host)
+        async with judge_calls(gate, warden, principal):
             yield host
         tasks.cancel_scope.cancel()
 

@@ -6,33 +6,21 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from importlib import import_module
-from typing import TextIO
+from pathlib import Path
+from typing import Any, Protocol, TextIO
 
 import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError, UsageError
-from planwarden.agent.core.execution.requester import LOCAL
-from planwarden.server.api.service import Service
-from planwarden.server.api.warden import Warden
-from planwarden.server.gate import frames
-from planwarden.server.gate.calls import GatedCalls
 from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import Host, Relay, Upstream
-from planwarden.server.gate.several import ServerGroup
-from planwarden.server.gate.tools import GatedTools, SharedTools
+from planwarden.server.gate.relay import CallHandler, Host, Relay, Upstream
 from planwarden.server.gate.upstream import ProcessUpstream
-from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.gates import RunningGates
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig, ServerList
-from planwarden.tools.downstream.gated_servers import describe_other_server, save_gated_server
-from planwarden.tools.downstream.listing_cache import file_stem
-from planwarden.tools.downstream.servers import FOLDER
+from planwarden.tools.downstream.listing_cache import FOLDER, file_stem
 from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, READ_BYTES, LineReader
 from planwarden.tools.downstream.transports.log import ServerLog
 
@@ -55,18 +43,26 @@ class Opening:
         """Of the process, after a signal."""
 
 
-class Gate:
-    """Answers the calls of one server once the store is open; until then, and if that fails, nothing runs."""
+class Judge(CallHandler, Protocol):
+    """Judges the calls of one server while the store is open."""
 
-    def __init__(self, opening: Opening, config: ServerConfig, warden: Warden, host: Host) -> None:
+    tools: Any
+    """`GatedTools`, which load too slowly for this module to name them."""
+
+    async def find_login(self) -> LoginLocation | None:
+        """Return where the login for the server is kept."""
+        ...
+
+
+class Gate:
+    """Has the calls of one server judged once the store is open; until then, and if that fails, nothing runs."""
+
+    def __init__(self, opening: Opening, config: ServerConfig, home: Path, host: Host) -> None:
         self.opening = opening
-        self.calls: GatedCalls | None = None
-        self.tools: GatedTools | None = None
         self.config = config
-        self._warden = warden
+        self.judge: Judge | None = None
         if config.url is None:
-            log = ServerLog(warden.settings.home / FOLDER / f"{file_stem(config)}.log")
-            upstream = ProcessUpstream(config, log)
+            upstream = ProcessUpstream(config, ServerLog(home / FOLDER / f"{file_stem(config)}.log"))
         else:
             # A local server needs no SDK, whose import takes longer than everything else here.
             address = import_module("planwarden.server.gate.address")
@@ -74,69 +70,27 @@ class Gate:
         self.relay = Relay(config, upstream, host, self)
 
     async def _find_login(self) -> LoginLocation | None:
-        if self.config.login_name is None and self.config.is_gated:
-            return None
-        await self.open_calls()
-        downstream = self._warden.service.downstream
-        return None if downstream is None else downstream.login_location(self.config)
+        has_login = self.config.login_name is not None or not self.config.is_gated
+        return await (await self.open()).find_login() if has_login else None
 
-    async def handle(self, frame: Frame) -> bytes | None:
-        calls = await self.open_calls()
-        result = await (calls.answer(frame) if frame.method == "tools/call" else calls.answer_task(frame))
-        if result is None:
-            return None
-        if self.relay.host.envelope:
-            result = {"resultType": "complete", **result}
-        return frames.build_result(frame.request_id, result)
-
-    async def note_written(self, frame: Frame) -> None:
-        if self.calls is not None:
-            await self.calls.note_written(frame)
-
-    async def open_calls(self) -> GatedCalls:
+    async def open(self) -> Judge:
         """Return what judges calls. Raises `PlanwardenError`: the store cannot be opened."""
         self.opening.has_work.set()
         await self.opening.settled.wait()
-        if self.calls is None:
+        if self.judge is None:
             raise self.opening.failure
-        return self.calls
+        return self.judge
 
-    async def open_tools(self) -> SharedTools:
-        """Return the tools of a server of planwarden.json. Raises `PlanwardenError`: the store cannot be opened."""
-        await self.open_calls()
-        assert isinstance(self.tools, SharedTools)
-        return self.tools
+    async def handle(self, frame: Frame) -> bytes | None:
+        return await (await self.open()).handle(frame)
+
+    async def note_written(self, frame: Frame) -> None:
+        if self.judge is not None:
+            await self.judge.note_written(frame)
 
     def note_change(self) -> None:
-        if self.tools is not None:
-            self.tools.note_change()
-
-    @asynccontextmanager
-    async def judging(self, principal: str = LOCAL) -> AsyncGenerator[None]:
-        """Answer the calls of the principal while the block runs; the warden is open."""
-        service = self._warden.service
-        tools = await self._build_tools(service)
-        calls = GatedCalls(service, self._warden.settings, self.relay, tools, principal)
-        async with anyio.create_task_group() as tasks:
-            stop = service.listen(calls.build_listener(tasks))
-            try:
-                self.tools, self.calls = tools, calls
-                yield
-            finally:
-                self.calls = None
-                stop()
-                tools.close()
-                tasks.cancel_scope.cancel()
-
-    async def _build_tools(self, service: Service) -> GatedTools:
-        settings, registry = self._warden.settings, self._warden.tools
-        if not self.config.is_gated:
-            assert service.downstream is not None
-            return SharedTools(self.relay, registry, service.downstream)
-        on_listing = partial(RunningGates(service.store).open, service.owner, self.config.slug)
-        tools = GatedTools(self.relay, registry, settings.apply_to, settings.home, on_listing)
-        await tools.load()
-        return tools
+        if self.judge is not None:
+            self.judge.note_change()
 
 
 def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
@@ -171,8 +125,7 @@ async def serve_gates(settings: Settings, wire: TextIO) -> None:
 
 async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: TextIO) -> None:
     """Pass messages between the host and the servers, and open the store when a call needs it."""
-    warden, opening = Warden(settings=settings, whole_process=True), Opening()
-    write_lock, ended = anyio.Lock(), anyio.Event()
+    opening, write_lock, ended = Opening(), anyio.Lock(), anyio.Event()
 
     async def write(line: bytes) -> None:
         async with write_lock:
@@ -181,10 +134,11 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
                 await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
-        host = Host(write, tasks) if configs[0].is_gated else ServerGroup(write, tasks)
-        gates = [Gate(opening, config, warden, host) for config in configs]
-        if isinstance(host, ServerGroup):
-            host.members = gates
+        if configs[0].is_gated:
+            host = Host(write, tasks)
+        else:
+            host: Host = import_module("planwarden.server.gate.several").ServerGroup(write, tasks)
+        gates = [Gate(opening, config, settings.home, host) for config in configs]
 
         async def read_host() -> None:
             try:
@@ -200,7 +154,9 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             with anyio.move_on_after(HEADSTART_S):
                 await opening.has_work.wait()
             if not ended.is_set():
-                async with _open(gates, warden):
+                # The engine loads slowly, and messages pass while it does.
+                judging = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.judging")
+                async with judging.open_gates(gates, settings):
                     opening.settled.set()
                     await ended.wait()
         except PlanwardenError as error:
@@ -213,46 +169,6 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
         # Only the end of file would stop the thread that reads the input.
         sys.stderr.flush()
         os._exit(opening.exit_code)
-
-
-@asynccontextmanager
-async def _open(gates: Sequence[Gate], warden: Warden) -> AsyncGenerator[None]:
-    """Open the store, the engine and the inbox, and answer calls while the block runs."""
-    async with warden, AsyncExitStack() as stack:
-        slug = ""
-        for config in (gate.config for gate in gates if gate.config.is_gated):
-            await _keep(config, warden)
-            slug = config.slug
-        await stack.enter_async_context(announce_gate(warden.service, slug))
-        await stack.enter_async_context(with_launcher(warden.settings, warden.service))
-        for gate in gates:
-            await stack.enter_async_context(gate.judging())
-        yield
-
-
-async def _keep(config: ServerConfig, warden: Warden) -> None:
-    """Keep in the home how the wrapped server is reached. Raises `UsageError`: another one has its name."""
-    home = warden.settings.home
-    other = await anyio.to_thread.run_sync(describe_other_server, home, config)
-    living = await RunningGates(warden.service.store).list_living() if other is not None else ()
-    if any(gate.server == config.slug for gate in living):
-        # Rules and pages could not tell the two apart.
-        raise UsageError(
-            f"a gate named {config.name!r} runs already, in front of {other}; choose another name with --name"
-        )
-    await anyio.to_thread.run_sync(save_gated_server, home, config)
-
-
-@asynccontextmanager
-async def announce_gate(service: Service, server: str) -> AsyncGenerator[None]:
-    """Let other processes know of the gate while the block runs; without a `server`, of all of planwarden.json."""
-    running = RunningGates(service.store)
-    await running.open(service.owner, server)
-    try:
-        yield
-    finally:
-        with anyio.CancelScope(shield=True):
-            await running.close(service.owner)
 
 
 def _write(wire: TextIO, line: bytes) -> bool:

@@ -5,8 +5,7 @@ reach is left out of the lists.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 import anyio
 import msgspec
@@ -18,7 +17,8 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
 from planwarden.server.gate.relay import Host, Relay
-from planwarden.server.gate.tools import SharedTools
+from planwarden.server.gate.serving import Gate
+from planwarden.server.gate.tools import GatedTools
 from planwarden.tools.downstream.listing_cache import MAX_PAGES
 
 logger = logging.getLogger(__name__)
@@ -38,23 +38,11 @@ FOR_ALL = frozenset({"initialize", "server/discover", "logging/setLevel", "subsc
 Result = dict[str, JsonValue]
 
 
-class Member(Protocol):
-    """One server of the group."""
-
-    relay: Relay
-
-    async def open_tools(self) -> SharedTools:
-        """Return its tools once the store is open. Raises `PlanwardenError`: it cannot be opened."""
-        ...
-
-
 class ServerGroup(Host):
     """One host and several servers."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         super().__init__(write, tasks)
-        self.members: Sequence[Member] = ()
-        """Set before the first message."""
         self._owners: dict[str, dict[str, Relay]] = {}
         """By method that lists, and by URI, template or name of a prompt."""
 
@@ -90,38 +78,38 @@ class ServerGroup(Host):
         """Return the tools of all servers, each as its server sent it, but for its name."""
         listed: dict[str, list[JsonValue]] = {}
 
-        async def add(member: Member) -> None:
+        async def add(relay: Relay) -> None:
             try:
-                own = await member.open_tools()
+                own = await _open_tools(relay)
                 await own.read()
             except ToolError as error:
                 logger.warning("%s", error.message)
                 return
             names = {tool.remote_name: tool.definition.name for tool in own.list_tools()}
-            listed[member.relay.config.name] = [
+            listed[relay.config.name] = [
                 {**entry, "name": names[name]}
                 for entry in own.listing
                 if isinstance(entry, dict) and isinstance(name := entry.get("name"), str) and name in names
             ]
 
         async with anyio.create_task_group() as tasks:
-            for member in self.members:
-                tasks.start_soon(add, member)
+            for relay in self.relays:
+                tasks.start_soon(add, relay)
         return [tool for relay in self.relays for tool in listed.get(relay.config.name, ())]
 
     async def _find_tool(self, name: str) -> tuple[Relay, str]:
-        for member in self.members:
-            tool = (await member.open_tools()).find_by_name(name)
+        for relay in self.relays:
+            tool = (await _open_tools(relay)).find_by_name(name)
             if tool is not None:
-                return member.relay, tool.remote_name
+                return relay, tool.remote_name
         # The server may not be listed yet, or be out of reach, which its relay says.
-        for member in sorted(self.members, key=lambda member: -len(member.relay.config.slug)):
-            prefix = f"{member.relay.config.slug}_"
+        for relay in sorted(self.relays, key=lambda relay: -len(relay.config.slug)):
+            prefix = f"{relay.config.slug}_"
             if name.startswith(prefix):
-                own = await member.open_tools()
+                own = await _open_tools(relay)
                 await own.read()
                 tool = own.find_by_name(name)
-                return member.relay, name.removeprefix(prefix) if tool is None else tool.remote_name
+                return relay, name.removeprefix(prefix) if tool is None else tool.remote_name
         raise InvalidArguments(f"Unknown tool: {name[:200]}")
 
     async def _list(self, method: str) -> Result:
@@ -185,6 +173,13 @@ class ServerGroup(Host):
             error: Result = {"jsonrpc": "2.0", "id": frame.request_id, "error": (reached or errors or [None])[0]}
             return msgspec.json.encode(error) + b"\n"
         return frames.build_result(frame.request_id, _merge(results))
+
+
+async def _open_tools(relay: Relay) -> GatedTools:
+    """Return the tools of a server once the store is open. Raises `PlanwardenError`: it cannot be opened."""
+    gate = relay.calls
+    assert isinstance(gate, Gate)
+    return (await gate.open()).tools
 
 
 def _merge(results: list[Result]) -> Result:

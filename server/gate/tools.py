@@ -28,6 +28,7 @@ from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
 from planwarden.tools.downstream.connection import GatedCall
 from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.listing_cache import (
+    FOLDER,
     MAX_LISTING_BYTES,
     MAX_PAGES,
     MAX_TOOLS,
@@ -36,7 +37,7 @@ from planwarden.tools.downstream.listing_cache import (
     save_listing,
 )
 from planwarden.tools.downstream.results import read_whole_result
-from planwarden.tools.downstream.servers import FOLDER, DownstreamServers
+from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.registry import Registry
 

@@ -18,6 +18,8 @@ from planwarden.tools.downstream.sdk import mcp
 
 logger = logging.getLogger(__name__)
 
+FOLDER = "downstream"
+"""Below the home: listings, logs and logins of servers."""
 MAX_TOOLS = 1_000
 MAX_PAGES = 100
 MAX_LISTING_BYTES = 6 * 1024 * 1024

@@ -32,14 +32,13 @@ from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
 from planwarden.tools.downstream.config_file import build_slug
 from planwarden.tools.downstream.connection import ServerConnection
-from planwarden.tools.downstream.listing_cache import file_stem, load_listing, save_listing
+from planwarden.tools.downstream.listing_cache import FOLDER, file_stem, load_listing, save_listing
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.registry import Registry
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "downstream"
 LISTING_WAIT_S = 30.0
 """How long a plan or a search waits for servers that were never listed."""
 REASON_S = 5.0

@@ -25,13 +25,14 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
-from planwarden.server.cli.arguments import describe_missing_home, is_home_named, read_settings, use_store
+from planwarden.server.cli.arguments import describe_missing_home, is_home_named, read_settings
 from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_rules
 from planwarden.server.cli.checks.plans import check_hooks, check_plans, check_schedules
 from planwarden.server.cli.checks.processes import check_processes, check_secrets
 from planwarden.server.cli.checks.replay import Replay, check_replay
 from planwarden.server.cli.checks.report import DoctorReport, HealthCheck, run_check
 from planwarden.server.cli.checks.servers import check_downstream
+from planwarden.server.cli.home import use_store
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
 from planwarden.server.settings.models import build_model

@@ -10,8 +10,8 @@ from planwarden.agent.approval.rules import RuleBook
 from planwarden.agent.ports.grant import Grant, GrantedStep
 from planwarden.server.api.home import Home
 from planwarden.server.api.rules import list_rule_notes
-from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.checks.report import HealthCheck, join_some
+from planwarden.server.cli.home import use_store
 from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.gate.host_servers import read_statuses
 from planwarden.server.guard.install.proof import HookStatus, check_hosts

@@ -7,8 +7,8 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.checks.report import HealthCheck, join_some
+from planwarden.server.cli.home import use_store
 from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.library import build_library
 from planwarden.server.plans.plan_file import SavedPlan

@@ -6,8 +6,8 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.peers import describe_missing
-from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.checks.report import HealthCheck
+from planwarden.server.cli.home import use_store
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.instants import format_instant, to_utc

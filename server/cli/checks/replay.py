@@ -10,8 +10,8 @@ from planwarden.agent.common.errors import LogUnreadable
 from planwarden.agent.core.control.replay import ReplayFault, can_go_on, find_replay_fault
 from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.store import Header, Store
-from planwarden.server.cli.arguments import use_store
 from planwarden.server.cli.checks.report import HealthCheck
+from planwarden.server.cli.home import use_store
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.escaping import shorten_id
 

@@ -13,9 +13,11 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.api.audit import AuditPage, AuditReader, AuditVerdict, build_audit_line
-from planwarden.server.cli.arguments import read_settings, use_store
+from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, write_result
+from planwarden.server.cli.home import use_store
+from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings

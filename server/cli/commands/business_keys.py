@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.business_keys import OnceKeyView
-from planwarden.server.cli.arguments import open_home, read_value, split_pairs
+from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, print_json, write_result
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE, FAILED, print_json
+from planwarden.server.cli.results import build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator

@@ -29,10 +29,10 @@ from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, WAITING, print_json
+from planwarden.server.cli.output import DONE, WAITING, name_commands, print_json
 from planwarden.server.cli.session import CliSession, check_tools, open_session
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import TerminalLine, name_commands
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import InboxAccess

@@ -9,7 +9,8 @@ from planwarden.server.cli.checks.doctor import run_checks
 from planwarden.server.cli.checks.replay import Replay
 from planwarden.server.cli.checks.report import DoctorReport
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, write_result
+from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json

@@ -11,9 +11,11 @@ from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import open_home, read_value, split_pairs
+from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, write_result
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.results import build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator

@@ -12,9 +12,11 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.api.home import Home
-from planwarden.server.cli.arguments import open_home, read_value
+from planwarden.server.cli.arguments import read_value
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, write_result
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.notifications.delivery import DeliveryReceipt, post

@@ -16,9 +16,10 @@ import httpx2
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import open_home, run_with
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, build_terminal, write_result
+from planwarden.server.cli.home import open_home, run_with
+from planwarden.server.cli.output import DONE
+from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.app import build_inbox_app

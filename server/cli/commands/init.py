@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import StoreError
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.hosts import find_program
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json
+from planwarden.server.cli.output import DONE, FAILED, print_json
+from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import FILE, find_home

@@ -23,9 +23,10 @@ from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
 from planwarden.server.api.home import Home
-from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, build_terminal
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE
+from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.web_server import until_cancelled

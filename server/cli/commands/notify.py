@@ -11,7 +11,8 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, write_result
+from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.notifications.delivery import DeliveryReceipt, post

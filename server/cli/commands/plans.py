@@ -12,10 +12,12 @@ from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.home import Home
-from planwarden.server.cli.arguments import add_plan_arguments, open_home
+from planwarden.server.cli.arguments import add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, print_json, write_result
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.plan_source import choose_plan, find_saved_plan, read_given_inputs
+from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import NO, Terminal
 from planwarden.server.plans.folders import HOME, PlanCatalogue

@@ -22,11 +22,13 @@ from planwarden.server.api.rules import (
     list_open_ends,
     replay_rules,
 )
-from planwarden.server.cli.arguments import open_home, read_count
+from planwarden.server.cli.arguments import read_count
 from planwarden.server.cli.checks.permits import list_notes
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
-from planwarden.server.cli.output import DONE, write_result
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE
+from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import FILE

@@ -11,9 +11,11 @@ from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import open_home, split_pairs
+from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, WAITING, exit_code, print_json, write_result
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE, FAILED, WAITING, print_json
+from planwarden.server.cli.results import exit_code, write_result
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal

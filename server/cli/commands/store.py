@@ -8,9 +8,11 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.cli.arguments import read_settings, use_store
+from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED, build_terminal, confirm, write_result
+from planwarden.server.cli.home import use_store
+from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.results import build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location

@@ -10,9 +10,10 @@ from planwarden.server.api.home import Home
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.api.tools import search_tools
-from planwarden.server.cli.arguments import open_home
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, build_terminal, print_json
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE, print_json
+from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json

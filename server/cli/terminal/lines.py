@@ -5,7 +5,6 @@ move the cursor, start a new line or imitate a line of planwarden.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -24,6 +23,7 @@ from planwarden.agent.core.execution.state import (
     ModelOutage,
     StepState,
 )
+from planwarden.server.cli.output import name_commands
 from planwarden.server.views.decisions import (
     describe_call_edit,
     describe_decision,
@@ -31,7 +31,7 @@ from planwarden.server.views.decisions import (
     describe_shortfall,
     find_decided,
 )
-from planwarden.server.views.escaping import ID, cut_text, escape_rest, escape_text, format_once, shorten_id
+from planwarden.server.views.escaping import cut_text, escape_rest, escape_text, format_once, shorten_id
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_text import describe_lost_patience, describe_outage
@@ -51,18 +51,6 @@ STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
 
-_COMMANDS: Mapping[str, str] = {
-    "get_tool_schemas": "tools NAME",
-    "search_tools": "tools",
-    "get_execution": "show THREAD",
-    "list_suspensions": "list",
-    "retry_execution": "retry THREAD",
-    "cancel_execution": "cancel THREAD",
-    "run_plan": "run NAME",
-}
-# A name in quotes is what somebody wrote, such as the id of a step.
-_TOOL = re.compile(rf"(?<![\w'\"`])({'|'.join(_COMMANDS)})(?![\w'\"`])")
-_QUOTED_ID = re.compile(f"(?<=')({ID.pattern})(?=')")
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "|", "–": "-"})
 _SPINNER = Spinner("dots")
 
@@ -113,12 +101,6 @@ def write_in_set(text: str, *, is_ascii: bool) -> str:
     """Return the text as it is printed: nothing hidden in it, and with ASCII signs on a screen without ours."""
     result = escape_rest(text)
     return result.translate(_ASCII) if is_ascii else result
-
-
-def name_commands(text: str, program: str = "planwarden") -> str:
-    """Return the text with commands in place of MCP tools, and short ids; `program` begins each command."""
-    result = _TOOL.sub(lambda match: f"`{program} {_COMMANDS[match[1]]}`", text)
-    return _QUOTED_ID.sub(lambda match: shorten_id(match[1]), result)
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
