@@ -43,7 +43,7 @@ class Opening:
         """Of the process, after a signal."""
 
 
-class Judge(CallHandler, Protocol):
+class CallJudge(CallHandler, Protocol):
     """Judges the calls of one server while the store is open."""
 
     tools: Any
@@ -60,7 +60,7 @@ class Gate:
     def __init__(self, opening: Opening, config: ServerConfig, home: Path, host: Host) -> None:
         self.opening = opening
         self.config = config
-        self.judge: Judge | None = None
+        self.judge: CallJudge | None = None
         if config.url is None:
             upstream = ProcessUpstream(config, ServerLog(home / FOLDER / f"{file_stem(config)}.log"))
         else:
@@ -73,7 +73,7 @@ class Gate:
         has_login = self.config.login_name is not None or not self.config.is_gated
         return await (await self.open()).find_login() if has_login else None
 
-    async def open(self) -> Judge:
+    async def open(self) -> CallJudge:
         """Return what judges calls. Raises `PlanwardenError`: the store cannot be opened."""
         self.opening.has_work.set()
         await self.opening.settled.wait()
