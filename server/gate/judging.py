@@ -77,7 +77,8 @@ async def _build_tools(gate: Gate, warden: Warden) -> GatedTools:
         assert service.downstream is not None
         return SharedTools(gate.relay, registry, service.downstream)
     on_listing = partial(RunningGates(service.store).open, service.owner, gate.config.slug)
-    tools = GatedTools(gate.relay, registry, settings.apply_to, settings.home, on_listing)
+    slugs = [config.slug for config in settings.servers.configs]
+    tools = GatedTools(gate.relay, registry, settings.apply_to, settings.home, on_listing, slugs)
     await tools.load()
     return tools
 

@@ -5,7 +5,7 @@ moment, also where the server does not announce changes.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -56,13 +56,15 @@ class GatedTools:
         apply_settings: Callable[[ToolDefinition], ToolDefinition],
         home: Path,
         on_listing: Callable[[str], Awaitable[None]],
+        slugs: Sequence[str] = (),
     ) -> None:
-        """`on_listing` gets the digest of each new listing, which the home has then."""
+        """`on_listing` gets the digest of each new listing, which the home has then; `slugs` are of all servers."""
         self._on_listing = on_listing
         self._relay = relay
         self._registry = registry
         self._apply_settings = apply_settings
         self._home = home
+        self._slugs = slugs
         self._tools: dict[str, DownstreamTool] = {}
         """By the server's own names."""
         self.listing: list[JsonValue] = []
@@ -133,7 +135,9 @@ class GatedTools:
         config = self._relay.config
         # A process that runs a call of this gate reads it from there.
         await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
-        listed, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=()))
+        listed, _ = await anyio.to_thread.run_sync(
+            lambda: build_tools(config, listing, other_tools=(), slugs=self._slugs)
+        )
         tools = [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in listed]
         self._registry.replace_group(config.name, map(self._build_tool, tools))
         return tools

@@ -110,8 +110,9 @@ def answer(message: dict[str, Any]) -> Any:
             about = {"serverInfo": {"name": "peer", "version": "7", "own": 1}, "instructions": "Peer's own words."}
             return {"protocolVersion": message["params"]["protocolVersion"], "capabilities": capabilities, **about}
         case "tools/list":
-            odd: list[Any] = [{"name": []}] if (FOLDER / "odd").exists() else []
-            return {"tools": [*list_tools_of(FOLDER), *odd], "unknown": [1, None]}
+            more: list[Any] = [{"name": []}] if (FOLDER / "odd").exists() else []
+            more += [{"name": "two_write", "inputSchema": SCHEMA}] if (FOLDER / "two").exists() else []
+            return {"tools": [*list_tools_of(FOLDER), *more], "unknown": [1, None]}
         case "tools/call":
             params = message["params"]
             return call(params["name"], params.get("arguments") or {}, params.get("inputResponses"))

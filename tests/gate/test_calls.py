@@ -1,5 +1,7 @@
 """Calls that a person decides about: each runs once, and its result reaches whoever asks for it."""
 
+import json
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.gate.answers import DISPOSITION
-from tests.gate.host import Home, Host, read_text
+from tests.gate.host import PEER, Home, Host, read_text
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +67,18 @@ async def test_identical_call_gives_its_question_the_time_again(tmp_path: Path, 
             assert question.expires_at is not None
             ends.append(question.expires_at.timestamp())
     assert ends[1] - ends[0] > 12 * 3600
+
+
+async def test_tool_that_would_be_named_like_one_of_another_server_is_called(tmp_path: Path, tasks: TaskGroup) -> None:
+    home, other = Home(tmp_path / "1"), Home(tmp_path / "2")
+    (home.peer / "two").touch()
+    document = {"mcpServers": {"peer_two": {"command": sys.executable, "args": [str(PEER), str(other.peer)]}}}
+    (home.folder / "planwarden.json").write_text(json.dumps(document))
+    async with home.host(tasks) as host:
+        call = await host.begin_call("two_write", {"text": "a"})
+        await home.decide()
+        assert FIRST_LINE not in read_text((await host.wait(call))["result"])
+    assert home.ledger == [["two_write", {"text": "a"}]] and other.ledger == []
 
 
 async def test_sixteen_identical_calls_are_one_question_and_one_effect(home: Home, host: Host) -> None:
