@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import webauthn
     import webauthn.helpers.exceptions
     from webauthn.helpers import structs
+    from webauthn.registration.verify_registration_response import VerifiedRegistration
 else:
     webauthn, structs = LazyModule("webauthn"), LazyModule("webauthn.helpers.structs")
 
@@ -174,9 +175,7 @@ def verify_signature(
     return verified.new_sign_count
 
 
-def verify_registration(
-    text: str, *, challenge: bytes, rp_id: str, origin: str
-) -> "webauthn.registration.verify_registration_response.VerifiedRegistration":
+def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str) -> "VerifiedRegistration":
     """Verify and return the new key that a page sent; the authenticator must have verified its user.
 
     Raises:

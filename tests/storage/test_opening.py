@@ -102,7 +102,8 @@ async def test_what_can_go_on_is_replayed_and_all_of_it_if_asked_for(back_end: B
     await write_logs(back_end)
     store = back_end.connect()
     report = await replay_logs(store, has_finished=False)
-    assert (report.executions, report.fault_count, [header.execution_id for header, _ in report.faults]) == (3, 1, ["wrong"])
+    names = [header.execution_id for header, _ in report.faults]
+    assert (report.executions, report.fault_count, names) == (3, 1, ["wrong"])
     everything = await replay_logs(store, has_finished=True)
     assert everything.executions == 7 and everything.events > report.events
     found = {log.execution_id: (log.thread_id, fault.sequence, fault.event) for log, fault in everything.faults}
