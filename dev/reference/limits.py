@@ -7,7 +7,7 @@ from planwarden.agent.core.execution import references
 from planwarden.agent.core.plan import plan_words
 from planwarden.agent.core.prompt import replies
 from planwarden.server.api import limits as service_limits
-from planwarden.server.auth import failures as access_failures
+from planwarden.server.auth import admission
 from planwarden.server.inbox import security_middleware as inbox_security
 from planwarden.server.mcp import frames, turns
 from planwarden.server.mcp import results as mcp_results
@@ -73,7 +73,7 @@ def limits() -> str:
         ),
         (
             "bearer tokens refused, per address",
-            f"{access_failures.FAILURES} in {access_failures.WINDOW_S:g} s, then 429",
+            f"{admission.FAILURES} in {admission.WINDOW_S:g} s, then 429",
         ),
     )
     return table(("input", "limit"), rows)

@@ -55,10 +55,10 @@ from planwarden.server.api.starts import (
 )
 from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.tools import find_seen_shape, read_artifact
-from planwarden.server.auth.proof import assess_authority
 from planwarden.server.plans.library import PlanLibrary, SavedPlans
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
+from planwarden.server.settings.policy import assess_authority
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS

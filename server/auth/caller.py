@@ -3,17 +3,21 @@
 Without authentication (stdio, and HTTP on a loopback address unless tokens exist) everybody is the operator, `local`.
 Otherwise the token decides: the principal is the name for which planwarden made the token, or `ISSUER#SUBJECT` of an
 OAuth access token. A name cannot contain `#`, so the two cannot collide. The token is the one that the SDK's bearer
-middleware verified for this request; sessions and other claims of the client do not count.
+middleware verified for this request with `TokenCheck`; sessions and other claims of the client do not count.
 """
 
+import logging
+import secrets
 from collections.abc import Callable
 
 import msgspec
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.agent.ports.environment import Clock
+from planwarden.storage.tokens import PREFIX, TokenStore
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -73,3 +77,62 @@ def identify_bearer() -> Caller:
     if not isinstance(token, VerifiedToken):
         raise StoreError("the request carries no verified token; nothing was done")
     return Caller(token.principal, token.oauth_client)
+
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+"""How long an open server may not know that somebody made a token, perhaps on another machine."""
+
+
+class TokenCheck(TokenVerifier):
+    """Verifies planwarden's own tokens; passes all others to `others`."""
+
+    def __init__(
+        self,
+        tokens: TokenStore,
+        clock: Clock,
+        *,
+        is_open: bool = False,
+        scopes: tuple[str, ...] = (),
+        others: TokenVerifier | None = None,
+    ) -> None:
+        """With `is_open` requests need no token as long as none was ever made. `scopes` are those that OAuth tokens
+        need; planwarden's own tokens have all of them."""
+        self._tokens = tokens
+        self._clock = clock
+        self._is_open = is_open
+        self._looked_at = clock.steady()
+        self._scopes = scopes
+        self._others = others
+        self.pass_key = secrets.token_urlsafe(32)
+        """What the middleware puts in the place of a token while the server is open; it never leaves this process."""
+
+    async def is_open(self) -> bool:
+        """Return whether requests need no token. Once they need one, they always do."""
+        now = self._clock.steady()
+        if self._is_open and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._is_open = not await self._tokens.all()
+            if not self._is_open:
+                logger.warning("a token was made, so that every request needs one from now on")
+        return self._is_open
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        if token == self.pass_key:
+            return VerifiedToken.create(LOCAL, scopes=self._scopes, expires_at=None) if await self.is_open() else None
+        if not token.startswith(PREFIX):
+            return await self._others.verify_token(token) if self._others is not None else None
+        row = await self._tokens.find_valid(token, role="caller")
+        if row is None:
+            return None
+        return VerifiedToken.create(row.principal, scopes=self._scopes, expires_at=row.expires_at)
+
+    async def has_ended(self, token: str) -> bool:
+        """Return whether a token that was verified before is expired or revoked now; an issuer's lasts as it says."""
+        if token != self.pass_key and not token.startswith(PREFIX):
+            return False
+        try:
+            return await self.verify_token(token) is None
+        except StoreError:
+            return False

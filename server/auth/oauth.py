@@ -18,7 +18,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.auth.caller import VerifiedToken
-from planwarden.server.auth.settings import HttpSettings, is_loopback
+from planwarden.server.auth.settings import HttpSettings, is_secure
 from planwarden.storage.tokens import MAX_TOKEN_CHARS
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,8 @@ class IssuerKeys:
         async with self._lock:
             now = self._clock.now()
             is_old = self._fetched_at is None or now - self._fetched_at > FRESH_S
-            if (is_old or self._choose(key_id, algorithm) is None) and self._may_fetch(now):
+            may_fetch = self._tried_at is None or now - self._tried_at >= COOL_DOWN_S
+            if may_fetch and (is_old or self._choose(key_id, algorithm) is None):
                 self._tried_at = now
                 try:
                     self._keys, self._fetched_at = await self._fetch(), now
@@ -79,9 +80,6 @@ class IssuerKeys:
         ]
         matching = fitting if key_id is None else [key for key in fitting if key.get("kid") == key_id]
         return matching[0] if len(matching) == 1 else None
-
-    def _may_fetch(self, now: float) -> bool:
-        return self._tried_at is None or now - self._tried_at >= COOL_DOWN_S
 
     async def _fetch(self) -> tuple[Mapping[str, JsonValue], ...]:
         try:
@@ -114,7 +112,7 @@ class IssuerKeys:
             if metadata.get("issuer") != self._issuer:
                 raise _KeysUnavailable(f"{place} names another issuer")
             address = metadata.get("jwks_uri")
-            if not isinstance(address, str) or not _is_secure(address):
+            if not isinstance(address, str) or not is_secure(address):
                 raise _KeysUnavailable(f"{place} has no https jwks_uri")
             return address
         raise _KeysUnavailable("; ".join(reasons))
@@ -197,8 +195,3 @@ def _read_scopes(claims: Mapping[str, JsonValue]) -> tuple[str, ...]:
     if not isinstance(listed, list):
         return ()
     return tuple(entry for entry in listed if isinstance(entry, str) and entry)
-
-
-def _is_secure(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))

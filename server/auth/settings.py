@@ -20,6 +20,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_secure(url: str) -> bool:
+    """Return whether what is sent there is encrypted, or stays on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+
+
 def _check_host(entry: str) -> str:
     if not _HOST.fullmatch(entry):
         raise ValueError(f"{entry!r} is not NAME or NAME:PORT (no scheme, no path, no wildcard)")
@@ -29,8 +35,7 @@ def _check_host(entry: str) -> str:
 def _check_url(text: str) -> str:
     """Allow plain http only on this machine: keys and tokens must not cross a network unencrypted."""
     parts = urlsplit(text)
-    is_secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-    if not is_secure or not parts.hostname or parts.query or parts.fragment or parts.username is not None:
+    if not is_secure(text) or not parts.hostname or parts.query or parts.fragment or parts.username is not None:
         raise ValueError(f"{text!r} is not an https URL without query and fragment (http only on this machine)")
     return text
 

@@ -99,11 +99,11 @@ class SignatureCheck:
         if added is None or added.principal != signed.principal or signed.key in self._removed:
             raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} at that time")
         try:
-            evidence = SignatureEvidence(
-                credential_id=from_base64url(signed.credential),
-                authenticator_data=from_base64url(signed.authenticator_data),
-                client_data=from_base64url(signed.client_data),
-                signature=from_base64url(signed.signature),
+            evidence = SignatureEvidence.decode(
+                credential=signed.credential,
+                authenticator_data=signed.authenticator_data,
+                client_data=signed.client_data,
+                signature=signed.signature,
             )
             public_key = from_base64url(added.public_key)
         except ValueError:

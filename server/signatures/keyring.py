@@ -168,7 +168,7 @@ class Keyring:
         key = SigningKey(
             key_id=derive_key_id(registration.credential_id),
             credential_id=registration.credential_id,
-            public_key=registration.public_key,
+            public_key=registration.credential_public_key,
             principal=session.principal,
             rp_id=relying_party.rp_id,
             label=label,

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import webauthn
     import webauthn.helpers.exceptions
     from webauthn.helpers import structs
+    from webauthn.registration.verify_registration_response import VerifiedRegistration
 else:
     webauthn, structs = LazyModule("webauthn"), LazyModule("webauthn.helpers.structs")
 
@@ -39,6 +40,7 @@ NONCE_S = 300.0
 BrowserOptions = dict[str, Any]
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
+_DAMAGED = (ValueError, KeyError, TypeError, IndexError)
 
 
 class SignatureRefused(UsageError):
@@ -70,7 +72,7 @@ class _Assertion(BaseModel):
     response: _Response
 
 
-class SignatureEvidence(msgspec.Struct, frozen=True, kw_only=True):
+class SignatureEvidence(msgspec.Struct, frozen=True):
     """One signature with everything that its verification needs."""
 
     credential_id: bytes
@@ -80,16 +82,16 @@ class SignatureEvidence(msgspec.Struct, frozen=True, kw_only=True):
     signature: bytes
 
     @classmethod
-    def read(cls, text: str) -> "SignatureEvidence":
+    def decode(cls, *, credential: str, authenticator_data: str, client_data: str, signature: str) -> Self:
+        """Return the evidence whose parts are base64url. Raises `ValueError` for other text."""
+        return cls(*map(from_base64url, (credential, authenticator_data, client_data, signature)))
+
+    @classmethod
+    def read(cls, text: str) -> Self:
         """Return the evidence in the text that a page sent. Raises `SignatureRefused` for any other text."""
         try:
             assertion = _Assertion.model_validate_json(text)
-            return cls(
-                credential_id=from_base64url(assertion.credential_id),
-                authenticator_data=from_base64url(assertion.response.authenticator_data),
-                client_data=from_base64url(assertion.response.client_data),
-                signature=from_base64url(assertion.response.signature),
-            )
+            return cls.decode(credential=assertion.credential_id, **assertion.response.model_dump())
         except ValueError:
             raise SignatureRefused("the page did not send a signature in the expected format") from None
 
@@ -101,14 +103,6 @@ class SignatureEvidence(msgspec.Struct, frozen=True, kw_only=True):
             "clientDataJSON": to_base64url(self.client_data),
             "signature": to_base64url(self.signature),
         }
-
-
-class KeyRegistration(msgspec.Struct, frozen=True, kw_only=True):
-    """A new key, as its authenticator created it."""
-
-    credential_id: bytes
-    public_key: bytes
-    sign_count: int
 
 
 def is_available() -> bool:
@@ -158,7 +152,15 @@ def verify_signature(
         origin = client.origin
     try:
         verified = webauthn.verify_authentication_response(
-            credential=_build_credential(evidence),
+            credential=structs.AuthenticationCredential(
+                id=to_base64url(evidence.credential_id),
+                raw_id=evidence.credential_id,
+                response=structs.AuthenticatorAssertionResponse(
+                    client_data_json=evidence.client_data,
+                    authenticator_data=evidence.authenticator_data,
+                    signature=evidence.signature,
+                ),
+            ),
             expected_challenge=challenge,
             expected_rp_id=rp_id,
             expected_origin=origin or "",
@@ -168,12 +170,12 @@ def verify_signature(
             require_user_verification=True,
         )
     # The library's own errors, and those that it and `cryptography` raise for a damaged key.
-    except (webauthn.helpers.exceptions.WebAuthnException, ValueError, KeyError, TypeError, IndexError) as error:
+    except (webauthn.helpers.exceptions.WebAuthnException, *_DAMAGED) as error:
         raise SignatureRefused(f"the signature is not valid: {error}"[:300]) from error
     return verified.new_sign_count
 
 
-def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str) -> KeyRegistration:
+def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str) -> "VerifiedRegistration":
     """Verify and return the new key that a page sent; the authenticator must have verified its user.
 
     Raises:
@@ -184,28 +186,16 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
     if len(text) > 32_000:
         raise SignatureRefused("the new key is too large")
     try:
-        verified = webauthn.verify_registration_response(
+        return webauthn.verify_registration_response(
             credential=text,
             expected_challenge=challenge,
             expected_rp_id=rp_id,
             expected_origin=origin,
             require_user_verification=True,
         )
-    # The library's own errors, and those that it and `cryptography` raise for hostile attestation.
-    except (
-        webauthn.helpers.exceptions.WebAuthnException,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        RecursionError,
-    ) as error:
+    # As above; hostile attestation may also be nested too deeply.
+    except (webauthn.helpers.exceptions.WebAuthnException, *_DAMAGED, RecursionError) as error:
         raise SignatureRefused(f"the new key is not valid: {error}"[:300]) from error
-    return KeyRegistration(
-        credential_id=verified.credential_id,
-        public_key=verified.credential_public_key,
-        sign_count=verified.sign_count,
-    )
 
 
 def can_use_keys_of(origin: str, host: str) -> bool:
@@ -229,18 +219,6 @@ def check_available() -> None:
     """Raise `UsageError` if this installation cannot create and verify signatures."""
     if not is_available():
         raise UsageError(f"signing needs an extra that is not installed with planwarden: {EXTRA}")
-
-
-def _build_credential(evidence: SignatureEvidence) -> "structs.AuthenticationCredential":
-    return structs.AuthenticationCredential(
-        id=to_base64url(evidence.credential_id),
-        raw_id=evidence.credential_id,
-        response=structs.AuthenticatorAssertionResponse(
-            client_data_json=evidence.client_data,
-            authenticator_data=evidence.authenticator_data,
-            signature=evidence.signature,
-        ),
-    )
 
 
 class RelyingParty(msgspec.Struct, frozen=True, kw_only=True):

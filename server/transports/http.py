@@ -35,8 +35,8 @@ from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.auth.admission import AdmissionMiddleware
-from planwarden.server.auth.failures import FailedTokenLimiter
+from planwarden.server.auth.admission import AdmissionMiddleware, FailedTokenLimiter
+from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.network import (
     AllowedNames,
     AllowedNamesMiddleware,
@@ -46,7 +46,6 @@ from planwarden.server.auth.network import (
 )
 from planwarden.server.auth.oauth import IssuerCheck
 from planwarden.server.auth.settings import HttpSettings, is_loopback
-from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import INBOX_PATH

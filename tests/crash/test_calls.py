@@ -20,7 +20,7 @@ import planwarden.agent.runtime.run
 from planwarden.agent.common.errors import CommitUnknown, PlanwardenError
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.server.cli.checks.replay import replay_logs
+from planwarden.server.cli.checks.store import replay_logs
 from planwarden.storage.sqlite import pace
 from tests.crash.worlds import SCENARIOS, WORLDS, Outcome, Play, World
 from tests.kit import ManualClock, each_once, first_only, requirement

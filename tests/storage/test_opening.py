@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
-from planwarden.server.cli.checks.replay import replay_logs
+from planwarden.server.cli.checks.store import replay_logs
 from planwarden.storage.codec import encode_events
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.locks import WriteLock
@@ -102,10 +102,11 @@ async def test_what_can_go_on_is_replayed_and_all_of_it_if_asked_for(back_end: B
     await write_logs(back_end)
     store = back_end.connect()
     report = await replay_logs(store, has_finished=False)
-    assert (report.executions, report.fault_count, [found.execution_id for found in report.faults]) == (3, 1, ["wrong"])
+    names = [header.execution_id for header, _ in report.faults]
+    assert (report.executions, report.fault_count, names) == (3, 1, ["wrong"])
     everything = await replay_logs(store, has_finished=True)
     assert everything.executions == 7 and everything.events > report.events
-    found = {log.execution_id: (log.thread_id, log.fault.sequence, log.fault.event) for log in everything.faults}
+    found = {log.execution_id: (log.thread_id, fault.sequence, fault.event) for log, fault in everything.faults}
     assert found == {name: (f"thread of {name}", 4, "StepCompleted") for name in ("wrong", "wrong and over")}
 
 
@@ -125,8 +126,8 @@ async def test_an_event_that_cannot_be_read_is_named_by_its_number(tmp_path: Pat
     )
     report = await replay_logs(back_end.connect(), has_finished=False)
     await back_end.close()
-    [log] = report.faults
-    assert log.fault.sequence == first + 2 and "newer planwarden" in log.fault.reason
+    [(_, fault)] = report.faults
+    assert fault.sequence == first + 2 and "newer planwarden" in fault.reason
 
 
 @requirement("replay:upgrade")

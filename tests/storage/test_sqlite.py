@@ -17,7 +17,7 @@ import anyio.lowlevel
 import pytest
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.server.cli.checks.replay import replay_logs
+from planwarden.server.cli.checks.store import replay_logs
 from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.writer import Writer

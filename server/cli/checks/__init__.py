@@ -1,1 +1,1 @@
-"""The checks of `doctor`: each module has those of one subject, and `doctor` runs them all."""
+"""The checks of the command doctor: each module has those of one subject."""

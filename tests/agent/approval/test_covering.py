@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval import covering
-from planwarden.server.cli.checks.replay import replay_logs
+from planwarden.server.cli.checks.store import replay_logs
 from tests.kit import Ledger, MemoryStore, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 
 Json = dict[str, JsonValue]

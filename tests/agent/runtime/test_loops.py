@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, ToolError
-from planwarden.server.cli.checks.replay import replay_logs
+from planwarden.server.cli.checks.store import replay_logs
 from tests.kit import Decision, Execution, Ledger, MemoryStore, by, decide, plan, requirement, tool_step, warden
 from tests.support.wardens import run
 

@@ -11,7 +11,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownSuspension, UnknownThread
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.auth.proof import OAUTH_CHANNEL
+from planwarden.server.settings.policy import OAUTH_CHANNEL
 from planwarden.tools.delegate.child import CHAIN
 from tests.kit import Ledger, MemoryStore, Settings, confirm, decide, plan, requirement, start_as, tool_step, warden
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for

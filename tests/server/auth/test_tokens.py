@@ -15,10 +15,8 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
-from planwarden.server.auth.admission import WATCH_S
-from planwarden.server.auth.caller import VerifiedToken, identify_bearer
-from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, WINDOW_S, FailedTokenLimiter
-from planwarden.server.auth.tokens import TokenCheck
+from planwarden.server.auth.admission import FAILURES, MAX_ADDRESSES, WATCH_S, WINDOW_S, FailedTokenLimiter
+from planwarden.server.auth.caller import TokenCheck, VerifiedToken, identify_bearer
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.location import read_location
 from planwarden.storage.opening import open_store
@@ -58,7 +56,7 @@ async def test_once_there_was_a_token_every_request_needs_one(tmp_path: Path) ->
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers look for new and ended tokens all the time."""
-    monkeypatch.setattr("planwarden.server.auth.tokens.LOOK_S", 0.0)
+    monkeypatch.setattr("planwarden.server.auth.caller.LOOK_S", 0.0)
     monkeypatch.setattr("planwarden.server.auth.admission.WATCH_S", 0.01)
 
 
