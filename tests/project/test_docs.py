@@ -19,7 +19,7 @@ from dev.walk import PAGE, walk
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.cli.commands.config import create_home
+from planwarden.server.cli.commands.init import create_home
 from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.clients.roster import CLIENTS as DRIVEN

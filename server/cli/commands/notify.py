@@ -1,33 +1,24 @@
-"""The commands `notify test` and `hook send`, which send a test message and show the answer.
-
-`notify test` sends a notification to every channel; `hook send` signs a message as the sender of a hook would.
-"""
+"""The command `notify test`: sends a test notification to every channel and shows the replies."""
 
 import secrets
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
+from collections.abc import Sequence
 
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
-from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.notifications import Notification
-from planwarden.server.api.home import Home
-from planwarden.server.cli.arguments import read_settings, read_value
+from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.results import write_result
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
-from planwarden.server.notifications.messages import OutgoingRequest, build_request, sign_message
+from planwarden.server.notifications.messages import build_request
 from planwarden.server.notifications.settings import NotificationChannel
 from planwarden.server.settings.configuration import FILE
-from planwarden.server.settings.hooks import Hook
 from planwarden.storage.clock import SystemClock
 
 
@@ -87,87 +78,3 @@ async def _send_test(channel: NotificationChannel) -> DeliveryReceipt:
         created_at=now,
     )
     return await post(build_request(channel, notification, now, None), now=now)
-
-
-MAX_ANSWER_BYTES = 64 * 1024
-REFUSED = (
-    "401: the server refuses the signature; it has another secret, no such hook, or a clock that differs by more than "
-    "5 minutes, and its log says which"
-)
-
-
-def add_hook(parser: CommandParser) -> None:
-    text = "Sign a message with the secret of a hook, send it to the running server, and show what it answers."
-    send = parser.add_command("send", handle_send, text)
-    send.add_argument("hook", metavar="NAME", help="name of the hook in planwarden.toml")
-    send.add_argument("event", metavar="JSON", help="the message, which is the input `event` of the hook's plan")
-    text = "address of the server; default %(default)s"
-    send.add_argument("--url", default="http://127.0.0.1:8765", metavar="URL", help=text)
-
-
-def handle_send(arguments: Namespace) -> int:
-    home = open_home(arguments)
-    hook = _find_hook(home.settings.hooks, arguments.hook)
-    server: str = arguments.url
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArguments(f"--url {server[:200]!r} is not the address of a server, such as http://127.0.0.1:8765")
-    url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/hooks/{hook.name}"
-    try:
-        read_json(arguments.event)
-    except PlanwardenError as error:
-        raise InvalidArguments(f"the message is {error.message}") from error
-    receipt = anyio.run(_send, hook, url, arguments.event.encode())
-    answer = read_value((receipt.answer or (None, b""))[1].decode(errors="replace"))
-    document = answer if isinstance(answer, dict) else {}
-    write_result(
-        arguments,
-        {"delivered": receipt.is_delivered, "said": receipt.description, **document},
-        lambda terminal: draw_answer(terminal, home, hook, url, receipt, document),
-    )
-    return DONE if receipt.is_delivered else FAILED
-
-
-def _find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:
-    """Return the hook of that name. Raises `UsageError`: there is none, or nothing can be signed for it here."""
-    table = {hook.name: hook for hook in hooks}
-    if name not in table:
-        hint = did_you_mean(name, table) or (f"; there are {', '.join(table)}" if table else f"; {FILE} has no [hooks]")
-        raise UsageError(f"there is no hook {name[:64]!r}{hint}")
-    if table[name].problem is not None:
-        raise UsageError(f"nothing can be signed for hook {name!r} here: {table[name].problem}")
-    return table[name]
-
-
-async def _send(hook: Hook, url: str, body: bytes) -> DeliveryReceipt:
-    """Sign the body with a fresh id and send it. Never raises for an error of the network or the server."""
-    now = SystemClock().now()
-    message_id, timestamp = f"test_{secrets.token_hex(16)}", str(int(now))
-    headers = {
-        "webhook-id": message_id,
-        "webhook-timestamp": timestamp,
-        "webhook-signature": sign_message(hook.key, message_id, timestamp, body),
-    }
-    request = OutgoingRequest(url=url, headers=headers, body=body)
-    return await post(request, now=now, max_answer_bytes=MAX_ANSWER_BYTES)
-
-
-def draw_answer(
-    terminal: Terminal, home: Home, hook: Hook, url: str, receipt: DeliveryReceipt, document: Mapping[str, JsonValue]
-) -> None:
-    name = (f"hook {hook.name}", "bold")
-    if receipt.is_delivered:
-        thread_id = one_line(str(document.get("threadId", "")), 64)
-        status = one_line(str(document.get("status", "delivered")), 64)
-        terminal.say(TerminalLine(name, f"  {status}", mark="done"))
-        if thread_id:
-            terminal.say(TerminalLine((home.command("show", thread_id), "dim"), indent=1))
-        return
-    reason = f"{url} {receipt.description}"
-    if receipt.answer is None:
-        reason += f"; `{home.command('serve', '--http')}` takes hooks, and --url names another server"
-    elif receipt.answer[0] == 401:
-        reason = REFUSED
-    elif "message" in document:
-        reason = f"{receipt.answer[0]}: {one_line(str(document['message']), 500)}"
-    terminal.say(TerminalLine(name, "  ", (reason, "bad"), mark="failed"))

@@ -1,35 +1,25 @@
-"""The commands `run`, `run-goal` and `retry`, which start an execution and ask its questions here, and `cancel`.
-
-`cancel` stops an execution, and says what is completed. It never guesses which execution is meant.
-"""
+"""The commands `run`, `run-goal` and `retry`: start an execution, and ask its questions at this terminal."""
 
 from argparse import Namespace
 from collections.abc import Mapping
-from functools import partial
 
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ThreadBusy, UsageError
 from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.requester import LOCAL, Requester
-from planwarden.agent.core.execution.state import ExecutionState, StepStatus
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
-from planwarden.agent.ports.store import Header, Lookups
-from planwarden.agent.runtime.log_reader import find_execution, load_execution
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import add_inputs, add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
-from planwarden.server.cli.results import confirm
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
-from planwarden.server.cli.terminal.lines import MAX_LISTED, TerminalLine, join_names, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.escaping import escape_text, shorten_id
-from planwarden.tools.registry import Registry
+from planwarden.server.cli.terminal.lines import TerminalLine, join_names
+from planwarden.server.views.escaping import escape_text
 
 
 def add_run(parser: CommandParser) -> None:
@@ -177,105 +167,3 @@ def _describe_busy(home: Home, last: ExecutionState) -> str:
         f"the thread's last execution is running; if the process that ran it is gone, any server of this home "
         f"(an assistant's, or `{home.command('serve')}`) goes on with it; {cancel}, then retry goes on with the rest"
     )
-
-
-NEWEST = 100
-"""How many of the newest executions are searched for running ones; waiting ones are found without that."""
-GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
-    "Completed, and not undone": ("completed",),
-    "Failed or rejected": ("failed", "rejected"),
-    "Not completed": ("pending", "in_progress", "suspended", "skipped"),
-}
-
-
-def add_cancel(parser: CommandParser) -> None:
-    parser.handle(handle_cancel, uses_servers=True)
-    text = "its threadId, or the beginning of one; without it, the command only lists what can be cancelled"
-    parser.add_argument("thread", metavar="THREAD", nargs="?", help=text)
-    parser.add_argument("--reason", metavar="TEXT", help="reason for the record")
-    text = "do not ask; a terminal asks when something has had its effect"
-    parser.add_argument("--yes", action="store_true", help=text)
-
-
-def handle_cancel(arguments: Namespace) -> int:
-    with open_session(arguments, says_yes=arguments.yes) as session:
-        return _cancel(session, arguments)
-
-
-def _cancel(session: CliSession, arguments: Namespace) -> int:
-    if arguments.thread is None:
-        runs = session.home.read(_find_unfinished)
-        if not runs:
-            raise UsageError("nothing runs or waits here, so there is nothing to cancel")
-        _draw_unfinished(session.terminal, runs)
-        command = session.home.command("cancel", "THREAD")
-        raise UsageError(
-            f"name the one to cancel: `{command}`", details={"threads": [execution.thread_id for execution in runs]}
-        )
-    header, execution = session.home.read(partial(_read_execution, session.home, arguments.thread))
-    if execution.is_finished:
-        session.terminal.say(f"It is {execution.status} already; there was nothing to cancel.")
-        session.finish(arguments, execution)
-        return DONE if execution.status == "cancelled" else FAILED
-    effects = _find_effects(execution, session.home.tools)
-    if effects and session.terminal.can_ask:
-        session.terminal.say(f"These steps have had an effect, and cancelling does not undo it: {join_names(effects)}.")
-        if not confirm(session.terminal, "Cancel the rest?", says_yes=session.says_yes):
-            session.terminal.say("Nothing was cancelled.")
-            return FAILED
-
-    async def work(service: Service) -> ExecutionState:
-        await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
-        return await service.find(header.execution_id)
-
-    execution = session.home.run(work)
-    _draw_steps(session.terminal, execution)
-    code = session.finish(arguments, execution)
-    return DONE if execution.status == "cancelled" else code
-
-
-async def _read_execution(home: Home, beginning: str, store: Lookups) -> tuple[Header, ExecutionState]:
-    headers = await home.find_thread(store, beginning, f"`{home.command('cancel')}` lists what can be cancelled")
-    return headers[-1], await load_execution(store, headers[-1])
-
-
-async def _find_unfinished(store: Lookups) -> list[ExecutionState]:
-    """Return what waits, oldest first, and what runs; at most `MAX_LISTED`."""
-    rows = (await store.suspensions(limit=MAX_LISTED)).rows
-    headers = await store.executions(None, NEWEST)
-    ids = dict.fromkeys([*(row.execution_id for row in rows), *(header.execution_id for header in headers)])
-    executions = [await find_execution(store, execution_id) for execution_id in ids]
-    return [execution for execution in executions if not execution.is_finished][:MAX_LISTED]
-
-
-def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
-    """Return the steps whose calls may have changed something; a tool that is not known here counts."""
-    return [
-        state.step.step_id
-        for state in execution.steps.values()
-        if any(
-            call.status in ("running", "succeeded", "outcome_unknown")
-            and ((definition := tools.get(call.tool_name)) is None or definition.effect != "read")
-            for call in state.calls
-        )
-    ]
-
-
-def _draw_unfinished(terminal: Terminal, executions: list[ExecutionState]) -> None:
-    terminal.say(TerminalLine(("Unfinished:", "bold")))
-    for execution in executions:
-        summary = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
-        facts = (f"  {execution.status}  {summary}", "dim")
-        terminal.say(TerminalLine((shorten_id(execution.thread_id), "bold"), facts, mark="asks"))
-
-
-def _draw_steps(terminal: Terminal, execution: ExecutionState) -> None:
-    for title, statuses in GROUPS.items():
-        steps = [state.step.step_id for state in execution.steps.values() if state.status in statuses]
-        if steps:
-            terminal.say(f"{title}: {join_names(steps)}.")
-    states = execution.steps.values()
-    unknown = [s.step.step_id for s in states if any(call.status == "outcome_unknown" for call in s.list_open_calls())]
-    if unknown:
-        text = f"Nobody knows whether a call happened: {join_names(unknown)}. A retry asks first."
-        terminal.say(TerminalLine((text, "warn")))

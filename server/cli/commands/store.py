@@ -1,31 +1,20 @@
-"""The commands `prune`, `backup` and `move`, which maintain the database, and `audit`, which reads its record."""
+"""The commands `prune`, `backup` and `move`, which maintain the database."""
 
-import json
-import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.api.audit import AuditPage, AuditReader, AuditVerdict, build_audit_line
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.results import build_terminal, confirm, write_result
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.settings.configuration import STORE_VARIABLE, Settings
-from planwarden.server.signatures.signature import EXTRA
-from planwarden.server.views.encoding import to_json
-from planwarden.server.views.escaping import escape_text, shorten_id
-from planwarden.server.views.instants import format_instant
+from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location
 from planwarden.storage.moving.move import MoveReport, move
 from planwarden.storage.moving.tables import TABLES
@@ -115,96 +104,3 @@ def draw_move(terminal: Terminal, report: MoveReport, *, has_password: bool) -> 
         terminal.say("Logins to servers and the passphrase of the inbox are not moved; set them again.")
     added = " (add the password)" if has_password else ""
     terminal.say(f"Set {STORE_VARIABLE}={report.target}{added}, or [store] url, before you start anything.")
-
-
-Result = TypeVar("Result")
-
-
-def add_audit(parser: CommandParser) -> None:
-    show = parser.add_command("show", handle_show, "Show the record, oldest first.")
-    show.add_argument("--thread", metavar="THREAD", help="only the rows of this thread")
-    show.add_argument("--limit", type=int, default=50, metavar="N", help="rows, at most 500; default %(default)s")
-    show.add_argument("--cursor", help="continue after the page that printed this cursor")
-    text = "Compare the record with itself and with everything stored."
-    verification = parser.add_command("verify", handle_verify, text)
-    verification.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
-    writing = parser.add_command("export", handle_export, "Write the record as JSON lines.", has_json=False)
-    writing.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
-
-
-def handle_show(arguments: Namespace) -> int:
-    page = _read(
-        read_settings(arguments),
-        lambda audit: audit.read_page(thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor),
-    )
-    write_result(arguments, to_json(page), lambda terminal: draw_rows(terminal, page))
-    return DONE
-
-
-def handle_verify(arguments: Namespace) -> int:
-    verdict = _read(read_settings(arguments), lambda audit: audit.verify(arguments.head))
-    document: dict[str, JsonValue] = {"isWhole": verdict.is_whole, **to_json(verdict)}
-    write_result(arguments, document, lambda terminal: draw_verdict(terminal, verdict))
-    return DONE if verdict.is_whole else FAILED
-
-
-def handle_export(arguments: Namespace) -> int:
-    settings, target = read_settings(arguments), expand_home(arguments.file).absolute()
-    try:
-        with nullcontext(sys.stdout) if str(arguments.file) == "-" else target.open("x", encoding="ascii") as file:
-
-            async def export(audit: AuditReader) -> AuditVerdict:
-                async for row in audit.read_rows():
-                    file.write(json.dumps(to_json(build_audit_line(row)), ensure_ascii=True) + "\n")
-                return await audit.verify()
-
-            verdict = _read(settings, export)
-    except FileExistsError:
-        raise StoreError(f"{str(target)!r} exists already; choose another name") from None
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StoreError(f"cannot write {str(target)!r}: {error.strerror}") from error
-    draw_verdict(Terminal(sys.stderr), verdict)
-    return DONE if verdict.is_whole else FAILED
-
-
-def _read(settings: Settings, read: Callable[[AuditReader], Awaitable[Result]]) -> Result:
-    """Return what the function reads in the audit. Raise `StoreError` where there is no database."""
-    if not settings.store.is_made:
-        raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
-    return use_store(settings, lambda store: read(AuditReader(store)))
-
-
-def draw_rows(terminal: Terminal, page: AuditPage) -> None:
-    if not page.rows:
-        terminal.say("The audit is empty.")
-    for row in page.rows:
-        at = format_instant(row.at)
-        kind = row.kind.replace("_", " ").ljust(18)
-        facts = [] if row.suspension_id is None else [f"suspension={shorten_id(row.suspension_id)}"]
-        facts += [f"{name}={_shorten(value)}" for name, value in row.facts.items()]
-        terminal.say(
-            TerminalLine((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), "  ".join(map(escape_text, facts)))
-        )
-    if page.next_cursor is not None:
-        terminal.say(TerminalLine((f"more: --cursor {page.next_cursor}", "dim")))
-
-
-def draw_verdict(terminal: Terminal, verdict: AuditVerdict) -> None:
-    for problem in verdict.problems:
-        terminal.say(TerminalLine((escape_text(problem), "bad"), mark="failed"))
-    if verdict.signatures:
-        terminal.say(TerminalLine((f"{verdict.signatures} signature(s) verified", "good"), mark="done"))
-    if verdict.unverified:
-        terminal.say(TerminalLine((f"{verdict.unverified} signature(s) not verified: {EXTRA}", "warn"), mark="asks"))
-    if verdict.is_whole:
-        terminal.say(TerminalLine((f"{verdict.rows} rows, whole; head {verdict.head}", "good"), mark="done"))
-    else:
-        terminal.say(TerminalLine((f"{verdict.rows} rows, {len(verdict.problems)} problem(s)", "bad"), mark="failed"))
-
-
-def _shorten(value: JsonValue) -> str:
-    text = shorten_id(value) if isinstance(value, str) else json.dumps(value)
-    is_digest = len(text) == 64 and text.isalnum()
-    return text[:16] + "…" if is_digest else text[:80]

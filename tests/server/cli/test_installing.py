@@ -17,7 +17,7 @@ import yaml
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli import hosts
-from planwarden.server.cli.commands.config import DEPLOYED, Installation, write_docker, write_launchd, write_systemd
+from planwarden.server.cli.commands.service import DEPLOYED, Installation, write_docker, write_launchd, write_systemd
 from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.requirements import requirement

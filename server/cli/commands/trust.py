@@ -1,0 +1,139 @@
+"""The command `trust`: tools of a downstream server that, as it says, only read may run without asking.
+
+A person confirms which ones. The command writes `risk` and `effect` of each into `planwarden.toml`, where the operator
+sees them. A tool that may change something is never among them, even when it is named: only the operator writes its
+risk.
+"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.api.home import Home
+from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.home import open_home
+from planwarden.server.cli.output import DONE, FAILED, print_json
+from planwarden.server.cli.results import build_terminal, confirm
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.settings.additions import Additions, add_to_text, format_additions, read_text, replace_text
+from planwarden.server.settings.configuration import FILE, Settings
+from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.servers import REASON_S
+from planwarden.tools.downstream.tools import find_possible_names, says_it_only_reads
+
+MAX_LISTED = 100
+
+
+def add_trust(parser: CommandParser) -> None:
+    parser.handle(handle_trust, uses_servers=True)
+    parser.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
+    text = "only these tools, as planwarden or the server calls them; default: all"
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help=text)
+    parser.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
+
+
+def handle_trust(arguments: Namespace) -> int:
+    home, terminal = open_home(arguments), build_terminal(arguments)
+    config = home.downstream.find_config(arguments.server)
+    definitions = anyio.run(_list_tools, home, config)
+    allowed = _choose_tools(home.settings, config, definitions, arguments.tools)
+    names = [definition.name for definition in allowed]
+    asking = [tool.name for tool in definitions if tool.risk != "read" and tool.name not in names]
+    draw_choice(terminal, config, allowed, asking)
+    path = home.settings.home / FILE
+    if allowed:
+        entries = {name: home.settings.tools.get(name) for name in names}
+        additions: Additions = {
+            name: {"risk": "read"} if entry is not None and entry.effect else {"risk": "read", "effect": "read"}
+            for name, entry in entries.items()
+        }
+        comment = f"planwarden trust: server {one_line(config.name, 64)} says that these only read."
+        before = read_text(path)
+        after = add_to_text(before, additions, comment)
+        lines = format_additions(additions).split("\n")
+        terminal.say(f"{path} gets:", *(TerminalLine(line, indent=1) for line in lines))
+        if not confirm(terminal, "Let plans call them without asking anybody?", says_yes=arguments.yes):
+            terminal.say("Nothing was written.")
+            return FAILED
+        try:
+            replace_text(path, before, after)
+        except OSError as error:
+            raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+        terminal.say(f"{path}: written. Processes that run already read it when they start again.")
+    if arguments.json:
+        print_json({"server": config.name, "allowed": list[JsonValue](names), "file": str(path)})
+    return DONE
+
+
+async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:
+    """Start the server and return its tools as it lists them now."""
+    if not config.can_start:
+        raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
+    async with home.downstream as downstream:
+        await downstream.connection(config.name).connect(config.settings.start_timeout_s + REASON_S)
+        return tuple(definition for definition in home.tools.definitions() if definition.source == config.name)
+
+
+def _choose_tools(
+    settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
+) -> list[ToolDefinition]:
+    """Return what may be allowed among the named tools, or among all: they ask now, and their server says that they
+    only read. Raise `UsageError` for a named tool that is not among them.
+    """
+    selection = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
+    allowed: dict[str, ToolDefinition] = {}
+    for definition in selection:
+        problem = _find_problem(settings, definition)
+        if definition.risk != "read" and problem is None:
+            allowed[definition.name] = definition
+        elif names and problem is not None:
+            raise UsageError(f"{definition.name!r} {problem}; nothing was written")
+    return list(allowed.values())
+
+
+def _find_problem(settings: Settings, definition: ToolDefinition) -> str | None:
+    entry = settings.tools.get(definition.name)
+    if entry is not None and entry.risk is not None:
+        return None if entry.risk == "read" else f'has risk = "{entry.risk}" in {FILE}, which only you change'
+    if not says_it_only_reads(definition):
+        return (
+            "does not say that it only reads, so trust does not lower it; if you know better, write "
+            f'[tools."{definition.name}"] into {FILE}'
+        )
+    return None
+
+
+def _find_tool(config: ServerConfig, definitions: Sequence[ToolDefinition], name: str) -> ToolDefinition:
+    table = {definition.name: definition for definition in definitions}
+    for possible in find_possible_names(config.slug, name):
+        if possible in table:
+            return table[possible]
+    plain = [text.removeprefix(f"{config.slug}_") for text in table]
+    hint = did_you_mean(name, [*table, *plain])
+    raise UsageError(
+        f"server {config.name!r} has no tool {name[:128]!r}{hint}; it has {', '.join(plain[:40]) or 'none'}"
+    )
+
+
+def draw_choice(
+    terminal: Terminal, config: ServerConfig, allowed: Sequence[ToolDefinition], asking: Sequence[str]
+) -> None:
+    server = one_line(config.name, 64)
+    if allowed:
+        terminal.say(TerminalLine((f"Server {server} says that these tools only read:", "bold")))
+    else:
+        text = f"There is no tool of server {server} that asks and, as the server says, only reads"
+        terminal.say(f"{text}; nothing was written.")
+    for definition in allowed[:MAX_LISTED]:
+        terminal.say(TerminalLine(definition.name, (f"  {one_line(definition.description, 100)}", "dim"), mark="done"))
+    if len(allowed) > MAX_LISTED:
+        terminal.say(f"and {len(allowed) - MAX_LISTED} more, see below")
+    if asking:
+        more = " …" if len(asking) > MAX_LISTED else ""
+        terminal.say(TerminalLine((f"Calls of these go on asking: {', '.join(asking[:MAX_LISTED])}{more}", "dim")))
