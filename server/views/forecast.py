@@ -13,7 +13,7 @@ from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.server.views.escaping import cut_text, escape_text
-from planwarden.server.views.graph.plan_graph import build_graph, list_in_order, write_mermaid
+from planwarden.server.views.plan_graph import build_graph, list_in_order, write_mermaid
 from planwarden.server.views.status_words import WHOM
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
@@ -130,23 +130,23 @@ class AllowedByRule(msgspec.Struct, frozen=True, kw_only=True):
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What can be said of a plan before it runs. Lists that are empty are left out."""
 
-    asks: tuple[Asking, ...] = ()
+    asks: tuple[Asking, ...]
     """Calls that will ask somebody."""
-    allowed: tuple[Allowed, ...] = ()
+    allowed: tuple[Allowed, ...]
     """Calls that a standing grant lets through."""
     by_rule: tuple[AllowedByRule, ...] = ()
     """Calls that a rule of the operator lets through."""
-    only_the_run_knows: tuple[Unforeseen, ...] = ()
+    only_the_run_knows: tuple[Unforeseen, ...]
     """Calls whose arguments take values that are not there yet."""
-    impossible: tuple[Impossible, ...] = ()
+    impossible: tuple[Impossible, ...]
     """Calls that would fail now."""
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...]
     """Steps whose calls or text a model writes; nobody knows before what they will ask."""
     unseen: int | None = None
     """Number of calls beyond the first 500, or beyond 1 MiB of arguments, which were not looked at."""
     warnings: tuple[str, ...] = ()
     """About the plan; only in `planwarden check`."""
-    steps: tuple[ForecastStep, ...] = ()
+    steps: tuple[ForecastStep, ...]
     """In the order in which they may start; only in `planwarden check`."""
     graph: str | None = None
     """The plan as Mermaid text; only in `planwarden check`."""

@@ -11,9 +11,9 @@ import msgspec
 from planwarden.agent.core.execution.question import Question, RecordedDecision
 from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
 from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider
-from planwarden.server.views.escaping import cut_text, escape_text, format_value
+from planwarden.server.views.escaping import ValueView, cut_text, escape_text, format_value
+from planwarden.server.views.fields import name_rows
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.row_ranges import name_rows
 from planwarden.server.views.status_text import (
     ERROR_CHARS,
     describe_lost_patience,
@@ -21,7 +21,6 @@ from planwarden.server.views.status_text import (
     describe_outage,
 )
 from planwarden.server.views.status_words import WAITS, WORDS, Tone
-from planwarden.server.views.value_view import ValueView
 
 REASON_CHARS = 2_000
 

@@ -9,8 +9,8 @@ from planwarden.server.cli.terminal.lines import TerminalLine, indent_fact
 from planwarden.server.cli.terminal.terminal import YES, Choice, Terminal
 from planwarden.server.views.card_calls import CardCall
 from planwarden.server.views.escaping import VALUE_CHARS
+from planwarden.server.views.fields import name_rows, read_ranges
 from planwarden.server.views.question_text import format_call
-from planwarden.server.views.row_ranges import name_rows, read_ranges
 
 ROWS_PER_PAGE = 20
 

@@ -20,7 +20,7 @@ from unicodedata import east_asian_width
 
 import msgspec
 
-from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph, write_outline
+from planwarden.server.views.plan_graph import GraphLink, GraphRow, PlanGraph, write_outline
 from planwarden.server.views.status_words import SIGNS
 
 MAX_LANES = 10
@@ -99,8 +99,8 @@ def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
 
 @cache
 def read_rules(name: str = "graph.css") -> str:
-    """Return the style sheet of every graph, without its font and colours, which `alone.css` has."""
-    return files("planwarden.server.views.graph").joinpath(name).read_text(encoding="utf-8")
+    """Return the style sheet of every graph, without its font and colours, which `graph_alone.css` has."""
+    return files("planwarden.server.views").joinpath(name).read_text(encoding="utf-8")
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
@@ -134,7 +134,7 @@ def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alo
     yield f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size} {label}>'
     yield f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>"
     if stands_alone:
-        yield f"<style>\n{read_rules('alone.css')}{read_rules()}</style>"
+        yield f"<style>\n{read_rules('graph_alone.css')}{read_rules()}</style>"
         yield f'<rect class="ground" width="{width}" height="{height}"/>'
     yield from _draw(graph, layout, width, range(len(graph.rows)))
     yield "</svg>"
