@@ -47,13 +47,16 @@ class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
         return f"will be skipped, because of {cut_text(escape_text(self.skipped_because), NAME_CHARS)}"
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that will ask before it runs, with the plan, the tools, the policy and the grants of now."""
-
+class _ForeseenCall(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     """The step that calls."""
     tool_name: str
     """What it calls."""
+
+
+class Asking(_ForeseenCall, frozen=True, kw_only=True):
+    """A call that will ask before it runs, with the plan, the tools, the policy and the grants of now."""
+
     asks: str
     """The kind of the question, as in a suspension."""
     needs: str
@@ -79,24 +82,16 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         return f"{tool} will ask{rows} {self.whom}: {cut_text(escape_text(self.because), BECAUSE_CHARS)}{covers}"
 
 
-class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+class Allowed(_ForeseenCall, frozen=True, kw_only=True):
     """A call that will not ask, because a standing grant lets it through as the grants are now."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     grant_id: str
     """The grant, as `planwarden grant list` shows it."""
 
 
-class Unforeseen(msgspec.Struct, frozen=True, kw_only=True):
+class Unforeseen(_ForeseenCall, frozen=True, kw_only=True):
     """A call whose arguments only the run will know, and therefore also what it will need."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     risk: str | None
     """Of the tool, whatever the arguments will be."""
     takes_from: tuple[str, ...]
@@ -105,24 +100,16 @@ class Unforeseen(msgspec.Struct, frozen=True, kw_only=True):
     """The standing grant that will let it through, whatever the values are; left out if none."""
 
 
-class Impossible(msgspec.Struct, frozen=True, kw_only=True):
+class Impossible(_ForeseenCall, frozen=True, kw_only=True):
     """A call that would fail now."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     why: str
     """Its tool is not available, does not take the arguments, or a rule of the operator denies it."""
 
 
-class AllowedByRule(msgspec.Struct, frozen=True, kw_only=True):
+class AllowedByRule(_ForeseenCall, frozen=True, kw_only=True):
     """A call that will not ask, because a rule of the operator lets it through while its budgets have room."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     rule: MatchedRule
     """The rule."""
 

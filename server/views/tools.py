@@ -148,20 +148,17 @@ def build_tool_line(definition: ToolDefinition) -> ToolLine:
 
 
 def build_tool_view(definition: ToolDefinition) -> ToolView:
-    asks = _describe_asking(definition)
+    asks = _ASKS[definition.is_blocking, definition.risk == "read"]
     return copy_fields(ToolView, definition, asks=asks, seen_result=None, definition_digest=definition.digest)
 
 
-def _describe_asking(definition: ToolDefinition) -> str:
-    if definition.is_blocking:
-        return (
-            "waits for the time; asks nobody"
-            if definition.risk == "read"
-            else "asks a person; the answer is the result"
-        )
-    if definition.risk == "read":
-        return "runs at once; asks nobody"
-    return "a person is asked before it runs, unless a rule or a permit of theirs allows the call"
+_ASKS = {
+    (True, True): "waits for the time; asks nobody",
+    (True, False): "asks a person; the answer is the result",
+    (False, True): "runs at once; asks nobody",
+    (False, False): "a person is asked before it runs, unless a rule or a permit of theirs allows the call",
+}
+"""Whether a person is asked, by whether a tool is blocking and whether its risk is `read`."""
 
 
 def build_tool_call(call: Call) -> ToolCall:
