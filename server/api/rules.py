@@ -251,17 +251,14 @@ async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolD
             continue
         requirement, _ = await find_requirement(policy, definition, call.arguments)
         report.calls += 1
-        count = counts.setdefault(number := _find_number(requirement), RuleCount(rule=number))
+        number = None if requirement.rule is None else requirement.rule.number
+        count = counts.setdefault(number, RuleCount(rule=number))
         would = _add(count, requirement, has_room=budgets.take(requirement, call.at))
         if (changed := _compare(report, call, would, number)) is not None:
             changes.append(changed)
     report.counts = tuple(sorted(counts.values(), key=lambda item: (item.rule is None, item.rule or 0)))
     report.changes = tuple(reversed(changes))
     return report
-
-
-def _find_number(requirement: Requirement) -> int | None:
-    return None if requirement.rule is None else requirement.rule.number
 
 
 def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:

@@ -12,12 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-    LimitExceeded,
-    PlanChanged,
-    UnknownSuspension,
-)
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanChanged, UnknownSuspension
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.decide import find_exhausted_budget
 from planwarden.agent.core.execution import events as ev
@@ -27,7 +22,6 @@ from planwarden.agent.core.execution.state import ExecutionState, SuspensionStat
 from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan_words import MAX_ID_CHARS
-from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, StartOptions
@@ -61,13 +55,7 @@ from planwarden.server.views.execution import Execution, ask_for_person, build_e
 from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
-from planwarden.server.views.suspension import (
-    Program,
-    Suspension,
-    SuspensionPage,
-    build_suspension_view,
-    name_program,
-)
+from planwarden.server.views.suspension import Program, Suspension, SuspensionPage, build_suspension_view, name_program
 from planwarden.server.views.tools import NOT_SEEN, ToolSchemas, ToolView, build_tool_view
 from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
@@ -481,15 +469,15 @@ class Service:
         await self.wait_for_tools(execution.pins)
         execution, is_accepted = await self._engine.answer(execution, suspension_id, decision, authority, then=then)
         if not is_accepted and authority.assurance == "claimed":
-            await self._record_claim(execution, suspension_id, authority)
+            # The calling model tried to decide for a person.
+            facts: dict[str, JsonValue] = {
+                "assurance": "claimed",
+                "channel": authority.channel,
+                "principal": authority.principal,
+            }
+            ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
+            await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
         return execution, is_accepted
-
-    async def _record_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
-        """Record in the audit that the calling model tried to decide for a person."""
-        facts: dict[str, JsonValue] = {"assurance": "claimed", "channel": authority.channel}
-        facts["principal"] = authority.principal
-        ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
-        await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
         """Stops the thread's execution; returns a finished one unchanged."""
@@ -507,19 +495,19 @@ class Service:
             raise InvalidArguments("'names' is empty; search_tools lists names")
         if len(names) > MAX_PAGE:
             raise LimitExceeded(f"{len(names)} names were asked for, the limit is {MAX_PAGE}")
-        unique_names = list(dict.fromkeys(names))
-        definitions = {name: definition for name in unique_names if (definition := self.tools.get(name)) is not None}
-        return ToolSchemas(
-            tools=tuple([await self._show_tool(definition, principal) for definition in definitions.values()]),
-            unknown=tuple(name[:128] for name in unique_names if name not in definitions),
-        )
-
-    async def _show_tool(self, definition: ToolDefinition, principal: str) -> ToolView:
-        view = build_tool_view(definition)
-        if view.output_schema is not None:
-            return view
-        shape = await find_seen_shape(self.store, self.find, definition.name, principal)
-        return replace(view, seen_result=NOT_SEEN if shape is None else shape)
+        views: list[ToolView] = []
+        unknown: list[str] = []
+        for name in dict.fromkeys(names):
+            definition = self.tools.get(name)
+            if definition is None:
+                unknown.append(name[:128])
+                continue
+            view = build_tool_view(definition)
+            if view.output_schema is None:
+                shape = await find_seen_shape(self.store, self.find, name, principal)
+                view = replace(view, seen_result=NOT_SEEN if shape is None else shape)
+            views.append(view)
+        return ToolSchemas(tools=tuple(views), unknown=tuple(unknown))
 
     async def wait_for_catalogue(self) -> None:
         """Wait a limited time until every downstream server has listed its tools once."""
