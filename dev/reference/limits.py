@@ -12,7 +12,7 @@ from planwarden.server.inbox import security_middleware as inbox_security
 from planwarden.server.mcp import frames, turns
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
-from planwarden.server.plans import folders, plan_file
+from planwarden.server.plans import library, plan_file
 from planwarden.server.settings import options, rules
 from planwarden.server.transports import http, middleware
 from planwarden.tools.downstream import value_counter
@@ -40,7 +40,7 @@ def limits() -> str:
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
         (
             "saved plans of a folder, a file, all files",
-            f"{folders.MAX_FILES}, {_size(plan_file.MAX_FILE_BYTES)}, {_size(folders.MAX_TOTAL_BYTES)}",
+            f"{library.MAX_FILES}, {_size(plan_file.MAX_FILE_BYTES)}, {_size(library.MAX_TOTAL_BYTES)}",
         ),
         (
             "rules, conditions of a rule, budgets of a rule",

@@ -14,7 +14,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.plan.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
-from planwarden.server.views.encoding import HIDDEN_FIELDS, may_be_left_out
+from planwarden.server.views.encoding import HIDDEN_FIELDS, list_optional
 from planwarden.server.views.execution import Execution, SavedPlanRun, Step, Usage
 from planwarden.server.views.forecast import (
     Allowed,
@@ -63,7 +63,7 @@ def fields_of(kind: type[msgspec.Struct]) -> str:
 
 def _may_be_left_out(kind: type[msgspec.Struct], name: str) -> bool:
     """As `to_json` does it; a text is never empty."""
-    return may_be_left_out(kind, name) and kind.__annotations__[name] is not str
+    return name in list_optional(kind) and kind.__annotations__[name] is not str
 
 
 def errors_raised() -> str:

@@ -8,11 +8,12 @@ audit knows and the store does not must have been deleted by `planwarden prune`,
 import hashlib
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from datetime import datetime
+from functools import reduce
 from typing import get_args
 
 import msgspec
 
-from planwarden.agent.approval.evidence import Evidence, gather_evidence
+from planwarden.agent.approval.evidence import gather_evidence
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.struct import JsonValue, copy_fields
@@ -78,17 +79,16 @@ class Verification:
         self._grants = GrantCheck()
 
     async def run(self) -> AuditVerdict:
-        store, head = self._store, self._head
-        keys, grants = await self._stored_keys(), await self._stored_grants()
-        await self._read_audit()
-        end = max(await store.audit_end(), head[0] if head is not None else 0)
+        before = await self._read_keys_and_grants()
+        async for row in read_rows(self._store):
+            self._read_row(row)
+        self._newest = self._last
+        end = max(await self._store.audit_end(), self._head[0] if self._head is not None else 0)
         if end > self._last:
             self._problems.append(f"rows {self._last + 1} to {end} are missing at the end")
         # Keys and grants may change while the rows are read; a difference that both looks find is a manipulation.
-        both = frozenset(self._signatures.compare_keys(await self._stored_keys()))
-        self._problems.extend(problem for problem in self._signatures.compare_keys(keys) if problem in both)
-        both = frozenset(self._grants.compare(await self._stored_grants()))
-        self._problems.extend(problem for problem in self._grants.compare(grants) if problem in both)
+        both = frozenset(self._compare_keys_and_grants(*await self._read_keys_and_grants()))
+        self._problems.extend(problem for problem in self._compare_keys_and_grants(*before) if problem in both)
         await self._compare_stored()
         await self._compare_absent()
         return AuditVerdict(
@@ -99,10 +99,13 @@ class Verification:
             unverified=self._signatures.unverified,
         )
 
-    async def _read_audit(self) -> None:
-        async for row in read_rows(self._store):
-            self._read_row(row)
-        self._newest = self._last
+    async def _read_keys_and_grants(self) -> tuple[tuple[SigningKey, ...], tuple[Grant, ...]]:
+        keys = await KeyStore(self._store).all() if isinstance(self._store, HasRecords) else ()
+        return keys, await self._store.grants(only_open=False, limit=MAX_GRANTS)
+
+    def _compare_keys_and_grants(self, keys: tuple[SigningKey, ...], grants: tuple[Grant, ...]) -> Iterator[str]:
+        yield from self._signatures.compare_keys(keys)
+        yield from self._grants.compare(grants)
 
     def _read_row(self, row: AuditRow) -> None:
         entry, head = row.entry, self._head
@@ -113,10 +116,8 @@ class Verification:
             self._problems.append(f"row {row.sequence} is not the one of the head that was kept")
         self._last, self._hash, self._count = row.sequence, row.hash, self._count + 1
         self._note(entry)
-        if self._pruned:
-            for name in self._pruned:
-                self._said.pop(name, None)
-            self._pruned.clear()
+        while self._pruned:
+            self._said.pop(self._pruned.pop(), None)
         if entry.kind in LOG_KINDS and entry.execution_id is not None:
             self._said[entry.execution_id] = _add_to(self._said.get(entry.execution_id, b""), entry)
 
@@ -158,7 +159,8 @@ class Verification:
             policy = str(entry.facts.get("digest"))
             self._policies.setdefault(policy[:POLICY_CHARS], set()).add(policy)
         elif entry.kind == "pruned":
-            self._pruned.update(_read_pruned(entry))
+            executions = entry.facts.get("executions")
+            self._pruned.update(map(str, executions) if isinstance(executions, list) else ())
 
     async def _compare(self, header: Header, audit_digest: bytes) -> list[str]:
         """Return where the execution's log, its rows and the audit differ. Others may continue it at the same time."""
@@ -185,17 +187,7 @@ class Verification:
         execution, differences = evidence.execution, list(evidence.faults)
         if (execution.status, execution.version) != (header.status, header.version):
             differences.append(f"its row says {header.status}, its log {execution.status}")
-        differences.extend(await self._compare_rows(evidence))
-        logged = b""
-        for entry in evidence.entries:
-            logged = _add_to(logged, entry)
-        if logged != audit_digest:
-            differences.append("its log and the audit do not hold the same questions and decisions")
-        return differences
-
-    async def _compare_rows(self, evidence: Evidence) -> list[str]:
-        differences: list[str] = []
-        for suspension_id, suspension in evidence.execution.suspensions.items():
+        for suspension_id, suspension in execution.suspensions.items():
             question, row = suspension.question, await self._store.find_suspension(suspension_id)
             if row is None or (row.status, row.addressee, row.digest, row.expires_at) != (
                 suspension.status,
@@ -204,21 +196,14 @@ class Verification:
                 question.expires_at,
             ):
                 differences.append(f"the row of suspension {suspension_id!r} does not say what its log says")
+        if reduce(_add_to, evidence.entries, b"") != audit_digest:
+            differences.append("its log and the audit do not hold the same questions and decisions")
         return differences
 
     async def _read_said(self, execution_id: str) -> bytes:
         """As in `_said`, from the audit as it is now."""
-        audit_digest = b""
-        async for row in read_rows(self._store, execution_id=execution_id):
-            if row.entry.kind in LOG_KINDS:
-                audit_digest = _add_to(audit_digest, row.entry)
-        return audit_digest
-
-    async def _stored_keys(self) -> tuple[SigningKey, ...]:
-        return await KeyStore(self._store).all() if isinstance(self._store, HasRecords) else ()
-
-    async def _stored_grants(self) -> tuple[Grant, ...]:
-        return await self._store.grants(only_open=False, limit=MAX_GRANTS)
+        rows = [row.entry async for row in read_rows(self._store, execution_id=execution_id)]
+        return reduce(_add_to, (entry for entry in rows if entry.kind in LOG_KINDS), b"")
 
 
 class GrantCheck:
@@ -259,11 +244,6 @@ def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
     """Return the digest of what was said before and of this row, without the policy, which logs do not name."""
     facts = {name: value for name, value in entry.facts.items() if name != "policy"}
     return hashlib.sha256(audit_digest + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
-
-
-def _read_pruned(entry: AuditEntry) -> list[str]:
-    executions = entry.facts.get("executions")
-    return [str(name) for name in executions] if isinstance(executions, list) else []
 
 
 def _find_faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:
@@ -322,8 +302,7 @@ class AuditReader:
 
     async def verify(self, head: str | None = None) -> AuditVerdict:
         """Verify the audit; `head` is the head that an earlier verification or export printed."""
-        old_head = _parse_head(head)
-        return await Verification(self._store, old_head).run()
+        return await Verification(self._store, _parse_head(head)).run()
 
 
 def _parse_head(text: str | None) -> tuple[int, str] | None:

@@ -3,7 +3,7 @@
 Only a person or an embedding program makes a grant: no MCP tool leads here. A person who can see a grant may revoke it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -23,7 +23,6 @@ from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, Un
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.binding.bindings import find_references
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import Call, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
@@ -31,7 +30,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Requirement
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.plans.library import SavedPlans
+from planwarden.server.api.starts import Starts
 from planwarden.server.views.escaping import name_some
 from planwarden.server.views.instants import to_utc
 
@@ -39,9 +38,6 @@ MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_LISTED = 200
 MAX_NAMED = 20
 MAX_NAME_CHARS = 64
-ReadPlan = Callable[[str], Awaitable[tuple[ev.PlanVersion, Plan]]]
-"""Returns the saved plan of a name as a run would begin with it now. Raises `UnknownPlan`, or `InvalidPlan` and
-`LimitExceeded` for one that cannot run."""
 
 
 class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,10 +124,9 @@ class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
 class GrantService:
     """The standing grants of one engine."""
 
-    def __init__(self, engine: Engine, saved: SavedPlans, read_plan: ReadPlan) -> None:
+    def __init__(self, engine: Engine, starts: Starts) -> None:
         self._engine = engine
-        self._saved = saved
-        self._read_plan = read_plan
+        self._starts = starts
 
     def covers(
         self, definition: ToolDefinition, arguments: dict[str, JsonValue], requirement: Requirement, principal: str
@@ -145,7 +140,9 @@ class GrantService:
     async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:
         """Return at most 200 grants, newest first."""
         grants = await self._engine.store.grants(only_open=only_open, limit=MAX_LISTED)
-        versions = await self._saved.read_versions() if any(grant.step is not None for grant in grants) else None
+        has_steps = any(grant.step is not None for grant in grants)
+        plans = (await self._starts.library.look()).plans if has_steps else ()
+        versions = {plan.name: plan.digest for plan in plans}
         return tuple(self._view(grant, versions) for grant in grants)
 
     async def find_step(self, plan_name: str, step_id: str, tool_name: str) -> FoundStep:
@@ -155,7 +152,7 @@ class GrantService:
             UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
             InvalidArguments: it has no such step, or the step writes no call of the tool.
         """
-        version, plan = await self._read_plan(plan_name)
+        version, plan = await self._starts.read_saved(plan_name)
         step = _find_step(plan, plan_name, step_id)
         calls = tuple(_describe_call(call) for call in step.tool_calls if call.tool_name == tool_name)
         if not calls:

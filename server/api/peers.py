@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import anyio
-from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.task_groups import run_beside
@@ -89,37 +88,40 @@ class StorePeers:
             await self.refresh()
             yield
             return
-        facts = ProcessFacts(
-            owner=owner,
-            role=role,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=version("planwarden"),
-            started_at=self._clock.now(),
-            policy=self._policy,
-            tools={},
-        )
-        published = await self._publish(facts, None)
-        await self.refresh(owner)
-        async with run_beside(partial(self._repeat, published)):
+        started_at = self._clock.now()
+        published: ProcessFacts | None = None
+
+        async def look() -> None:
+            nonlocal published
+            facts = ProcessFacts(
+                owner=owner,
+                role=role,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=version("planwarden"),
+                started_at=started_at,
+                policy=self._policy,
+                tools={tool.name: tool.digest for tool in self._tools.definitions() if not tool.unavailable},
+            )
+            if facts != published:
+                await self._registry.publish(facts)
+                published = facts
+            await self.refresh(owner)
+
+        await look()
+        async with run_beside(partial(_look_again, look, REFRESH_S, lambda error: logger.error("%s", error.message))):
             yield
 
-    async def _publish(self, facts: ProcessFacts, before: ProcessFacts | None) -> ProcessFacts:
-        """Say what has changed since `before`, and return what is said now."""
-        tools = {tool.name: tool.digest for tool in self._tools.definitions() if not tool.unavailable}
-        now = replace(facts, tools=tools)
-        if now != before:
-            await self._registry.publish(now)
-        return now
 
-    async def _repeat(self, published: ProcessFacts) -> None:
-        while True:
-            await anyio.sleep(REFRESH_S)
-            try:
-                published = await self._publish(published, published)
-                await self.refresh(published.owner)
-            except StoreError as error:
-                logger.error("%s", error.message)
+async def _look_again(
+    look: Callable[[], Awaitable[None]], pause_s: float, report: Callable[[StoreError], None]
+) -> None:
+    while True:
+        await anyio.sleep(pause_s)
+        try:
+            await look()
+        except StoreError as error:
+            report(error)
 
 
 async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
@@ -213,15 +215,6 @@ class GatePeers:
     async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
         """Look again and again while the block runs; a gate says itself that it runs."""
         await self.refresh(owner)
-
-        async def repeat() -> None:
-            while True:
-                await anyio.sleep(GATE_REFRESH_S)
-                try:
-                    await self.refresh(owner)
-                except StoreError:
-                    # The scheduler reports it.
-                    continue
-
-        async with run_beside(repeat):
+        # The scheduler reports errors.
+        async with run_beside(partial(_look_again, partial(self.refresh, owner), GATE_REFRESH_S, lambda _: None)):
             yield

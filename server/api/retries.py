@@ -14,115 +14,108 @@ from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import StartRequest
-from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, Retry, StartOptions, prepare_retry
-from planwarden.server.api.plan_checker import PlanChecker
-from planwarden.server.api.starts import Threads
+from planwarden.server.api.starts import Starts
 from planwarden.server.views.status_text import GOES_ON_FROM
 
 
-class RetryStarter:
-    """Starts executions that go on from others, in one engine."""
+async def start_retry(
+    starts: Starts, start: StartOptions, from_step: str | None, plan: JsonValue, request: StartRequest
+) -> ExecutionState:
+    """Return the new execution of the thread that `start` names, already running.
 
-    def __init__(self, engine: Engine, threads: Threads, checker: PlanChecker) -> None:
-        self._engine = engine
-        self._threads = threads
-        self._checker = checker
+    Inputs that `start` does not name stay, where the plan takes the same inputs. Without a `plan`, the plan of the
+    last execution runs.
 
-    async def start(
-        self, start: StartOptions, from_step: str | None, plan: JsonValue, request: StartRequest
-    ) -> ExecutionState:
-        """Return the new execution of the thread that `start` names, already running.
-
-        Inputs that `start` does not name stay, where the plan takes the same inputs. Without a `plan`, the plan of the
-        last execution runs.
-
-        Raises:
-            NotRetryable: it is completed and no step is named, something would be done twice, or the thread moved on.
-            InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
-            UnknownThread, ThreadBusy: the requester has no such thread, or it is not over.
-        """
-        assert start.thread_id is not None
-        execution = await self._threads.load_newest(start.thread_id, start.requester.principal)
-        # None only where the execution has no plan either.
-        document = plan_to_json(execution.plan) if plan is None and execution.plan is not None else plan
-        thread = await self._threads.prepare(start, {}, makes_plan=document is None)
-        await self._checker.wait_for_tools({*execution.pins, *read_tool_names(plan)})
-        _check_status(execution, from_step)
-        new = NewExecution(
-            thread=replace(thread, options=execution.options),
-            requester=_find_requester(execution, start.requester, is_same_plan=plan is None),
-            goal=execution.goal,
-            plan_only=execution.plan_only,
-            start=replace(request, after=execution.execution_id, after_version=execution.version),
-            retry=Retry(execution_id=execution.execution_id),
-        )
-        try:
-            if document is not None:
-                new = await self._add_plan(new, execution, document, start.inputs, from_step)
-            elif from_step is not None or start.inputs is not None:
-                raise InvalidArguments(
-                    f"execution {execution.execution_id!r} has no plan, so there is no step to go on from and nothing "
-                    "that takes inputs"
-                )
-            return await self._engine.create(new)
-        except ThreadMovedOn:
-            raise NotRetryable(
-                f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
-                "was continued in the meantime; look at the thread with get_execution before anything is retried",
-                details={"executionId": execution.execution_id},
-            ) from None
-
-    async def _add_plan(
-        self,
-        new: NewExecution,
-        execution: ExecutionState,
-        document: JsonValue,
-        new_inputs: Mapping[str, JsonValue] | None,
-        from_step: str | None,
-    ) -> NewExecution:
-        parsed = await self._check_plan(execution, document)
-        inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, new_inputs))
-        reuse = take_over(execution, parsed.plan, inputs, from_step)
-        self._check_tools(parsed.plan, reuse, document)
-        return replace(
-            new,
-            parsed=parsed,
-            inputs=inputs,
-            saved_plan=keep_version(execution, parsed.plan),
-            retry=await prepare_retry(self._engine.store, execution, reuse),
-        )
-
-    async def _check_plan(self, source: ExecutionState, document: JsonValue) -> ParsedPlan:
-        """Return the plan as it would run now; `source` took some of what it needs of earlier executions before."""
-        completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
-        # A step that is not done again needs no tool.
-        unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
-        facts = self._engine.tool_facts()
-        # What the host called may be called again.
-        own_names = facts.keys() & source.pins.keys() if source.options.is_literal else ()
-        own = {name: replace(facts[name], is_gated=False) for name in own_names}
-        return await self._checker.parse(
-            document,
-            {**unneeded, **facts, **own},
-            thread_id=source.thread_id,
-            principal=source.principal,
-            earlier=source.earlier,
-            earlier_plan=Plan(steps=completed),
-        )
-
-    def _check_tools(self, plan: Plan, reuse: ev.StepsTakenOver, document: JsonValue) -> None:
-        """Raise `InvalidPlan` when a step that has to run needs a tool that is not there."""
-        step_ids = {step.step_id for step in reuse.steps if step.is_completed}
-        needed_tools = {name for step in plan.steps if step.step_id not in step_ids for name in list_step_tools(step)}
-        missing = needed_tools - self._engine.tool_facts().keys()
-        if missing:
-            self._checker.check_servers(missing & read_tool_names(document))
-            listed = sorted(missing)
-            raise InvalidPlan(
-                f"the steps that are left need unknown tools: {', '.join(map(repr, listed[:10]))}",
-                details={"unknownTools": list[JsonValue](listed[:50])},
+    Raises:
+        NotRetryable: it is completed and no step is named, something would be done twice, or the thread moved on.
+        InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
+        UnknownThread, ThreadBusy: the requester has no such thread, or it is not over.
+    """
+    assert start.thread_id is not None
+    execution = await starts.load_newest(start.thread_id, start.requester.principal)
+    # None only where the execution has no plan either.
+    document = plan_to_json(execution.plan) if plan is None and execution.plan is not None else plan
+    thread = await starts.prepare(start, {}, makes_plan=document is None)
+    await starts.wait_for_tools({*execution.pins, *read_tool_names(plan)})
+    _check_status(execution, from_step)
+    new = NewExecution(
+        thread=replace(thread, options=execution.options),
+        requester=_find_requester(execution, start.requester, is_same_plan=plan is None),
+        goal=execution.goal,
+        plan_only=execution.plan_only,
+        start=replace(request, after=execution.execution_id, after_version=execution.version),
+        retry=Retry(execution_id=execution.execution_id),
+    )
+    try:
+        if document is not None:
+            new = await _add_plan(starts, new, execution, document, start.inputs, from_step)
+        elif from_step is not None or start.inputs is not None:
+            raise InvalidArguments(
+                f"execution {execution.execution_id!r} has no plan, so there is no step to go on from and nothing "
+                "that takes inputs"
             )
+        return await starts.engine.create(new)
+    except ThreadMovedOn:
+        raise NotRetryable(
+            f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
+            "was continued in the meantime; look at the thread with get_execution before anything is retried",
+            details={"executionId": execution.execution_id},
+        ) from None
+
+
+async def _add_plan(
+    starts: Starts,
+    new: NewExecution,
+    execution: ExecutionState,
+    document: JsonValue,
+    new_inputs: Mapping[str, JsonValue] | None,
+    from_step: str | None,
+) -> NewExecution:
+    parsed = await _check_plan(starts, execution, document)
+    inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, new_inputs))
+    reuse = take_over(execution, parsed.plan, inputs, from_step)
+    _check_tools(starts, parsed.plan, reuse, document)
+    return replace(
+        new,
+        parsed=parsed,
+        inputs=inputs,
+        saved_plan=keep_version(execution, parsed.plan),
+        retry=await prepare_retry(starts.engine.store, execution, reuse),
+    )
+
+
+async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValue) -> ParsedPlan:
+    """Return the plan as it would run now; `source` took some of what it needs of earlier executions before."""
+    completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
+    # A step that is not done again needs no tool.
+    unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
+    facts = starts.engine.tool_facts()
+    # What the host called may be called again.
+    own_names = facts.keys() & source.pins.keys() if source.options.is_literal else ()
+    own = {name: replace(facts[name], is_gated=False) for name in own_names}
+    return await starts.parse(
+        document,
+        {**unneeded, **facts, **own},
+        thread_id=source.thread_id,
+        principal=source.principal,
+        earlier=source.earlier,
+        earlier_plan=Plan(steps=completed),
+    )
+
+
+def _check_tools(starts: Starts, plan: Plan, reuse: ev.StepsTakenOver, document: JsonValue) -> None:
+    """Raise `InvalidPlan` when a step that has to run needs a tool that is not there."""
+    step_ids = {step.step_id for step in reuse.steps if step.is_completed}
+    needed_tools = {name for step in plan.steps if step.step_id not in step_ids for name in list_step_tools(step)}
+    missing = needed_tools - starts.engine.tool_facts().keys()
+    if missing:
+        starts.check_servers(missing & read_tool_names(document))
+        listed = sorted(missing)
+        raise InvalidPlan(
+            f"the steps that are left need unknown tools: {', '.join(map(repr, listed[:10]))}",
+            details={"unknownTools": list[JsonValue](listed[:50])},
+        )
 
 
 def _check_status(execution: ExecutionState, from_step: str | None) -> None:

@@ -45,6 +45,8 @@ DAY_S = 86_400.0
 _ABSENT = object()
 Place = tuple[str, ...]
 """The names that lead to a value of the arguments."""
+Approval = tuple[float, Mapping[str, JsonValue]]
+"""When a call was approved, and its arguments."""
 
 
 class RuleOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +56,6 @@ class RuleOffer(msgspec.Struct, frozen=True, kw_only=True):
     """Approvals that it would have made needless."""
     text: str
     """For planwarden.toml."""
-
-
-class _Approval(msgspec.Struct, frozen=True):
-    at: float
-    arguments: dict[str, JsonValue]
 
 
 async def find_offer(
@@ -75,11 +72,11 @@ async def find_offer(
     approvals = await _list_approvals(store, execution.principal, definition)
     if len(approvals) < MIN_APPROVALS:
         return None
-    return build_offer(definition.name, [(approval.at, approval.arguments) for approval in approvals])
+    return build_offer(definition.name, approvals)
 
 
-def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, JsonValue]]]) -> RuleOffer | None:
-    """Return the rule that matches all of these calls, each with the time of its approval; None if none can."""
+def build_offer(tool_name: str, approvals: Sequence[Approval]) -> RuleOffer | None:
+    """Return the rule that matches all of these calls; None if none can."""
     calls = [arguments for _, arguments in approvals]
     values = [dict(_list_values(call)) for call in calls]
     conditions: dict[str, dict[str, JsonValue]] = {}
@@ -95,12 +92,13 @@ def build_offer(tool_name: str, approvals: Sequence[tuple[float, Mapping[str, Js
     for place, names in objects.items():
         conditions[_write_pointer(place) or "/"] = {"only": list[JsonValue](sorted(names))}
     times = sorted(at for at, _ in approvals)
-    text = _write(tool_name, conditions, _count_on_busiest_day(times), times)
+    busiest_day = max(sum(1 for other in times if at - DAY_S < other <= at) for at in times)
+    text = _write(tool_name, conditions, busiest_day, times)
     return RuleOffer(count=len(calls), text=text) if _matches_all(text, tool_name, calls) else None
 
 
-async def _list_approvals(store: Lookups, principal: str, definition: ToolDefinition) -> list[_Approval]:
-    approvals: list[_Approval] = []
+async def _list_approvals(store: Lookups, principal: str, definition: ToolDefinition) -> list[Approval]:
+    approvals: list[Approval] = []
     filters = ExecutionFilter(tool=definition.name, principal=principal)
     page = await store.list_executions(filters, limit=MAX_EXECUTIONS)
     for row in page.rows:
@@ -115,7 +113,7 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
             continue
         for item in state.suspensions.values():
             if _counts(item, definition):
-                approvals.append(_Approval(item.decided_at or item.created_at, item.question.arguments or {}))
+                approvals.append((item.decided_at or item.created_at, item.question.arguments or {}))
         if len(approvals) >= MAX_APPROVALS:
             break
     return approvals[:MAX_APPROVALS]
@@ -184,10 +182,6 @@ def _is_plain(value: object) -> bool:
     if len(parts) > MAX_VALUES or not all(isinstance(part, str | int | float) for part in parts):
         return False
     return not exceeds(parts, MAX_VALUES + 1, MAX_CHARS) and all(str(part).isprintable() for part in parts)
-
-
-def _count_on_busiest_day(times: Sequence[float]) -> int:
-    return max(sum(1 for other in times if at - DAY_S < other <= at) for at in times)
 
 
 def _write(

@@ -164,14 +164,14 @@ class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
     """`ran`, `approved`, `rejected`, `asked`, `granted`, `allowed` or `denied`."""
     would: str
     """`allow`, `ask` or `deny`."""
-    rule: int | None
+    rule: int | None = None
     """The rule that would decide, or null where none matches."""
 
 
 class RuleCount(msgspec.Struct, kw_only=True):
     """How often one rule would decide."""
 
-    rule: int | None
+    rule: int | None = None
     """Its number; null counts calls that no rule matches."""
     allow: int = 0
     """Calls that would run without a question."""
@@ -194,7 +194,7 @@ class RuleReplay(msgspec.Struct, kw_only=True):
     """Executions whose log cannot be read."""
     is_whole: bool = True
     """False when there are more executions or calls than one replay looks at; the newest ones were."""
-    counts: tuple[RuleCount, ...] = ()
+    counts: tuple[RuleCount, ...]
     """By rule, in the order of the file, only those that would decide about a call."""
     asked_less: int = 0
     """Calls that a person was asked about and that would have run without a question."""
@@ -202,7 +202,7 @@ class RuleReplay(msgspec.Struct, kw_only=True):
     """Calls that ran without a question and that a person would be asked about."""
     denied: int = 0
     """Calls that ran, or were asked about, and would be refused."""
-    changes: tuple[ReplayedCall, ...] = ()
+    changes: tuple[ReplayedCall, ...]
     """The newest calls that would have gone otherwise."""
 
 
@@ -237,7 +237,7 @@ class _BudgetMemory:
 
 async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
     """Return what the policy of now says of the calls since then. Raises `StoreError` if the store cannot be read."""
-    report = RuleReplay()
+    report = RuleReplay(counts=(), changes=())
     past_calls = [call async for call in _list_calls(store, since, report)]
     past_calls.sort(key=lambda item: item.at)
     counts: dict[int | None, RuleCount] = {}
@@ -251,17 +251,14 @@ async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolD
             continue
         requirement, _ = await find_requirement(policy, definition, call.arguments)
         report.calls += 1
-        count = counts.setdefault(number := _find_number(requirement), RuleCount(rule=number))
+        number = None if requirement.rule is None else requirement.rule.number
+        count = counts.setdefault(number, RuleCount(rule=number))
         would = _add(count, requirement, has_room=budgets.take(requirement, call.at))
         if (changed := _compare(report, call, would, number)) is not None:
             changes.append(changed)
     report.counts = tuple(sorted(counts.values(), key=lambda item: (item.rule is None, item.rule or 0)))
     report.changes = tuple(reversed(changes))
     return report
-
-
-def _find_number(requirement: Requirement) -> int | None:
-    return None if requirement.rule is None else requirement.rule.number
 
 
 def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:

@@ -14,7 +14,7 @@ from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.home import DUTIES, Duties, Home, Role
 from planwarden.server.api.peers import GatePeers, StorePeers
 from planwarden.server.api.service import Service
-from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.notifications.messages import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.settings.secrets import find_secrets

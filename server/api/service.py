@@ -12,12 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-    LimitExceeded,
-    PlanChanged,
-    UnknownSuspension,
-)
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanChanged, UnknownSuspension
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.decide import find_exhausted_budget
 from planwarden.agent.core.execution import events as ev
@@ -27,7 +22,6 @@ from planwarden.agent.core.execution.state import ExecutionState, SuspensionStat
 from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan_words import MAX_ID_CHARS
-from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, StartOptions
@@ -42,20 +36,18 @@ from planwarden.server.api.limits import (
     check_limit,
     check_text,
 )
-from planwarden.server.api.plan_checker import PlanChecker
-from planwarden.server.api.retries import RetryStarter
+from planwarden.server.api.retries import start_retry
 from planwarden.server.api.starts import (
     Create,
-    Threads,
+    Starts,
     add_plan,
     build_plan_request,
     build_question_plan,
     build_request,
-    start_once,
 )
 from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.tools import find_seen_shape, read_artifact
-from planwarden.server.plans.library import PlanLibrary, SavedPlans
+from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
 from planwarden.server.settings.policy import assess_authority
@@ -63,13 +55,7 @@ from planwarden.server.views.execution import Execution, ask_for_person, build_e
 from planwarden.server.views.forecast import Forecast, build_forecast
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
-from planwarden.server.views.suspension import (
-    Program,
-    Suspension,
-    SuspensionPage,
-    build_suspension_view,
-    name_program,
-)
+from planwarden.server.views.suspension import Program, Suspension, SuspensionPage, build_suspension_view, name_program
 from planwarden.server.views.tools import NOT_SEEN, ToolSchemas, ToolView, build_tool_view
 from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
@@ -122,15 +108,12 @@ class Service:
         if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
             downstream.watch_agents(engine)
-        self._saved = SavedPlans(library)
-        self.plans, self.look_at_plans = self._saved.list, self._saved.look
+        self._starts = Starts(engine, settings, library or PlanLibrary({}), downstream)
+        self.load_newest, self.wait_for_tools = self._starts.load_newest, self._starts.wait_for_tools
+        self.plans, self.look_at_plans = self._starts.library.list_lines, self._starts.library.look
         self._options = settings.options
         self._attempts = AttemptLimiter(engine.store.clock, program)
-        self._threads = Threads(engine, settings.options)
-        max_steps = settings.tables.execution.max_steps
-        self._checker = PlanChecker(engine, self._saved, self._threads, downstream, max_steps=max_steps)
-        self.load_newest, self.wait_for_tools = self._threads.load_newest, self._checker.wait_for_tools
-        self.grants = GrantService(engine, self._saved, self._checker.read_saved)
+        self.grants = GrantService(engine, self._starts)
         """Standing approvals."""
         self.once = OnceService(engine.store)
         """Business keys of calls that happen once."""
@@ -143,7 +126,7 @@ class Service:
 
     async def check_plan(self, plan: JsonValue, *, principal: str) -> ParsedPlan:
         """Return the plan as a run would begin with it now. Raises `InvalidPlan`, `LimitExceeded`."""
-        return await self._checker.check(plan, thread_id=None, principal=principal)
+        return await self._starts.check(plan, thread_id=None, principal=principal)
 
     async def run_goal(self, goal: str, start: StartOptions, *, plan_only: bool = False) -> ExecutionState:
         """Plans for the goal and runs the plan; with `plan_only` stops at `planned`."""
@@ -154,7 +137,7 @@ class Service:
 
         async def create(request: StartRequest | None) -> ExecutionState:
             await self.wait_for_catalogue()
-            thread = await self._threads.prepare(start, {"synthesize": not plan_only, **call}, makes_plan=True)
+            thread = await self._starts.prepare(start, {"synthesize": not plan_only, **call}, makes_plan=True)
             return await self.create(
                 NewExecution(thread=thread, requester=start.requester, goal=goal, plan_only=plan_only, start=request)
             )
@@ -189,7 +172,7 @@ class Service:
         call = read_options(start.options)
 
         async def create(request: StartRequest | None) -> ExecutionState:
-            saved = await self._saved.find(name)
+            saved = await self._starts.library.find(name)
             if shown_digest is not None and shown_digest != saved.digest:
                 raise PlanChanged
             version = ev.PlanVersion(name=saved.name, digest=saved.digest)
@@ -211,8 +194,9 @@ class Service:
         wish: dict[str, JsonValue] = {"retry": thread_id, "fromStep": from_step, "inputs": inputs, "plan": plan}
         request = build_request(start.key, wish) or StartRequest()
         start = replace(start, thread_id=thread_id)
-        starter = RetryStarter(self._engine, self._threads, self._checker)
-        return await self._start(start, request, lambda new: starter.start(start, from_step, plan, new or request))
+        return await self._start(
+            start, request, lambda new: start_retry(self._starts, start, from_step, plan, new or request)
+        )
 
     async def ask_person(
         self,
@@ -249,7 +233,7 @@ class Service:
             header = await self.store.header(execution_id)
             if header is not None and header.principal == requester.principal:
                 raise LimitExceeded(f"this goal comes back to where it was delegated, execution {execution_id!r}")
-        return await start_once(self._engine, start, request, create)
+        return await self._starts.start_once(start, request, create)
 
     async def _create_from_plan(
         self,
@@ -260,11 +244,11 @@ class Service:
         saved_plan: ev.PlanVersion | None = None,
     ) -> ExecutionState:
         """Check a plan and its inputs, and creates its execution: the one way in for every given plan."""
-        parsed = await self._checker.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
+        parsed = await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         inputs = fill_inputs(parsed.plan.inputs, start.inputs)
         return await self.create(
             NewExecution(
-                thread=await self._threads.prepare(start, call),
+                thread=await self._starts.prepare(start, call),
                 requester=start.requester,
                 goal=start.goal,
                 parsed=parsed,
@@ -297,7 +281,7 @@ class Service:
             return await self._engine.start(execution, options, client_id=requester.client_id, request=request)
 
         request = build_request(start.key, {"thread": thread_id})
-        return await start_once(self._engine, start, request, create, thread_id=thread_id)
+        return await self._starts.start_once(start, request, create, thread_id=thread_id)
 
     async def forecast_plan(
         self,
@@ -319,7 +303,7 @@ class Service:
         """
         # Another process may have made a grant, and an engine that does not run reads none by itself.
         await self._engine.refresh_grants()
-        checked = await self._checker.check(plan, thread_id=None, principal=principal)
+        checked = await self._starts.check(plan, thread_id=None, principal=principal)
         has_inputs = inputs is not None or not (checked.plan.inputs or {}).get("required")
         filled = fill_inputs(checked.plan.inputs, inputs) if has_inputs else {}
         saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
@@ -434,7 +418,7 @@ class Service:
         """
         check_limit(limit)
         if thread_id is not None and principal is not None:
-            await self._threads.read_headers(thread_id, principal)
+            await self._starts.read_headers(thread_id, principal)
         return await list_open_suspensions(
             self.store,
             self.find,
@@ -485,15 +469,15 @@ class Service:
         await self.wait_for_tools(execution.pins)
         execution, is_accepted = await self._engine.answer(execution, suspension_id, decision, authority, then=then)
         if not is_accepted and authority.assurance == "claimed":
-            await self._record_claim(execution, suspension_id, authority)
+            # The calling model tried to decide for a person.
+            facts: dict[str, JsonValue] = {
+                "assurance": "claimed",
+                "channel": authority.channel,
+                "principal": authority.principal,
+            }
+            ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
+            await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
         return execution, is_accepted
-
-    async def _record_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
-        """Record in the audit that the calling model tried to decide for a person."""
-        facts: dict[str, JsonValue] = {"assurance": "claimed", "channel": authority.channel}
-        facts["principal"] = authority.principal
-        ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
-        await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
         """Stops the thread's execution; returns a finished one unchanged."""
@@ -511,19 +495,19 @@ class Service:
             raise InvalidArguments("'names' is empty; search_tools lists names")
         if len(names) > MAX_PAGE:
             raise LimitExceeded(f"{len(names)} names were asked for, the limit is {MAX_PAGE}")
-        unique_names = list(dict.fromkeys(names))
-        definitions = {name: definition for name in unique_names if (definition := self.tools.get(name)) is not None}
-        return ToolSchemas(
-            tools=tuple([await self._show_tool(definition, principal) for definition in definitions.values()]),
-            unknown=tuple(name[:128] for name in unique_names if name not in definitions),
-        )
-
-    async def _show_tool(self, definition: ToolDefinition, principal: str) -> ToolView:
-        view = build_tool_view(definition)
-        if view.output_schema is not None:
-            return view
-        shape = await find_seen_shape(self.store, self.find, definition.name, principal)
-        return replace(view, seen_result=NOT_SEEN if shape is None else shape)
+        views: list[ToolView] = []
+        unknown: list[str] = []
+        for name in dict.fromkeys(names):
+            definition = self.tools.get(name)
+            if definition is None:
+                unknown.append(name[:128])
+                continue
+            view = build_tool_view(definition)
+            if view.output_schema is None:
+                shape = await find_seen_shape(self.store, self.find, name, principal)
+                view = replace(view, seen_result=NOT_SEEN if shape is None else shape)
+            views.append(view)
+        return ToolSchemas(tools=tuple(views), unknown=tuple(unknown))
 
     async def wait_for_catalogue(self) -> None:
         """Wait a limited time until every downstream server has listed its tools once."""

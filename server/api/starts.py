@@ -1,12 +1,17 @@
-"""Starts executions in threads, once for each key that a caller sends, and makes a plan of a question without one."""
+"""Starts executions in threads, once for each key that a caller sends, and checks the plans with which they begin.
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+A question that is asked without a plan becomes one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import check_depth, digest, exceeds
 from planwarden.agent.common.errors import (
     InvalidArguments,
+    InvalidPlan,
     KeyConflict,
     KeyUsed,
     LimitExceeded,
@@ -16,17 +21,22 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
+from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, Path, leave_out_bindings
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import FINISHED, ExecutionState
+from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.core.execution.thread_effects import list_effects, list_thread_effects
+from planwarden.agent.core.plan import plan_parser
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results
 from planwarden.agent.core.prompt.prompts import summarize
 from planwarden.agent.ports.store import Header, StartRequest
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.new_execution import PreparedThread, StartOptions
+from planwarden.agent.runtime.new_execution import ParsedPlan, PreparedThread, StartOptions
 from planwarden.server.api.limits import check_key, check_text
+from planwarden.server.plans.library import PlanLibrary
+from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.options import combine_options
 from planwarden.tools.builtin.human import MAX_ADDRESSEE_CHARS
+from planwarden.tools.downstream.servers import DownstreamServers
 
 PLAN_DIGITS = 16
 
@@ -82,45 +92,6 @@ def add_plan(
     # Only warnings come from it, and it is stored twice with every unfinished execution.
     digits = digest(_join_inputs(plan, start), context="plan")[:PLAN_DIGITS]
     return StartRequest(plan=digits, is_only=True) if request is None else replace(request, plan=digits)
-
-
-async def start_once(
-    engine: Engine, start: StartOptions, request: StartRequest | None, create: Create, *, thread_id: str | None = None
-) -> ExecutionState:
-    """Return the execution that the key started before, as it is now; without one, what `create` returns.
-
-    `thread_id` is for requests to run what that thread has planned, perhaps under the same key.
-
-    Raises:
-        KeyConflict: the key belongs to another goal or plan.
-    """
-    if request is None or request.key is None:
-        return await create(request)
-    execution = await _find(engine, start.requester.principal, request.key, request.request, thread_id)
-    if execution is not None and not _is_to_run(execution, thread_id):
-        return execution
-    try:
-        return await create(request if execution is None else None)
-    except (KeyUsed, UsageError):
-        # The same request may have come twice at once, and the other one was faster.
-        execution = await _find(engine, start.requester.principal, request.key, request.request, thread_id)
-        if execution is None or _is_to_run(execution, thread_id):
-            raise
-        return execution
-
-
-async def _find(engine: Engine, principal: str, key: str, request: str, thread_id: str | None) -> ExecutionState | None:
-    earlier = await engine.store.find_start(principal, key)
-    if earlier is None:
-        return None
-    is_same = earlier.request == request if thread_id is None else earlier.thread_id == thread_id
-    if not is_same:
-        raise KeyConflict(
-            f"key {key!r} started execution {earlier.execution_id!r} (thread {earlier.thread_id!r}) with another goal "
-            "or plan; get_execution shows that one, and another key starts this one",
-            details={"executionId": earlier.execution_id, "threadId": earlier.thread_id},
-        )
-    return await engine.find(earlier.execution_id)
 
 
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
@@ -186,12 +157,60 @@ _CONTEXT_EFFECTS = 20
 """Effects of a thread that it is told about."""
 
 
-class Threads:
-    """The threads of one engine; a thread of another principal looks as if it did not exist."""
+class Starts:
+    """Where the executions of one engine begin: its threads, and the plans as a run would begin with them now.
 
-    def __init__(self, engine: Engine, options: ev.Options) -> None:
-        self._engine = engine
-        self._options = options
+    A thread of another principal looks as if it did not exist.
+    """
+
+    def __init__(
+        self, engine: Engine, settings: Settings, library: PlanLibrary, downstream: DownstreamServers | None
+    ) -> None:
+        self.engine = engine
+        self._options = settings.options
+        self._max_steps = settings.tables.execution.max_steps
+        self._downstream = downstream
+        self.library = library
+
+    async def start_once(
+        self, start: StartOptions, request: StartRequest | None, create: Create, *, thread_id: str | None = None
+    ) -> ExecutionState:
+        """Return the execution that the key started before, as it is now; without one, what `create` returns.
+
+        `thread_id` is for requests to run what that thread has planned, perhaps under the same key.
+
+        Raises:
+            KeyConflict: the key belongs to another goal or plan.
+        """
+        if request is None or request.key is None:
+            return await create(request)
+        principal, key = start.requester.principal, request.key
+        execution = await self._find_started(principal, key, request.request, thread_id)
+        if execution is not None and not _is_to_run(execution, thread_id):
+            return execution
+        try:
+            return await create(request if execution is None else None)
+        except (KeyUsed, UsageError):
+            # The same request may have come twice at once, and the other one was faster.
+            execution = await self._find_started(principal, key, request.request, thread_id)
+            if execution is None or _is_to_run(execution, thread_id):
+                raise
+            return execution
+
+    async def _find_started(
+        self, principal: str, key: str, request: str, thread_id: str | None
+    ) -> ExecutionState | None:
+        earlier = await self.engine.store.find_start(principal, key)
+        if earlier is None:
+            return None
+        is_same = earlier.request == request if thread_id is None else earlier.thread_id == thread_id
+        if not is_same:
+            raise KeyConflict(
+                f"key {key!r} started execution {earlier.execution_id!r} (thread {earlier.thread_id!r}) with another "
+                "goal or plan; get_execution shows that one, and another key starts this one",
+                details={"executionId": earlier.execution_id, "threadId": earlier.thread_id},
+            )
+        return await self.engine.find(earlier.execution_id)
 
     async def read_headers(self, thread_id: str, principal: str) -> tuple[Header, ...]:
         """Return the headers of the thread's executions, oldest first.
@@ -199,7 +218,7 @@ class Threads:
         Raises:
             UnknownThread: the principal has no such thread.
         """
-        headers = await self._engine.store.thread(thread_id)
+        headers = await self.engine.store.thread(thread_id)
         if not headers or headers[0].principal != principal:
             raise UnknownThread(f"there is no thread {thread_id[:64]!r}; leave threadId out to start one")
         return headers
@@ -207,7 +226,7 @@ class Threads:
     async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:
         """Return the thread's newest execution. Raises `UnknownThread`."""
         headers = await self.read_headers(thread_id, principal)
-        return await self._engine.find(headers[-1].execution_id)
+        return await self.engine.find(headers[-1].execution_id)
 
     async def prepare(
         self, start: StartOptions, call: Mapping[str, object], *, makes_plan: bool = False
@@ -223,22 +242,90 @@ class Threads:
         headers, newest = (), None
         if start.thread_id is not None:
             headers = await self.read_headers(start.thread_id, start.requester.principal)
-            newest = await self._engine.find(headers[-1].execution_id)
+            newest = await self.engine.find(headers[-1].execution_id)
             if newest.status not in FINISHED:
                 raise _build_busy_error(start.thread_id, newest)
         options = combine_options(self._options, None if newest is None else newest.options, call)
         if makes_plan and "synthesize" not in (start.options or {}):
             options = replace(options, explicit=tuple(name for name in options.explicit if name != "synthesize"))
         if newest is None:
-            return PreparedThread(self._engine.ids.new(), options)
+            return PreparedThread(self.engine.ids.new(), options)
         effects = list_thread_effects(newest)
         context = await self._summarize(headers, effects) if makes_plan else None
         return PreparedThread(newest.thread_id, options, context, effects)
 
+    async def check(self, plan: JsonValue, *, thread_id: str | None, principal: str) -> ParsedPlan:
+        """Return the plan as it would run now on the thread; wait a limited time for tools of downstream servers.
+
+        Raises:
+            InvalidPlan, LimitExceeded: it cannot run.
+            UnknownThread: it takes results from the thread, and the principal has no such thread.
+        """
+        if self._downstream is not None:
+            names = plan_parser.read_tool_names(plan)
+            if missing := names - self.engine.tool_facts().keys():
+                await self.wait_for_tools(missing)
+                self.check_servers(names)
+        return await self.parse(plan, self.engine.tool_facts(), thread_id=thread_id, principal=principal)
+
+    async def parse(
+        self,
+        document: JsonValue,
+        tools: Mapping[str, ToolFacts],
+        *,
+        thread_id: str | None,
+        principal: str,
+        earlier: Earlier = MappingProxyType({}),
+        earlier_plan: Plan | None = None,
+    ) -> ParsedPlan:
+        """Return the plan with what it takes from the thread. A large one is parsed on another thread of the process.
+
+        Raises:
+            UnknownThread: it takes results from the thread, and the principal has no such thread.
+        """
+        results = dict(earlier)
+        while True:
+            try:
+                plan, warnings = await self.engine.lookups.parse_plan(
+                    document,
+                    author="caller",
+                    tools=dict(tools),
+                    max_steps=self._max_steps,
+                    earlier=None if thread_id is None else results,
+                    earlier_plan=earlier_plan,
+                )
+                return ParsedPlan(plan, warnings, list_earlier_results(plan, results))
+            except EarlierNeeded as needed:
+                assert thread_id is not None
+                await self.read_headers(thread_id, principal)
+                asking = new_execution("", thread_id, principal)
+                results |= await self.engine.lookups.find_thread_results(asking, needed.wanted)
+
+    async def read_saved(self, name: str) -> tuple[ev.PlanVersion, Plan]:
+        """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
+        saved = await self.library.find(name)
+        checked_plan = await self.check(saved.document, thread_id=None, principal="")
+        return ev.PlanVersion(name=saved.name, digest=saved.digest), checked_plan.plan
+
+    async def wait_for_tools(self, names: Iterable[str]) -> None:
+        """Wait a limited time until the downstream servers that the unknown names point to have listed their tools."""
+        if self._downstream is not None:
+            await self._downstream.wait_until_listed(names)
+
+    def check_servers(self, names: Iterable[str]) -> None:
+        """Raise `InvalidPlan` that says why a server's tools are missing, which `unknown tool` would not."""
+        if self._downstream is None:
+            return
+        faults = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}
+        if faults:
+            text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(faults.items())[:10])
+            missing: list[JsonValue] = [name[:128] for name in faults]
+            raise InvalidPlan(f"the plan needs tools that are not available: {text}", details={"unknownTools": missing})
+
     async def _summarize(self, headers: Sequence[Header], effects: Sequence[ev.ThreadEffect]) -> str:
         parts: list[str] = []
         for header in headers[-_CONTEXT_EXECUTIONS:]:
-            execution = await self._engine.find(header.execution_id)
+            execution = await self.engine.find(header.execution_id)
             outcome = execution.synthesis or summarize(execution)
             parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
         if effects:

@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, Un
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.api.home import Home
 from planwarden.server.cli.arguments import split_pairs
-from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.plans.library import PlanCatalogue
 from planwarden.server.plans.plan_file import DESCRIPTION, INPUTS, TITLE, SavedPlan, is_plan_name, parse_text
 from planwarden.server.views.fields import read_inputs
 

@@ -9,7 +9,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.guard.guard import HostGuard
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.protected_paths import OwnThings
-from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.notifications.messages import build_outbox
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store

@@ -27,9 +27,14 @@ from planwarden.server.inbox.questions import (
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
 from planwarden.server.views.card_calls import find_call
-from planwarden.server.views.decisions import describe_proof
+from planwarden.server.views.decisions import (
+    describe_names,
+    describe_proof,
+    describe_step_terms,
+    format_last_day,
+    name_owner,
+)
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.grant_words import describe_names, describe_step_terms, format_last_day, name_owner
 from planwarden.tools.downstream.tools import says_it_only_reads
 
 logger = logging.getLogger(__name__)

@@ -20,10 +20,8 @@ from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fil
 from planwarden.server.inbox.request import BadForm, InboxRequest, Values
 from planwarden.server.views.card import Card
 from planwarden.server.views.card_calls import Argument, CardCall
-from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.fields import Field
-from planwarden.server.views.row_ranges import format_ranges, read_number, read_ranges
-from planwarden.server.views.value_view import ArgumentChange, find_changes
+from planwarden.server.views.escaping import ArgumentChange, escape_text, find_changes
+from planwarden.server.views.fields import Field, format_ranges, read_number, read_ranges
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800

@@ -15,10 +15,9 @@ from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.server.views.escaping import escape_rest, escape_text
-from planwarden.server.views.graph.svg import read_rules
+from planwarden.server.views.escaping import ValueView, escape_rest, escape_text
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.value_view import ValueView
+from planwarden.server.views.svg import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "icon.svg")

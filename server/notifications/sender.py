@@ -114,22 +114,19 @@ class NotificationSender:
         self, channel: NotificationChannel, notification: Notification, receipt: DeliveryReceipt
     ) -> None:
         """Try again later, or give up."""
-        now = self._store.clock.now()
-        wait_s = max(self._retry_wait_s(notification), receipt.retry_after_s or 0.0)
+        now, attempts = self._store.clock.now(), notification.attempts
+        # The wait grows with each attempt; random jitter keeps many notifications from retrying at the same moment.
+        growing_s = min(FIRST_WAIT_S * GROWTH ** (attempts - 1), LONGEST_WAIT_S) * (0.5 + self._jitter() / 2)
+        wait_s = max(growing_s, receipt.retry_after_s or 0.0)
+        is_too_old = now + wait_s - notification.created_at > GIVE_UP_AFTER_S and attempts >= MIN_ATTEMPTS
         if receipt.retry_after_s:
             self._paused_until = {name: until for name, until in self._paused_until.items() if until > now}
             self._paused_until[channel.name] = now + receipt.retry_after_s
-        if self._is_exhausted(notification, now + wait_s) or receipt.is_final:
+        if is_too_old or attempts >= MAX_ATTEMPTS or receipt.is_final:
             if await self._notifications.give_up(notification, receipt.description):
                 text = "gave up notification %s for channel %r after %d attempts: %s %s"
-                logger.warning(
-                    text,
-                    notification.notification_id,
-                    channel.name,
-                    notification.attempts,
-                    channel.host,
-                    receipt.description,
-                )
+                where = (notification.notification_id, channel.name, attempts, channel.host)
+                logger.warning(text, *where, receipt.description)
         else:
             logger.info(
                 "channel %r: %s %s; trying again in %.0f s", channel.name, channel.host, receipt.description, wait_s
@@ -137,21 +134,11 @@ class NotificationSender:
             await self._notifications.postpone(notification, now + wait_s)
 
     async def _is_still_relevant(self, notification: Notification) -> bool:
-        """Return whether the question is still open, because a phone must not ring for a closed one. Outcomes always
-        count."""
+        """Return whether the question is open still: a phone must not ring for a closed one. Outcomes always count."""
         if notification.kind not in ("asked", "reminded", "escalated"):
             return True
         row = await self._store.find_suspension(notification.suspension_id)
         return row is not None and row.status == "pending"
-
-    def _retry_wait_s(self, notification: Notification) -> float:
-        """The wait grows with each attempt; random jitter keeps many notifications from retrying at the same moment."""
-        whole_s = min(FIRST_WAIT_S * GROWTH ** (notification.attempts - 1), LONGEST_WAIT_S)
-        return whole_s * (0.5 + self._jitter() / 2)
-
-    def _is_exhausted(self, notification: Notification, next_at: float) -> bool:
-        is_too_old = next_at - notification.created_at > GIVE_UP_AFTER_S and notification.attempts >= MIN_ATTEMPTS
-        return is_too_old or notification.attempts >= MAX_ATTEMPTS
 
     async def _repeat(self, work: Callable[[], Awaitable[bool]], pause_s: float) -> None:
         """Call `work` until cancelled; pause whenever it returns False or raises."""

@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, St
 from planwarden.agent.core.binding.bindings import INPUTS
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, plan_to_json
-from planwarden.server.plans.folders import PlanCatalogue
+from planwarden.server.plans.library import PlanCatalogue
 from planwarden.server.plans.plan_file import (
     MAX_FILE_BYTES,
     MAX_TITLE_CHARS,

@@ -1,38 +1,121 @@
-"""The saved plans of a process: what the folders hold, looked at again when somebody asks and some time has passed.
+"""The saved plans of a process: what the folders hold, and which plan each name means.
 
-Files are read on another thread, so a slow disk or a large file never holds the event loop.
+The home's folder comes first, then `[plans] folders` in their order; the first that has a name keeps it, and what it
+hides is said. A file that cannot be used keeps its name too: a slip in the operator's own plan must not let the plan of
+a repository run in its place.
+
+The folders are looked at again when somebody asks and some time has passed. Files are read on another thread, so a slow
+disk or a large file never holds the event loop.
 """
 
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import anyio.to_thread
+import msgspec
 
+from planwarden.agent.common.errors import PlanwardenError, UnknownPlan
 from planwarden.agent.common.struct import copy_fields
-from planwarden.server.plans.folders import HOME, PlanCatalogue, PlanFolder, PlanReader
-from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.server.plans.plan_file import (
+    MAX_FILE_BYTES,
+    MAX_NAME_CHARS,
+    SUFFIXES,
+    FileStamp,
+    PlanFault,
+    SavedPlan,
+    describe_os_error,
+    is_plan_name,
+    read_plan_file,
+    stamp_of,
+)
 from planwarden.server.views.listing import SavedPlanLine
 
+HOME = "home"
+"""The source of the operator's own plans."""
+MAX_FILES = 200
+"""Plans of one folder."""
+MAX_ENTRIES = 2_000
+"""Files of any kind that are looked at in one folder."""
+MAX_TOTAL_BYTES = 8 * 1024 * 1024
+"""Of all plans together: they stay in memory."""
+MAX_LISTED = 50
+"""Names in a message."""
 FRESH_S = 2.0
 """How long a list of plans may be old. What runs is always looked at again."""
+
+_FileContents = dict[Path, tuple[FileStamp, SavedPlan | PlanFault]]
+"""What each file held when it was read last; one that did not change is not read again."""
+
+
+class HiddenPlan(msgspec.Struct, frozen=True):
+    """A plan whose name an earlier folder has."""
+
+    name: str
+    path: Path
+    by: Path
+    """The file that is used instead."""
+
+
+class PlanCatalogue(msgspec.Struct, frozen=True):
+    """What the folders held at one moment."""
+
+    plans: tuple[SavedPlan, ...] = ()
+    """By name."""
+    faults: tuple[PlanFault, ...] = ()
+    """What cannot be used, by path."""
+    hidden: tuple[HiddenPlan, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [plan.name for plan in self.plans]
+
+    def get(self, name: str) -> SavedPlan | None:
+        return next((plan for plan in self.plans if plan.name == name), None)
+
+    def get_fault(self, name: str) -> PlanFault | None:
+        """Return why the name has no plan, if a file of that name cannot be used."""
+        return next((fault for fault in self.faults if fault.name == name), None)
+
+    def find(self, name: str) -> SavedPlan:
+        """Return the plan.
+
+        Raises:
+            UnknownPlan: there is none, or its file cannot be used; the details list the plans that there are.
+        """
+        entry = self.get(name)
+        if entry is not None:
+            return entry
+        raise UnknownPlan(self._describe_missing(name), details={"plans": [*self.names[:MAX_LISTED]]})
+
+    def _describe_missing(self, name: str) -> str:
+        quoted = repr(name[:MAX_NAME_CHARS])
+        if self.get_fault(name) is not None:
+            return f"the file of the saved plan {quoted} cannot be used; `planwarden doctor` says why"
+        if not self.plans:
+            return f"there is no saved plan {quoted}: no folder of plans has one"
+        hint = did_you_mean(name, self.names)
+        more = f" and {len(self.plans) - MAX_LISTED} more" if len(self.plans) > MAX_LISTED else ""
+        return f"there is no saved plan {quoted}{hint}; the plans are {', '.join(self.names[:MAX_LISTED])}{more}"
 
 
 class PlanLibrary:
     """The folders of one home and what they held at the last look."""
 
-    def __init__(self, folders: Sequence[PlanFolder], clock: Callable[[], float] = time.monotonic) -> None:
-        self.folders = tuple(folders)
-        self._reader = PlanReader(self.folders)
-        self._clock = clock
+    def __init__(self, folders: Mapping[Path, str]) -> None:
+        """`folders` are in the order in which names are looked up, each with its source."""
+        self.folders = dict(folders)
+        self._contents: _FileContents = {}
         self._lock = threading.Lock()
-        self._known: tuple[float, PlanCatalogue] | None = None
+        self._last_look: tuple[float, PlanCatalogue] | None = None
 
     async def list(self) -> PlanCatalogue:
         """Return what the folders hold, or held at most `FRESH_S` ago."""
-        if self._known is not None and self._clock() - self._known[0] < FRESH_S:
-            return self._known[1]
+        if self._last_look is not None and time.monotonic() - self._last_look[0] < FRESH_S:
+            return self._last_look[1]
         return await self.look()
 
     async def look(self) -> PlanCatalogue:
@@ -41,41 +124,132 @@ class PlanLibrary:
 
     def look_now(self) -> PlanCatalogue:
         """As `look`, for programs without an event loop. Who comes while another one looks takes what that one sees."""
-        asked_at = self._clock()
+        asked_at = time.monotonic()
         with self._lock:
-            if self._known is None or self._known[0] <= asked_at:
-                began = self._clock()
-                self._known = (began, self._reader.read())
-            return self._known[1]
-
-
-class SavedPlans:
-    """The saved plans of one service; none without a library."""
-
-    def __init__(self, library: PlanLibrary | None) -> None:
-        self._library = library
+            if self._last_look is None or self._last_look[0] <= asked_at:
+                began, search = time.monotonic(), _Search(self._contents)
+                for folder, source in self.folders.items():
+                    search.look_into(folder, source)
+                self._contents = search.contents
+                self._last_look = began, search.build_catalogue()
+            return self._last_look[1]
 
     async def find(self, name: str) -> SavedPlan:
         """Return the plan as its file is now. Raises `UnknownPlan`."""
         return (await self.look()).find(name)
 
-    async def read_versions(self) -> dict[str, str] | None:
-        """Return the versions of the usable plans by name; None without a library, as nothing is known then."""
-        return None if self._library is None else {plan.name: plan.digest for plan in (await self.look()).plans}
-
-    async def list(self) -> tuple[SavedPlanLine, ...]:
+    async def list_lines(self) -> tuple[SavedPlanLine, ...]:
         """Return the usable plans by name."""
-        plans = (await self.look()).plans
-        return tuple(copy_fields(SavedPlanLine, plan, version=plan.digest) for plan in plans)
-
-    async def look(self) -> PlanCatalogue:
-        """Return what the folders hold now."""
-        return PlanCatalogue() if self._library is None else await self._library.look()
+        return tuple(copy_fields(SavedPlanLine, plan, version=plan.digest) for plan in (await self.look()).plans)
 
 
 def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> PlanLibrary:
     """Return the library of the home's folder and of further ones, each as the operator wrote it and where it is."""
-    folder_sources = {home_folder: HOME}
+    sources = {home_folder: HOME}
     for name, path in folders:
-        folder_sources.setdefault(path, name)
-    return PlanLibrary([PlanFolder(path, source) for path, source in folder_sources.items()])
+        sources.setdefault(path, name)
+    return PlanLibrary(sources)
+
+
+class _Search:
+    """One look into all folders."""
+
+    def __init__(self, before: _FileContents) -> None:
+        self.contents: _FileContents = {}
+        self._before = before
+        self._plans: list[SavedPlan] = []
+        self._faults: list[PlanFault] = []
+        self._hidden: list[HiddenPlan] = []
+        self._owners: dict[str, Path] = {}
+        """By name, the file that has it."""
+        self._room = MAX_TOTAL_BYTES
+
+    def build_catalogue(self) -> PlanCatalogue:
+        return PlanCatalogue(
+            tuple(sorted(self._plans, key=lambda plan: plan.name)),
+            tuple(sorted(self._faults, key=lambda fault: str(fault.path))),
+            tuple(self._hidden),
+        )
+
+    def look_into(self, folder: Path, source: str) -> None:
+        files, wrong = _list_files(folder)
+        self._faults += wrong
+        for name, paths in files.items():
+            owner = self._owners.setdefault(name, paths[0])
+            if owner is not paths[0]:
+                self._hidden += [HiddenPlan(name, path, owner) for path in paths]
+                continue
+            entry = self._read(name, paths, source)
+            if isinstance(entry, SavedPlan):
+                self._plans.append(entry)
+            else:
+                self._faults.append(entry)
+
+    def _read(self, name: str, paths: Sequence[Path], source: str) -> SavedPlan | PlanFault:
+        path = paths[0]
+        if len(paths) > 1:
+            return PlanFault(name, path, f"{path.name} and {paths[1].name} have one name; keep one of them")
+        try:
+            stamp = stamp_of(path.stat())
+        except OSError:
+            # Reading it says what is wrong.
+            stamp = None
+        self._room -= 0 if stamp is None else min(stamp[2], MAX_FILE_BYTES)
+        if self._room < 0:
+            return PlanFault(name, path, f"all plans together have more than {MAX_TOTAL_BYTES} bytes")
+        before = self._before.get(path)
+        if before is not None and before[0] == stamp:
+            self.contents[path] = before
+            return before[1]
+        try:
+            plan, stamp = read_plan_file(path, source)
+        except PlanwardenError as error:
+            plan = PlanFault(name, path, error.message)
+        if stamp is not None:
+            self.contents[path] = (stamp, plan)
+        return plan
+
+
+def _list_files(folder: Path) -> tuple[dict[str, list[Path]], list[PlanFault]]:
+    """Return the files of a folder by the name of their plan, in order, and what cannot be one."""
+    files: dict[str, list[Path]] = {}
+    faults: list[PlanFault] = []
+    try:
+        names = sorted(_take_entries(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        if os.path.lexists(folder):
+            faults.append(PlanFault("", folder, "it is not a folder"))
+        return files, faults
+    except OSError as error:
+        return files, [PlanFault("", folder, describe_os_error(error))]
+    if len(names) > MAX_ENTRIES:
+        return files, [PlanFault("", folder, f"it holds more than {MAX_ENTRIES} files; keep only plans in it")]
+    for entry in names:
+        path = folder / entry
+        if path.suffix in SUFFIXES:
+            _add_file(files, faults, path)
+        elif path.suffix == ".yml":
+            faults.append(PlanFault(path.stem, path, f"plans are called {path.stem}.yaml or {path.stem}.json"))
+        elif path.is_dir():
+            faults.append(PlanFault("", path, "it is a folder in a folder of plans, which is not searched"))
+    return files, faults
+
+
+def _add_file(files: dict[str, list[Path]], faults: list[PlanFault], path: Path) -> None:
+    if not is_plan_name(path.stem):
+        reason = f"a plan is called by letters, digits, - and _, at most {MAX_NAME_CHARS} of them"
+        faults.append(PlanFault(path.stem, path, reason))
+    elif path.stem not in files and len(files) >= MAX_FILES:
+        faults.append(PlanFault(path.stem, path, f"the folder has {MAX_FILES} plans already, which is the limit"))
+    else:
+        files.setdefault(path.stem, []).append(path)
+
+
+def _take_entries(path: Path) -> Iterator[str]:
+    """Yield names in the folder without hidden ones, at most one more than `MAX_ENTRIES`."""
+    with os.scandir(path) as entries:
+        for number, entry in enumerate(entries):
+            if number > MAX_ENTRIES:
+                return
+            if not entry.name.startswith("."):
+                yield entry.name

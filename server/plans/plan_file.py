@@ -167,17 +167,14 @@ def _read_bytes(path: Path) -> tuple[bytes, FileStamp]:
         try:
             before = os.fstat(descriptor)
             _check_kind(before)
-            pieces: list[bytes] = []
-            while piece := os.read(descriptor, MAX_FILE_BYTES + 1):
-                pieces.append(piece)
-                if sum(map(len, pieces)) > MAX_FILE_BYTES:
-                    break
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(MAX_FILE_BYTES + 1)
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise InvalidArguments(describe_os_error(error)) from None
-    data, stamp = b"".join(pieces), stamp_of(before)
+    stamp = stamp_of(before)
     if len(data) != before.st_size or stamp_of(after) != stamp:
         raise InvalidArguments("it changed while it was read")
     return data, stamp

@@ -2,13 +2,14 @@
 
 Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
 dates are text. Anchors and aliases are refused, with which a few lines can stand for gigabytes; so are tags, merge
-keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events in a loop, so
-nesting is counted instead of running into the recursion of a loader.
+keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so nesting is
+counted instead of running into the recursion of a loader.
 """
 
 import math
 import re
-from typing import Any, TypeAlias, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import yaml
 from pydantic import JsonValue
@@ -29,8 +30,6 @@ _NOT_JSON = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
 _UNTYPED: Any = yaml
 """Without the types of the library, which are unknown in part."""
 
-_Node: TypeAlias = dict[str, JsonValue] | list[JsonValue]
-
 
 def read_yaml(text: str) -> JsonValue:
     """Return the value of the one document in the text.
@@ -39,16 +38,13 @@ def read_yaml(text: str) -> JsonValue:
         InvalidArguments: not YAML, or YAML that JSON cannot hold; the message says the line, and quotes no content.
         LimitExceeded: nested deeper than `MAX_DEPTH`, or more than `MAX_VALUES` values.
     """
-    builder = _Builder()
     try:
-        for event in _UNTYPED.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            builder.take(event)
+        return _Reader(_UNTYPED.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))).read_document()
     except yaml.MarkedYAMLError as error:
         where = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
         raise InvalidArguments(f"not valid YAML: {where}{error.problem or 'cannot be read'}") from None
     except yaml.YAMLError:
         raise InvalidArguments("not valid YAML: it has a character that YAML does not allow") from None
-    return builder.finish()
 
 
 def write_yaml(value: JsonValue) -> str:
@@ -57,90 +53,72 @@ def write_yaml(value: JsonValue) -> str:
     return str(text)
 
 
-class _Builder:
-    """Builds the value from events, in the order of the text."""
+class _Reader:
+    """Builds the values from the events of the parser, which come in the order of the text."""
 
-    def __init__(self) -> None:
-        self._root: list[JsonValue] = []
-        self._open: list[_Node] = []
-        self._keys: list[str | None] = []
-        """Of each open object the key whose value comes next; None where a key comes next, and for lists."""
+    def __init__(self, events: Iterator[yaml.Event]) -> None:
+        self._events = events
         self._values = 0
-        self._documents = 0
 
-    def take(self, event: yaml.Event) -> None:
-        match event:
-            case yaml.DocumentStartEvent():
-                self._documents += 1
-                if self._documents > 1:
+    def read_document(self) -> JsonValue:
+        documents: list[JsonValue] = []
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if documents:
                     raise _refuse(event, "a second document begins; write one")
-            case yaml.AliasEvent():
-                raise _refuse(event, "aliases (*name) are not allowed; write the value where it is needed")
-            case yaml.ScalarEvent():
-                self._take_scalar(event)
-            case yaml.SequenceStartEvent():
-                self._begin(event, [])
-            case yaml.MappingStartEvent():
-                self._begin(event, {})
-            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
-                self._open.pop()
-                self._keys.pop()
-            case _:
-                pass
-
-    def finish(self) -> JsonValue:
-        if not self._root:
+                documents.append(self._read(next(self._events), 0))
+        if not documents:
             raise InvalidArguments("not valid YAML: it is empty")
-        return self._root[0]
+        return documents[0]
 
-    def _take_scalar(self, event: yaml.ScalarEvent) -> None:
-        self._check(event)
-        value = str(event.value)
-        is_plain = not event.style
-        if self._expects_key():
-            node = cast("dict[str, JsonValue]", self._open[-1])
-            if is_plain and value == "<<":
-                raise _refuse(event, "merge keys (<<) are not allowed; write the keys out")
-            if value in node:
-                raise _refuse(event, "the key occurs twice in one object")
-            # Keys of JSON are text, also those that look like numbers.
-            self._keys[-1] = value
-        else:
-            self._add(_resolve(event, value) if is_plain else value)
-
-    def _begin(self, event: yaml.NodeEvent, node: _Node) -> None:
-        self._check(event)
-        if self._expects_key():
-            raise _refuse(event, "a key is a list or an object; keys are text")
-        if len(self._open) >= MAX_DEPTH:
+    def _read(self, event: yaml.Event, depth: int) -> JsonValue:
+        """Return the value that begins with the event, inside of `depth` lists and objects."""
+        _check(event)
+        if isinstance(event, yaml.ScalarEvent):
+            value = event.value if event.style else _resolve(event, event.value)
+            self._count()
+            return value
+        if depth >= MAX_DEPTH:
             raise LimitExceeded(f"the YAML is nested deeper than {MAX_DEPTH} levels")
-        self._add(node)
-        self._open.append(node)
-        self._keys.append(None)
+        self._count()
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self._read(item, depth + 1) for item in iter(self._next, None)]
+        node: dict[str, JsonValue] = {}
+        for key_event in iter(self._next, None):
+            key = _read_key(key_event, node)
+            node[key] = self._read(next(self._events), depth + 1)
+        return node
 
-    def _expects_key(self) -> bool:
-        return bool(self._open) and isinstance(self._open[-1], dict) and self._keys[-1] is None
+    def _next(self) -> yaml.Event | None:
+        """Return the next event of a list or an object; None at its end."""
+        event = next(self._events)
+        return None if isinstance(event, yaml.CollectionEndEvent) else event
 
-    def _add(self, value: JsonValue) -> None:
+    def _count(self) -> None:
         self._values += 1
         if self._values > MAX_VALUES:
             raise LimitExceeded(f"the YAML has more than {MAX_VALUES} values")
-        if not self._open:
-            self._root.append(value)
-            return
-        node, key = self._open[-1], self._keys[-1]
-        if isinstance(node, list):
-            node.append(value)
-        else:
-            assert key is not None
-            node[key] = value
-            self._keys[-1] = None
 
-    def _check(self, event: yaml.NodeEvent) -> None:
-        if event.anchor is not None:
-            raise _refuse(event, "anchors (&name) are not allowed; write the value where it is needed")
-        if getattr(event, "tag", None) is not None:
-            raise _refuse(event, "tags (!name) are not allowed")
+
+def _read_key(event: yaml.Event, node: Mapping[str, JsonValue]) -> str:
+    _check(event)
+    if not isinstance(event, yaml.ScalarEvent):
+        raise _refuse(event, "a key is a list or an object; keys are text")
+    if event.value == "<<" and not event.style:
+        raise _refuse(event, "merge keys (<<) are not allowed; write the keys out")
+    if event.value in node:
+        raise _refuse(event, "the key occurs twice in one object")
+    # Keys of JSON are text, also those that look like numbers.
+    return event.value
+
+
+def _check(event: yaml.Event) -> None:
+    if isinstance(event, yaml.AliasEvent):
+        raise _refuse(event, "aliases (*name) are not allowed; write the value where it is needed")
+    if getattr(event, "anchor", None) is not None:
+        raise _refuse(event, "anchors (&name) are not allowed; write the value where it is needed")
+    if getattr(event, "tag", None) is not None:
+        raise _refuse(event, "tags (!name) are not allowed")
 
 
 def _resolve(event: yaml.Event, text: str) -> JsonValue:

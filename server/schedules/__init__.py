@@ -1,5 +1,5 @@
 """Schedules of saved plans: the times of a cron expression, what becomes of a tick, and the task that starts runs.
 
-`cron` and `ticks` are pure: the time comes in as an argument. `storage/schedules.py` stores them, and what
-starts a plan is a port (`PlanRunner`). No MCP tool leads here: a model can neither make nor change a schedule.
+`storage/schedules.py` stores them, and what starts a plan is a port (`PlanRunner`). No MCP tool leads here: a model can
+neither make nor change a schedule.
 """

@@ -19,10 +19,9 @@ from planwarden.agent.core.execution.audit import AuditEntry, Kind
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.store import Store
-from planwarden.server.schedules import ticks
+from planwarden.server.schedules import ticker
 from planwarden.server.schedules.cron import CronTimes, find_zone
-from planwarden.server.schedules.ticker import ScheduleTicker, find_running_thread
-from planwarden.server.schedules.ticks import PlanRunner
+from planwarden.server.schedules.ticker import PlanRunner, ScheduleTicker, find_running_thread
 from planwarden.server.views.listing import SavedPlanLine, ScheduleView, TickView
 from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, ScheduleStore, TickRecord
 
@@ -136,7 +135,7 @@ class ScheduleBook:
         """Let no tick start a run until `resume`; ticks that wait are given up. A paused one stays as it is."""
 
         def change(schedule: PlanSchedule) -> PlanSchedule:
-            return schedule if schedule.paused_at is not None else ticks.pause(schedule, self._store.clock.now())
+            return schedule if schedule.paused_at is not None else ticker.pause(schedule, self._store.clock.now())
 
         return await self._change(schedule_id, change, "schedule_paused")
 
@@ -144,7 +143,7 @@ class ScheduleBook:
         """Let ticks from now on start runs again; those while it was paused are over."""
 
         def change(schedule: PlanSchedule) -> PlanSchedule:
-            return schedule if schedule.paused_at is None else ticks.resume(schedule, self._store.clock.now())
+            return schedule if schedule.paused_at is None else ticker.resume(schedule, self._store.clock.now())
 
         return await self._change(schedule_id, change, "schedule_resumed")
 
@@ -169,15 +168,15 @@ class ScheduleBook:
                 raise StaleRevision(f"schedule {schedule_id!r} has changed since it was shown; nothing was started")
             if schedule.starting_at is None:
                 running_thread = await find_running_thread(self._store, schedule)
-                decided = ticks.decide_now(schedule, self._store.clock.now(), running_thread=running_thread)
+                decided = ticker.decide_now(schedule, self._store.clock.now(), running_thread=running_thread)
                 if not await self._schedules.change(decided, self._build_entry("schedule_run", schedule_id)):
                     continue
                 if decided.starting_at is None:
                     return decided.recent[-1] if decided.queued == schedule.queued else None
                 schedule = replace(decided, version=decided.version + 1)
             assert schedule.starting_at is not None
-            ticker = ScheduleTicker(self._store, self._schedules, self._plans, patience_s=0.0)
-            return await ticker.start_tick(schedule, schedule.starting_at)
+            starter = ScheduleTicker(self._store, self._schedules, self._plans, patience_s=0.0)
+            return await starter.start_tick(schedule, schedule.starting_at)
         raise _busy(schedule_id)
 
     def build_view(self, schedule: PlanSchedule) -> ScheduleView:

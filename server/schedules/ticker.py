@@ -4,9 +4,14 @@ Each second it looks for schedules with something to do. A tick takes three comm
 start of the execution, and the record of that. The decision is conditional on the version of the row, and the start has
 a key that only this tick has. So at most one execution is started, by whichever process comes first, and a process that
 is killed in between leaves a row with which another one goes on.
+
+What becomes of a tick say pure functions from one state of a schedule to the next. `decide` lets it start
+(`starting_at`), wait (`queued`), or end without a run; `settle` records what the start led to. The store keeps each
+state before anything follows from it. After a start whose record was lost, the key of the tick finds the run.
 """
 
 import logging
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
@@ -16,12 +21,11 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import ExecutionConflict, KeyConflict, PlanwardenError, StoreError, UsageError
 from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import Requester
-from planwarden.agent.core.execution.state import FINISHED
-from planwarden.agent.ports.store import Store
+from planwarden.agent.core.execution.state import FINISHED, ExecutionState
+from planwarden.agent.ports.store import StartedExecution, Store, SystemKey
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.schedules import ticks
-from planwarden.server.schedules.ticks import PlanRunner
-from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
+from planwarden.server.schedules.cron import CronTimes
+from planwarden.storage.schedules import MAX_RECENT, PlanSchedule, ScheduleStore, TickOutcome, TickRecord
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +39,19 @@ STARTS = 32
 CHANNEL = "schedule"
 SHOWN_CHARS = 8
 """Of a schedule's id, where people read who started an execution."""
+LATE_S = 60.0
+"""A tick that is decided later than this was missed though a process was there: the clock jumped, or it stood still."""
+OTHERS_S = 10.0
+"""For so long a process leaves it to others to say that they missed a tick from before it began."""
+MAX_QUEUED = 100
+
+
+class PlanRunner(Protocol):
+    """Starts saved plans; `Service` is one."""
+
+    async def run_plan(self, name: str, start: StartOptions) -> ExecutionState | StartedExecution:
+        """Start the plan once for each key of the principal. Raises `PlanwardenError` when it cannot start."""
+        ...
 
 
 class ScheduleTicker:
@@ -116,9 +133,7 @@ class ScheduleTicker:
         if schedule.starting_at is None:
             now = self._store.clock.now()
             running_thread = await find_running_thread(self._store, schedule)
-            decided = ticks.decide(
-                schedule, now, present_since=self._present_since or now, running_thread=running_thread
-            )
+            decided = decide(schedule, now, present_since=self._present_since or now, running_thread=running_thread)
             if decided is None or not await self._schedules.change(decided):
                 return
             schedule = replace(decided, version=decided.version + 1)
@@ -127,8 +142,8 @@ class ScheduleTicker:
 
     async def start_tick(self, schedule: PlanSchedule, tick_at: int) -> TickRecord | None:
         """Start the tick that was decided and record it. None when it has to be tried again later."""
-        record = await self._start(schedule, tick_at, ticks.build_key(schedule, tick_at))
-        if record is not None and not await self._schedules.change(ticks.settle(schedule, record)):
+        record = await self._start(schedule, tick_at, build_key(schedule, tick_at))
+        if record is not None and not await self._schedules.change(settle(schedule, record)):
             # Somebody paused it, or another process was faster; the next look finds which.
             logger.debug("schedule %s was changed while tick %s started", schedule.schedule_id, tick_at)
         return record
@@ -169,7 +184,7 @@ class ScheduleTicker:
             return
         for schedule in schedules:
             try:
-                realigned = None if schedule.paused_at is not None else ticks.realign(schedule, now)
+                realigned = None if schedule.paused_at is not None else realign(schedule, now)
             except UsageError as error:
                 self._log(schedule, error.message)
                 continue
@@ -188,3 +203,95 @@ async def find_running_thread(store: Store, schedule: PlanSchedule) -> str | Non
 
 def _build_record(tick_at: int, execution_id: str, thread_id: str) -> TickRecord:
     return TickRecord(tick_at=tick_at, outcome="started", execution_id=execution_id, thread_id=thread_id)
+
+
+def build_key(schedule: PlanSchedule, tick_at: int) -> SystemKey:
+    """Return the idempotency key of the run that the tick starts, unique to both."""
+    return SystemKey("schedule", schedule.schedule_id, str(tick_at))
+
+
+def decide(
+    schedule: PlanSchedule, now: float, *, present_since: float, running_thread: str | None
+) -> PlanSchedule | None:
+    """Return the state after the ticks up to `now` were decided; None when there is nothing to decide yet.
+
+    `present_since` is when the deciding process began to look at schedules, and `running_thread` is the thread of the
+    last run while that is unfinished.
+
+    Raises:
+        InvalidArguments: the time zone is not known here any more.
+    """
+    if schedule.starting_at is not None:
+        return None
+    tick_at = None
+    decided = schedule
+    if schedule.paused_at is None and schedule.next_at <= now:
+        times = CronTimes(schedule.cron, schedule.timezone)
+        # The rules of a zone may have changed since the next tick was computed.
+        newest = max(times.find_newest(now), schedule.next_at)
+        if schedule.missed == "none" and _is_missed(newest, now, present_since):
+            if newest < present_since and now - newest < OTHERS_S:
+                return None
+            decided = _add_reason(decided, newest, "missed", "no process was there to start it")
+        else:
+            if newest > schedule.next_at:
+                reason = "no process was there to start it; only the newest missed tick starts"
+                decided = _add_reason(decided, schedule.next_at, "missed", reason)
+            tick_at = newest
+        decided = replace(decided, next_at=times.find_next(now))
+    decided = _place(decided, tick_at, running_thread)
+    return None if decided == schedule else decided
+
+
+def decide_now(schedule: PlanSchedule, now: float, *, running_thread: str | None) -> PlanSchedule:
+    """Return the state after somebody asked for a run at this moment, which counts as a tick."""
+    return _place(schedule, int(now), running_thread)
+
+
+def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
+    """Return the state after the start of `starting_at` led to the record."""
+    settled = replace(schedule, starting_at=None, last_execution=record.execution_id or schedule.last_execution)
+    return _add_record(settled, record)
+
+
+def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
+    """Return the state with the next tick after `now`, if it has a later one, because the clock was set back."""
+    next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
+    return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
+
+
+def pause(schedule: PlanSchedule, now: float) -> PlanSchedule:
+    """Return the state in which no tick is decided; ticks that wait are given up."""
+    return replace(schedule, paused_at=now, queued=())
+
+
+def resume(schedule: PlanSchedule, now: float) -> PlanSchedule:
+    """Return the state in which ticks after `now` are decided. Those while it was paused were not missed."""
+    next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
+    return replace(schedule, paused_at=None, next_at=next_at)
+
+
+def _is_missed(tick_at: int, now: float, present_since: float) -> bool:
+    return tick_at < present_since or now - tick_at > LATE_S
+
+
+def _place(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
+    """Start the oldest tick that may start; the new one waits, or ends without a run, when it may not."""
+    queued = schedule.queued
+    if tick_at is not None and (running_thread is not None or queued):
+        if schedule.overlap == "skip":
+            return _add_reason(schedule, tick_at, "skipped", f"the last run, thread {running_thread}, is not finished")
+        if len(queued) >= MAX_QUEUED:
+            return _add_reason(schedule, tick_at, "skipped", f"{MAX_QUEUED} ticks wait already")
+        queued, tick_at = (*queued, tick_at), None
+    if tick_at is None and queued and running_thread is None:
+        tick_at, queued = queued[0], queued[1:]
+    return replace(schedule, starting_at=tick_at, queued=queued)
+
+
+def _add_record(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
+    return replace(schedule, recent=(*schedule.recent, record)[-MAX_RECENT:])
+
+
+def _add_reason(schedule: PlanSchedule, tick_at: int, outcome: TickOutcome, reason: str) -> PlanSchedule:
+    return _add_record(schedule, TickRecord(tick_at=tick_at, outcome=outcome, reason=reason))

@@ -41,9 +41,12 @@ from planwarden.server.views.card_calls import (
 from planwarden.server.views.decisions import describe_editor, describe_proof
 from planwarden.server.views.escaping import (
     GOAL_CHARS,
+    ArgumentChange,
+    ValueView,
     count_hidden_in,
     cut_text,
     escape_text,
+    find_changes,
     format_argument_name,
     format_value,
     measure_text,
@@ -51,7 +54,6 @@ from planwarden.server.views.escaping import (
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.status_text import LineageFact, list_lineage_facts
-from planwarden.server.views.value_view import ArgumentChange, ValueView, find_changes
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000

@@ -15,10 +15,9 @@ from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, Execution
 from planwarden.agent.core.tool import is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.decisions import describe_editor
-from planwarden.server.views.escaping import escape_text, format_value
+from planwarden.server.views.escaping import ValueView, escape_text, format_value
 from planwarden.server.views.fields import find_title
 from planwarden.server.views.status_words import WORDS, Tone
-from planwarden.server.views.value_view import ValueView
 
 CLAIM_CHARS = 200
 """Longest quotation of what a tool's source says of it."""

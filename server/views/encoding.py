@@ -1,6 +1,11 @@
-"""Turns views into camelCase JSON."""
+"""Turns views into camelCase JSON: a view whole, or what a call changed, for a caller that has seen it before.
 
-from collections.abc import Mapping
+Left out of the changes is what the caller wrote or was told (plan, results, instructions, schemas of tools), what it
+has no use for (usage, facts about tools) and what is empty. What is asked about a step or a plan for a second time is
+told whole again. `get_execution` has all of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any, cast
@@ -8,50 +13,14 @@ from typing import Any, cast
 import msgspec
 from pydantic.alias_generators import to_camel
 
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.artifact import is_stand_in
+from planwarden.agent.common.struct import JsonValue, StoredStruct
+from planwarden.server.views.execution import Execution, Step
 from planwarden.server.views.instants import format_instant
-from planwarden.server.views.tools import ToolCall
+from planwarden.server.views.suspension import Suspension
 
-OPTIONAL_FIELDS = frozenset(
-    {
-        "observations",
-        "awaiting",
-        "status",
-        "unavailable",
-        "warnings",
-        "confirms",
-        "quorum",
-        "endorsements",
-        "asker",
-        "found",
-        "beside",
-        "calls",
-        "call_count",
-        "items",
-        "item_results",
-        "next",
-        "saved_plan",
-        "retry_of",
-        "done_before",
-        "is_unknown",
-        "is_rehearsal",
-        "taken_from",
-        "rehearsal",
-        "rule",
-        "for_all_rows",
-        "by_rule",
-        "covered_by",
-        "grant_id",
-        "once",
-        "skipped_because",
-        "skipped_reason",
-        "forecast",
-        "unseen",
-        "graph",
-        "changed",
-    }
-)
-"""Fields that the JSON leaves out when they are empty."""
+Document = dict[str, Any]
+
 HIDDEN_FIELDS = frozenset({"card_source"})
 """Fields that only pages and other surfaces for people show."""
 
@@ -67,14 +36,16 @@ def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
 
 
 @cache
+def list_optional(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """Return the fields of a view that `to_json` leaves out when they are empty: those that are empty by default."""
+    fields = () if issubclass(kind, StoredStruct) else msgspec.structs.fields(kind)
+    return frozenset(field.name for field in fields if field.default in (None, ()) or field.name == "quorum")
+
+
+@cache
 def _list_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
     names = (name for name in kind.__struct_fields__ if name not in HIDDEN_FIELDS)
-    return tuple((name, to_camel(name), may_be_left_out(kind, name)) for name in names)
-
-
-def may_be_left_out(kind: type[msgspec.Struct], name: str) -> bool:
-    """Return whether `to_json` leaves the field out when it is empty."""
-    return name in OPTIONAL_FIELDS or (kind is ToolCall and name == "error")
+    return tuple((name, to_camel(name), name in list_optional(kind)) for name in names)
 
 
 def _encode(value: Any, *, is_short: bool = False, lists: bool = False) -> Any:
@@ -98,3 +69,124 @@ def _encode(value: Any, *, is_short: bool = False, lists: bool = False) -> Any:
     if isinstance(extra, Mapping):
         document.update(cast("Mapping[str, Any]", extra))
     return document
+
+
+_OF_EXECUTION = (
+    *("threadId", "executionId", "status", "awaiting", "nextAction", "output", "error", "warnings", "forecast"),
+    "doneBefore",
+)
+_OF_SUCCEEDED_CALL = ("toolName", "arguments", "status")
+_OF_STEP = ("id", "status", "result", "error", "skippedBecause", "skippedReason")
+_OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
+_KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
+_OF_TOOL = ("name", "description", "inputSchema")
+_SAID_ABOVE = ("threadId", "executionId", "createdAt")
+
+
+def describe_changes(after: Execution, before: Execution | None = None, answered: str | None = None) -> Document:
+    """Return the execution as JSON, with what is not in `before` and what comes next.
+
+    `before` is what the caller has seen: None when it sees the execution for the first time. `answered` is the question
+    that the call names; it is shown in full while it is open.
+    """
+    earlier = {suspension.suspension_id: suspension for suspension in before.suspensions} if before is not None else {}
+    whole = cast("Document", to_short_json(after, lists=True))
+    document = _pick(whole, _OF_EXECUTION)
+    if after.awaiting == "caller":
+        # Its questions say so.
+        del document["awaiting"]
+    if answered in earlier and earlier[answered].kind == "synthesis":
+        # The caller has just written it.
+        document.pop("output", None)
+    if before is not None:
+        del document["executionId"]
+        if after.warnings == before.warnings:
+            document.pop("warnings", None)
+    if before is not None and before.steps and (revised := _describe_revision(before, after)):
+        document["revised"] = revised
+    steps = whole["steps"] if after.status == "planned" else list(_show_steps(after, before, whole["steps"]))
+    questions = list(_show_questions(after, whole["suspensions"], earlier, answered))
+    return {**document, **({"steps": steps} if steps else {}), **({"suspensions": questions} if questions else {})}
+
+
+def _pick(document: Document, keys: Iterable[str]) -> Document:
+    return {key: document[key] for key in keys if key in document}
+
+
+def _describe_revision(before: Execution, after: Execution) -> dict[str, list[str]]:
+    """Return the ids of steps that were added, changed, removed or moved in the plan; empty if none was."""
+    old, new = ({step.id: _find_plan_part(step) for step in view.steps} for view in (before, after))
+    both, order = [step_id for step_id in new if step_id in old], [step_id for step_id in old if step_id in new]
+    changes = {
+        "added": [step_id for step_id in new if step_id not in old],
+        "changed": [step_id for step_id in both if new[step_id] != old[step_id]],
+        "removed": [step_id for step_id in old if step_id not in new],
+        "moved": [step_id for step_id, earlier in zip(both, order, strict=True) if step_id != earlier],
+    }
+    return {kind: ids for kind, ids in changes.items() if ids}
+
+
+def _find_plan_part(step: Step) -> tuple[object, ...]:
+    return step.description, step.step_type, step.required_tools, step.dependencies, step.tool_validation_mode
+
+
+def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:
+    """Yield the steps that changed, except those that a question is about, and pending ones, which the plan describes.
+
+    Calls that succeeded with the arguments that the plan or the caller wrote are left out; a loop's are in its result.
+    """
+    earlier = {item.id: item for item in before.steps} if before is not None else {}
+    asking_steps = {item.step_id for item in after.suspensions}
+    for step, whole in zip(after.steps, documents, strict=True):
+        is_asking = step.status == "suspended" and step.id in asking_steps
+        if step.status == "pending" or step == earlier.get(step.id) or is_asking:
+            continue
+        entry = _pick(whole, _OF_STEP)
+        if step.items is not None and step.items.next is not None:
+            # The result is cut: this says that there is more, and from which item on.
+            entry["items"] = whole["items"]
+        if step.validation_status == "failed":
+            entry["validationStatus"] = "failed"
+        calls = [
+            _pick(call, _OF_SUCCEEDED_CALL if call["status"] == "succeeded" else call)
+            for call in whole.get("actualToolCalls", ())
+            if call["status"] != "succeeded" or (step.items is None and "resolved" in call)
+        ]
+        yield {**entry, "actualToolCalls": calls} if calls else entry
+
+
+def _show_questions(
+    after: Execution, documents: list[Document], earlier: Mapping[str, Suspension], answered: str | None
+) -> Iterator[Document]:
+    """Yield the open questions: new ones, changed ones and the one that was answered in full, the others by name."""
+    instructions = {suspension.instructions for suspension in earlier.values()}
+    equipped = {tool.name for suspension in earlier.values() for tool in suspension.tools}
+    again = {(suspension.kind, suspension.step_id) for suspension in earlier.values()}
+    for suspension, whole in zip(after.suspensions, documents, strict=True):
+        is_again = (suspension.kind, suspension.step_id) in again
+        former = earlier.get(suspension.suspension_id)
+        if former is not None and suspension.suspension_id != answered and former.digest == suspension.digest:
+            yield _pick(whole, _KNOWN_ABOUT_QUESTION)
+        elif suspension.addressee == "caller":
+            entry = _pick(whole, _OF_CALLER_QUESTION)
+            if suspension.instructions in instructions and not is_again:
+                entry.pop("instructions", None)
+            instructions.add(suspension.instructions)
+            if _uses_stored_results(after, suspension):
+                entry["results"] = whole["results"]
+            tools = [tool for tool in whole.get("tools", ()) if is_again or tool["name"] not in equipped]
+            if tools:
+                entry["tools"] = [{key: tool[key] for key in _OF_TOOL} for tool in tools]
+                equipped.update(tool["name"] for tool in tools)
+            yield entry
+        else:
+            yield {key: value for key, value in whole.items() if key not in _SAID_ABOVE}
+
+
+def _uses_stored_results(execution: Execution, question: Suspension) -> bool:
+    """Return whether `steps` shows only the beginning of a result: the question says how to take values from it."""
+    steps = {step.id: step for step in execution.steps}
+    sources = steps if question.step_id is None else steps[question.step_id].dependencies
+    results = [steps[step_id].result for step_id in sources]
+    parts = [part for result in results if isinstance(result, list) for part in result]
+    return question.results is not None and any(map(is_stand_in, [*results, *parts]))

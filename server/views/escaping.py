@@ -10,7 +10,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+import msgspec
+
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
 
 _DEFAULT_IGNORABLE = (
@@ -40,6 +45,11 @@ PICTURE, KEYCAP = "\ufe0f", "\u20e3"
 GOAL_CHARS = 300
 VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""
+OPEN_CHARS = 1_500
+"""The page of a question folds longer values and shows their size and hash."""
+OPEN_LINES = 40
+LINE_CHARS = 72
+"""Longer JSON is formatted over several lines."""
 _MARKS_IN_A_ROW = 3
 _UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
 """Runs of characters that are looked at one by one; in all others there is nothing to escape."""
@@ -232,3 +242,67 @@ def name_some(names: Sequence[str], most: int) -> str:
 def shorten_id(text: str) -> str:
     """Return the beginning of an id that planwarden made; every other text as it is."""
     return text[:SHORT_CHARS] if ID.fullmatch(text) else text
+
+
+@dataclass(frozen=True)
+class ValueView:
+    """A JSON value for display. A list shows only the short form, so the complete one is built when it is read.
+
+    A text of several lines is shown as lines and every other value as JSON, so a text never looks like a number.
+    """
+
+    value: JsonValue
+
+    @property
+    def short(self) -> str:
+        """The value on one line; a long value is cut and followed by its size and hash."""
+        return format_value(self.value)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The complete value; only a line break of the value starts a new line."""
+        if isinstance(self.value, str) and self.is_text:
+            return tuple(map(escape_text, self.value.split("\n")))
+        whole = _dump_json(self.value)
+        if not isinstance(self.value, str) and len(whole) > LINE_CHARS:
+            whole = json.dumps(self.value, ensure_ascii=False, indent=2)
+        return tuple(map(escape_text, whole.split("\n")))
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.value, str) and "\n" in self.value
+
+    @property
+    def is_long(self) -> bool:
+        return sum(map(len, self.lines)) > OPEN_CHARS or len(self.lines) > OPEN_LINES
+
+    @property
+    def hidden_count(self) -> int:
+        """The number of escaped characters; control characters count too, which JSON escapes by itself."""
+        return count_hidden_in(self.value)
+
+
+class ArgumentChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument before and after an edit; None if the argument is absent."""
+
+    label: str
+    before: ValueView | None
+    after: ValueView | None
+
+
+def find_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[ArgumentChange, ...]:
+    """Return the arguments that differ, in the order of `before`, then new ones in the order of `after`."""
+    return tuple(
+        ArgumentChange(
+            label=format_name(name),
+            before=ValueView(before[name]) if name in before else None,
+            after=ValueView(after[name]) if name in after else None,
+        )
+        for name in dict.fromkeys([*before, *after])
+        if not (name in before and name in after and is_same_json(before[name], after[name]))
+    )
+
+
+def format_name(name: str) -> str:
+    """Return the name, whole and escaped, because the page has no other place to show it."""
+    return escape_text(name) or '""'

@@ -4,7 +4,7 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -191,24 +191,22 @@ def build_execution_view(
             name=state.saved_plan.name, version=state.saved_plan.digest, changed=True if state.is_revised else None
         ),
         observations=None if observations is None else tuple(observations),
-        next_action=describe_next_action(state, suspensions),
-        done_before=tuple(_list_earlier_effects(state)),
-        is_rehearsal=state.options.rehearse or None,
-        awaiting=_find_awaited(state, suspensions),
-    )
-
-
-def _list_earlier_effects(state: ExecutionState) -> Iterator[EarlierEffect]:
-    """Yield what must not be repeated, when an execution ended early and another one may follow."""
-    if state.status in GOES_ON_FROM:
-        for effect in state.thread_effects[-MAX_NAMED:]:
-            yield copy_fields(
+        next_action=" ".join(filter(None, (_describe_next(state, suspensions), describe_edits(state)))),
+        # What must not be repeated, when it ended early and another one may follow.
+        done_before=tuple(
+            copy_fields(
                 EarlierEffect,
                 effect,
                 arguments=effect.summary,
                 at=to_utc(effect.at),
                 is_unknown=effect.is_unknown or None,
             )
+            for effect in state.thread_effects[-MAX_NAMED:]
+            if state.status in GOES_ON_FROM
+        ),
+        is_rehearsal=state.options.rehearse or None,
+        awaiting=_find_awaited(state, suspensions),
+    )
 
 
 _NEXT = {
@@ -218,37 +216,36 @@ _NEXT = {
 }
 
 
-def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension]) -> str:
-    """Return what the caller should do now, and what others changed in its calls, in sentences."""
-    next_action, edits = _describe_next(state, suspensions), describe_edits(state)
-    return f"{next_action} {edits}" if edits else next_action
+def _describe_next(state: ExecutionState, pending: Sequence[Suspension]) -> str:
+    """Return what the caller should do now, in sentences."""
+    match state.status:
+        case "planned" | "new" | "running":
+            return _NEXT[state.status]
+        case "completed":
+            return describe_proof(state)
+        case "rehearsed":
+            return describe_rehearsal(state)
+        case "suspended":
+            return _describe_waiting(state, pending)
+        case "rejected":
+            return advise_after_rejection(state) + _describe_done(state)
+        case "cancelled":
+            return f"Cancelled; nothing more will run unless retry_execution goes on.{_describe_done(state)}"
+        case "incomplete":
+            if lost := describe_lost_patience(state):
+                return f"Given up: {lost}. When the provider answers again, execute_plan with this threadId continues."
+            budget = state.exhausted
+            return f"The budget of {budget} is used up; execute_plan with this threadId and larger budgets continues."
+        case "failed":
+            ids = _describe_done(state)
+            rest = " with only what is left" if ids else ""
+            return (
+                "Failed; read error and steps. retry_execution goes on after what is completed; send it the whole "
+                f"plan, corrected, if need be. Or run another plan on the same thread{rest}.{ids}"
+            )
 
 
-def _describe_next(state: ExecutionState, suspensions: Iterable[Suspension]) -> str:
-    pending = tuple(suspensions)
-    if state.status in _NEXT:
-        return _NEXT[state.status]
-    if state.status == "completed":
-        return describe_proof(state)
-    if state.status == "rehearsed":
-        return describe_rehearsal(state)
-    if state.status == "suspended":
-        return _describe_waiting(state, pending)
-    if state.status == "rejected":
-        return advise_after_rejection(state) + _describe_done(state)
-    if state.status == "incomplete":
-        return _describe_incomplete(state)
-    if state.status == "cancelled":
-        return f"Cancelled; nothing more will run unless retry_execution goes on.{_describe_done(state)}"
-    ids = _describe_done(state)
-    rest = " with only what is left" if ids else ""
-    return (
-        "Failed; read error and steps. retry_execution goes on after what is completed; send it the whole plan, "
-        f"corrected, if need be. Or run another plan on the same thread{rest}.{ids}"
-    )
-
-
-def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) -> str:
+def _describe_waiting(state: ExecutionState, pending: Sequence[Suspension]) -> str:
     mine = [item for item in pending if item.addressee == "caller"]
     if mine and mine[0].kind == "synthesis" and any(item.status == "failed" for item in state.steps.values()):
         return "Answer with submit_answer; the answer to it says how what failed can be corrected."
@@ -269,13 +266,6 @@ def _describe_waiting(state: ExecutionState, pending: tuple[Suspension, ...]) ->
     return f"Waiting until {until}; call get_execution then."
 
 
-def _describe_incomplete(state: ExecutionState) -> str:
-    lost = describe_lost_patience(state)
-    if lost is not None:
-        return f"Given up: {lost}. When the provider answers again, execute_plan with this threadId continues."
-    return f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets continues."
-
-
 def describe_rehearsal(state: ExecutionState) -> str:
     """Return what a rehearsal found, and what comes next, in sentences."""
     steps = state.steps.values()
@@ -283,34 +273,27 @@ def describe_rehearsal(state: ExecutionState) -> str:
     asks = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
     sentences = [f"Rehearsed: nothing was changed; {len(rehearsed)} call(s) were not made, {asks} would ask a person."]
     skipped = [step for step in steps if step.status == "skipped"]
-    ruled_out = [step.step.step_id for step in skipped if step.skipped_by == WHEN]
-    unknown = [f"{step.step.step_id} (after {step.skipped_by})" for step in skipped if step.skipped_by != WHEN]
-    failed = [step.step.step_id for step in steps if step.status == "failed"]
-    if ruled_out:
+    if ruled_out := [step.step.step_id for step in skipped if step.skipped_by == WHEN]:
         sentences.append(f"Skipped, because their conditions do not hold: {name_some(ruled_out, MAX_NAMED)}.")
-    if unknown:
+    if unknown := [f"{step.step.step_id} (after {step.skipped_by})" for step in skipped if step.skipped_by != WHEN]:
         sentences.append(f"Skipped, because only a real run has the results: {name_some(unknown, MAX_NAMED)}.")
-    if failed:
+    if failed := [step.step.step_id for step in steps if step.status == "failed"]:
         sentences.append(f"Failed already now: {name_some(failed, MAX_NAMED)}; correct the plan.")
     return " ".join([*sentences, "Send the plan without options.rehearse to run it."])
 
 
 def _describe_done(state: ExecutionState) -> str:
     """Return what a later plan must not repeat and how it takes the results, as sentences; empty if nothing is."""
-    ids = _list_completed(state)
+    sentences = ""
+    if ids := _list_completed(state):
+        names, example = name_some(ids, MAX_NAMED), json.dumps({"$from": ids[0]})
+        sentences += f" Completed, do not repeat: {names}; a later plan on this thread takes their results: {example}."
     calls = [
         f"{call.call_id} ({call.tool_name})"
         for step in state.steps.values()
         for call in step.calls
         if step.status != "completed" and call.status == "succeeded"
     ]
-    sentences = ""
-    if ids:
-        example = json.dumps({"$from": ids[0]})
-        sentences += (
-            f" Completed, do not repeat: {name_some(ids, MAX_NAMED)}; a later plan on this thread takes their results: "
-            f"{example}."
-        )
     if calls:
         sentences += f" Done in steps that did not complete: {name_some(calls, MAX_NAMED)}."
     if state.thread_effects:
@@ -329,9 +312,9 @@ def ask_for_person(view: Execution, suspension_id: str) -> Execution:
     item = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
     if item is None or item.addressee != "human":
         return view
-    ways = [f"to run `{item.how_to_answer.command or f'{name_program()} approve {suspension_id}'}`"]
-    if item.how_to_answer.inbox_url is not None:
-        ways.insert(0, f"to open {item.how_to_answer.inbox_url}")
+    url, command = item.how_to_answer.inbox_url, item.how_to_answer.command
+    ways = [] if url is None else [f"to open {url}"]
+    ways.append(f"to run `{command or f'{name_program()} approve {suspension_id}'}`")
     until = "" if item.expires_at is None else f" It ends at {format_instant(item.expires_at)}: {item.on_timeout}."
     return replace(
         view,
@@ -371,8 +354,8 @@ def _build_error(state: ExecutionState) -> Error | None:
     if state.error_code is None:
         lost = describe_lost_patience(state)
         return None if lost is None else Error(code=ModelError.code, message=lost)
-    message, ids = state.error_message or state.error_code, _list_completed(state)
-    if ids:
+    message = state.error_message or state.error_code
+    if ids := _list_completed(state):
         message += f"; completed, not to be repeated: {name_some(ids, MAX_NAMED)}"
     return Error(code=state.error_code, message=message)
 
@@ -382,6 +365,7 @@ def _build_step(state: StepState) -> Step:
     result = state.result if is_completed else None
     if is_loop and isinstance(result, list):
         result = result[:PAGE_ITEMS]
+    calls = [call for call in state.list_known_calls() if call.status in LISTED_CALLS]
     return copy_fields(
         Step,
         step,
@@ -393,19 +377,12 @@ def _build_step(state: StepState) -> Step:
         error=None
         if state.error_code is None
         else Error(code=state.error_code, message=state.error_message or state.error_code),
-        actual_tool_calls=tuple(map(build_tool_call, _list_calls(state))),
+        actual_tool_calls=tuple(map(build_tool_call, pick_telling(calls, MAX_LOOP_CALLS) if is_loop else calls)),
         items=count_items(state, PAGE_ITEMS if is_completed else None) if is_loop else None,
         taken_from=state.taken_from,
         skipped_because=state.skipped_by,
         skipped_reason=state.error_message if state.status == "skipped" else None,
     )
-
-
-def _list_calls(state: StepState) -> list[Call]:
-    calls = [call for call in state.list_known_calls() if call.status in LISTED_CALLS]
-    if state.items is None or len(calls) <= MAX_LOOP_CALLS:
-        return calls
-    return pick_telling(calls, MAX_LOOP_CALLS)
 
 
 def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:

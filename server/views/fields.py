@@ -3,11 +3,13 @@
 A page, a terminal, the form of a host and typed `NAME=VALUE` all draw from the same fields. `read` makes a value of
 what a person typed, `write` makes the text again. Whether the value fits the schema is checked by the schema, not here.
 Names, titles and descriptions are foreign text: `label`, `title` and `help` are escaped, `name` is not for display.
+
+People count rows from 1 and write them as `1,3,6-10`; programs count from 0.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, cast
 
@@ -26,6 +28,7 @@ LINE_CHARS = 80
 MAX_CHOICES = 100
 HELP_CHARS = 200
 MAX_TITLE_CHARS = 80
+MAX_DIGITS = 6
 _PRIMITIVE = frozenset({"string", "integer", "number", "boolean"})
 _TRUE, _FALSE = ("true", "yes", "y", "1"), ("false", "no", "n", "0")
 _NOTHING: JsonSchema = MappingProxyType({})
@@ -250,3 +253,39 @@ def _follow(schema: JsonValue, root: JsonSchema) -> JsonSchema:
     except JsonPointerException:
         return schema
     return {**cast("JsonSchema", target), **schema} if isinstance(target, dict) else schema
+
+
+def read_number(text: str) -> int | None:
+    """Return the number that a text of a few digits writes; None for every other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
+
+
+def read_ranges(text: str, count: int) -> list[int] | None:
+    """Return the places of the rows that the text names, each once, in order; None where it names not only rows."""
+    rows: set[int] = set()
+    for part in text.replace(" ", "").split(","):
+        first, dash, last = part.partition("-")
+        begin, end = read_number(first), read_number(last if dash else first)
+        if begin is None or end is None or not 1 <= begin <= end <= count:
+            return None
+        rows.update(range(begin - 1, end))
+    return sorted(rows)
+
+
+def format_ranges(rows: Collection[int]) -> str:
+    """Return the shortest text that `read_ranges` reads as these places; empty for none."""
+    parts: list[str] = []
+    first = last = 0
+    for number in [*(place + 1 for place in sorted(rows)), 0]:
+        if number == last + 1 and last:
+            last = number
+            continue
+        if first:
+            parts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = number
+    return ",".join(parts)
+
+
+def name_rows(rows: Collection[int]) -> str:
+    """Return these places as people name them, such as `rows 1, 3-5`."""
+    return f"{'row' if len(rows) == 1 else 'rows'} {format_ranges(rows).replace(',', ', ')}"

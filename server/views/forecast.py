@@ -13,7 +13,7 @@ from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.server.views.escaping import cut_text, escape_text
-from planwarden.server.views.graph.plan_graph import build_graph, list_in_order, write_mermaid
+from planwarden.server.views.plan_graph import build_graph, list_in_order, write_mermaid
 from planwarden.server.views.status_words import WHOM
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
@@ -47,13 +47,16 @@ class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
         return f"will be skipped, because of {cut_text(escape_text(self.skipped_because), NAME_CHARS)}"
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that will ask before it runs, with the plan, the tools, the policy and the grants of now."""
-
+class _ForeseenCall(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     """The step that calls."""
     tool_name: str
     """What it calls."""
+
+
+class Asking(_ForeseenCall, frozen=True, kw_only=True):
+    """A call that will ask before it runs, with the plan, the tools, the policy and the grants of now."""
+
     asks: str
     """The kind of the question, as in a suspension."""
     needs: str
@@ -79,24 +82,16 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         return f"{tool} will ask{rows} {self.whom}: {cut_text(escape_text(self.because), BECAUSE_CHARS)}{covers}"
 
 
-class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+class Allowed(_ForeseenCall, frozen=True, kw_only=True):
     """A call that will not ask, because a standing grant lets it through as the grants are now."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     grant_id: str
     """The grant, as `planwarden grant list` shows it."""
 
 
-class Unforeseen(msgspec.Struct, frozen=True, kw_only=True):
+class Unforeseen(_ForeseenCall, frozen=True, kw_only=True):
     """A call whose arguments only the run will know, and therefore also what it will need."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     risk: str | None
     """Of the tool, whatever the arguments will be."""
     takes_from: tuple[str, ...]
@@ -105,24 +100,16 @@ class Unforeseen(msgspec.Struct, frozen=True, kw_only=True):
     """The standing grant that will let it through, whatever the values are; left out if none."""
 
 
-class Impossible(msgspec.Struct, frozen=True, kw_only=True):
+class Impossible(_ForeseenCall, frozen=True, kw_only=True):
     """A call that would fail now."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     why: str
     """Its tool is not available, does not take the arguments, or a rule of the operator denies it."""
 
 
-class AllowedByRule(msgspec.Struct, frozen=True, kw_only=True):
+class AllowedByRule(_ForeseenCall, frozen=True, kw_only=True):
     """A call that will not ask, because a rule of the operator lets it through while its budgets have room."""
 
-    step_id: str
-    """The step that calls."""
-    tool_name: str
-    """What it calls."""
     rule: MatchedRule
     """The rule."""
 
@@ -130,23 +117,23 @@ class AllowedByRule(msgspec.Struct, frozen=True, kw_only=True):
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What can be said of a plan before it runs. Lists that are empty are left out."""
 
-    asks: tuple[Asking, ...] = ()
+    asks: tuple[Asking, ...]
     """Calls that will ask somebody."""
-    allowed: tuple[Allowed, ...] = ()
+    allowed: tuple[Allowed, ...]
     """Calls that a standing grant lets through."""
     by_rule: tuple[AllowedByRule, ...] = ()
     """Calls that a rule of the operator lets through."""
-    only_the_run_knows: tuple[Unforeseen, ...] = ()
+    only_the_run_knows: tuple[Unforeseen, ...]
     """Calls whose arguments take values that are not there yet."""
-    impossible: tuple[Impossible, ...] = ()
+    impossible: tuple[Impossible, ...]
     """Calls that would fail now."""
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...]
     """Steps whose calls or text a model writes; nobody knows before what they will ask."""
     unseen: int | None = None
     """Number of calls beyond the first 500, or beyond 1 MiB of arguments, which were not looked at."""
     warnings: tuple[str, ...] = ()
     """About the plan; only in `planwarden check`."""
-    steps: tuple[ForecastStep, ...] = ()
+    steps: tuple[ForecastStep, ...]
     """In the order in which they may start; only in `planwarden check`."""
     graph: str | None = None
     """The plan as Mermaid text; only in `planwarden check`."""

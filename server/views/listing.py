@@ -23,7 +23,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     """One of `STATUSES`."""
     title: str
     """The goal, the saved plan's name, or what the steps say of themselves."""
-    saved_plan: str | None
+    saved_plan: str | None = None
     host: str | None
     """The program that asked for it, as it names itself."""
     step_count: int

@@ -38,9 +38,9 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     """`pending`, `running`, `suspended`, `succeeded`, `failed`, `rejected`, `outcome_unknown`, `rehearsed`,
     or `skipped` for one that the step ended without."""
-    result: JsonValue = None
+    result: JsonValue
     """The value of its call, or the list of its calls' values; left out until all of them succeeded."""
-    error: Error | None = None
+    error: Error | None
     """Why a call of it failed; left out if none did."""
 
 

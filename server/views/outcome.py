@@ -11,9 +11,9 @@ import msgspec
 from planwarden.agent.core.execution.question import Question, RecordedDecision
 from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
 from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider
-from planwarden.server.views.escaping import cut_text, escape_text, format_value
+from planwarden.server.views.escaping import ValueView, cut_text, escape_text, format_value
+from planwarden.server.views.fields import name_rows
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.row_ranges import name_rows
 from planwarden.server.views.status_text import (
     ERROR_CHARS,
     describe_lost_patience,
@@ -21,7 +21,6 @@ from planwarden.server.views.status_text import (
     describe_outage,
 )
 from planwarden.server.views.status_words import WAITS, WORDS, Tone
-from planwarden.server.views.value_view import ValueView
 
 REASON_CHARS = 2_000
 
@@ -126,29 +125,18 @@ def _describe_verdict(suspension: SuspensionState) -> tuple[str, bool]:
 def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, Tone]:
     words = WORDS["step"][state.status]
     phrase, tone = words.phrase, words.tone
+    questions = [item.question for item in execution.open_suspensions if item.question.step_id == state.step.step_id]
     if state.outage is not None and describe_outage(execution, state.outage) is not None:
         phrase, tone = "waits for the provider", "busy"
-    elif state.status == "suspended" and _waits_for_clock(execution, state):
+    elif state.status == "suspended" and all(question.addressee == "clock" for question in questions):
         phrase = WAITS["clock"]
     elif state.status == "completed":
-        phrase, tone = _describe_done(state)
+        shortfall = describe_shortfall(state)
+        words = WORDS["step"]["partly" if state.failed_items or state.validation == "failed" else "completed"]
+        parts = filter(None, (words.phrase, shortfall))
+        phrase, tone = (", " if state.items is None else "; ").join(parts), words.tone
     number = list(execution.steps).index(state.step.step_id) + 1
     # The error may hold what a tool or a server wrote: quoted, it cannot pass for words of planwarden.
     is_failed = phrase == "failed" and state.error_message
     why = f": {format_value(state.error_message, ERROR_CHARS)}" if is_failed else ""
     return f"Step {number} of {len(execution.steps)} {phrase}{why}.", tone
-
-
-def _waits_for_clock(execution: ExecutionState, state: StepState) -> bool:
-    questions = [item.question for item in execution.open_suspensions if item.question.step_id == state.step.step_id]
-    return all(question.addressee == "clock" for question in questions)
-
-
-def _describe_done(state: StepState) -> tuple[str, Tone]:
-    """Return what a completed step did, with what it did not do."""
-    shortfall = describe_shortfall(state)
-    words = WORDS["step"]["partly" if state.failed_items or state.validation == "failed" else "completed"]
-    return (
-        f"{words.phrase}{', ' if state.items is None else '; '}{shortfall}" if shortfall else words.phrase,
-        words.tone,
-    )

@@ -4,7 +4,7 @@ The sentences of a failure come from `planwarden.agent.models.provider.fault` an
 they stand here as values, which cannot pass for words of planwarden.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -84,11 +84,8 @@ def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | Non
 
 def describe_next_attempt(execution: ExecutionState) -> str | None:
     """Return what `describe_outage` says about the prompt that is sent again first; None when none waits."""
-    outages = list_outages(execution)
-    if not outages:
-        return None
     deadlines = {item.question.suspension_id: item.question.expires_at for item in execution.open_suspensions}
-    waiting = [item for item in outages if deadlines.get(item.suspension_id or "") is not None]
+    waiting = [item for item in list_outages(execution) if deadlines.get(item.suspension_id or "") is not None]
     first = min(waiting, key=lambda item: deadlines[item.suspension_id or ""] or 0.0, default=None)
     return None if first is None else describe_outage(execution, first)
 
@@ -106,7 +103,7 @@ def describe_lost_patience(execution: ExecutionState) -> str | None:
 
 def describe_proof(state: ExecutionState) -> str:
     """Return how far the log proves what a completed execution did, in sentences."""
-    steps = state.steps.values()
+    steps = [*state.steps.values()]
     promising = [step for step in steps if step.step.required_tools]
     exceptions = list(_describe_exceptions(promising, steps))
     proven = sum(1 for step in promising if step.status == "completed" and step.validation == "passed")
@@ -119,21 +116,20 @@ def describe_proof(state: ExecutionState) -> str:
     return " ".join(sentences)
 
 
-def _describe_exceptions(promising: Iterable[StepState], steps: Iterable[StepState]) -> Iterator[str]:
+def _describe_exceptions(promising: Sequence[StepState], steps: Sequence[StepState]) -> Iterator[str]:
     """Yield a sentence for each way in which steps did not make the calls that they promised, or did nothing."""
-    promising_steps, every = list(promising), list(steps)
     ways = {
         "is advisory and ended without all of its required calls": [
-            state for state in promising_steps if state.status == "completed" and state.validation == "failed"
+            state for state in promising if state.status == "completed" and state.validation == "failed"
         ],
         "had no items, so it called nothing": [
-            state for state in promising_steps if state.status == "completed" and state.validation == "skipped"
+            state for state in promising if state.status == "completed" and state.validation == "skipped"
         ],
         "left out items that were rejected": [
-            state for state in promising_steps if state.items and any(call.status == "rejected" for call in state.calls)
+            state for state in promising if state.items and any(call.status == "rejected" for call in state.calls)
         ],
-        "was skipped": [state for state in every if state.status == "skipped"],
-        "was rejected": [state for state in every if state.status == "rejected"],
+        "was skipped": [state for state in steps if state.status == "skipped"],
+        "was rejected": [state for state in steps if state.status == "rejected"],
     }
     for way, states in ways.items():
         if states:

@@ -32,9 +32,9 @@ def name_program() -> str:
 class HowToAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How a person decides."""
 
-    inbox_url: str | None = None
+    inbox_url: str | None
     """Page of the question in the inbox; null while no inbox runs."""
-    command: str | None = None
+    command: str | None
     """What a person runs in a terminal; names the home where it is not the default one. Both are null for questions to
     the caller."""
 
@@ -61,7 +61,7 @@ class Endorsement(msgspec.Struct, frozen=True, kw_only=True):
     """Through which channel."""
     at: datetime
     """When."""
-    content: JsonValue = None
+    content: JsonValue
     """The answer that it gives, where the question asks for one; only the same answers count together."""
 
 
@@ -111,11 +111,11 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """When it ends without a decision, or null."""
     on_timeout: str
     """What happens at `expiresAt`: `reject` or `approve`."""
-    goal: str | None = None
+    goal: str | None
     """For the caller: what the execution is for."""
-    instructions: str | None = None
+    instructions: str | None
     """For the caller: how it answers such a question."""
-    results: str | None = None
+    results: str | None
     """For the caller: what earlier steps returned, as far as this question may use it."""
     prompt: str | None
     """For the caller: what to think about."""
@@ -123,7 +123,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """For the caller: full definitions of the tools that it may use."""
     answer_schema: dict[str, JsonValue] | None
     """JSON Schema of `content`, or null if yes or no is enough."""
-    confirms: tuple[CoveredCallView, ...]
+    confirms: tuple[CoveredCallView, ...] = ()
     """Later calls that the same decision covers, exactly as they will run; of a review only with `content.cover`."""
     how_to_answer: HowToAnswer
     """Where a person decides."""
@@ -133,11 +133,11 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Approvals so far, while more are needed."""
     asker: str | None = None
     """The downstream server or agent that asks, if planwarden does not ask itself."""
-    edits: tuple[EditView, ...] = ()
+    edits: tuple[EditView, ...]
     """Arguments that are not those first asked about, with who changed them."""
-    releases: tuple[RemoteCall, ...] = ()
+    releases: tuple[RemoteCall, ...]
     """Calls that an approval lets the asking agent make, as that agent says."""
-    undecidable: str | None = None
+    undecidable: str | None
     """Why it cannot be approved here, and where it can, or null."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences: a tool that changed, a retry, a new policy; left out if nothing."""
@@ -193,7 +193,9 @@ def build_suspension_view(
         kind=question.public_kind,
         tool_call=None
         if question.call_id is None or question.tool_name is None
-        else ToolCall(call_id=question.call_id, tool_name=question.tool_name, arguments=question.arguments or {}),
+        else ToolCall(
+            call_id=question.call_id, tool_name=question.tool_name, arguments=question.arguments or {}, resolved=None
+        ),
         created_at=to_utc(suspension.created_at),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         goal=state.goal if is_caller else None,
@@ -202,13 +204,11 @@ def build_suspension_view(
         tools=tuple(build_tool_view(definition) for definition in offered if definition is not None),
         answer_schema=_find_answer_schema(question),
         confirms=tuple(copy_fields(CoveredCallView, covered) for covered in question.covers if not rows),
-        calls=tuple(copy_fields(ToolCall, row) for row in rows[:max_rows]),
+        calls=tuple(copy_fields(ToolCall, row, resolved=None) for row in rows[:max_rows]),
         call_count=len(rows) if max_rows is not None and len(rows) > max_rows else None,
-        how_to_answer=HowToAnswer()
-        if is_caller
-        else HowToAnswer(
-            inbox_url=f"{inbox}/suspensions/{question.suspension_id}" if inbox else None,
-            command=f"{program()} approve {question.suspension_id}",
+        how_to_answer=HowToAnswer(
+            inbox_url=f"{inbox}/suspensions/{question.suspension_id}" if inbox and not is_caller else None,
+            command=None if is_caller else f"{program()} approve {question.suspension_id}",
         ),
         endorsements=tuple(copy_fields(Endorsement, vote, at=to_utc(vote.at)) for vote in suspension.endorsements),
         asker=question.asker or None,

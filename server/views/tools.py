@@ -51,7 +51,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Name in the catalogue."""
     arguments: dict[str, JsonValue]
     """As they ran or will run: references resolved, defaults filled in."""
-    resolved: Literal[True] | None = None
+    resolved: Literal[True] | None
     """True when a binding, a template or somebody's edit gave an argument its value; left out if none did."""
     status: str | None = None
     """`succeeded`, `failed`, `suspended`, `rejected`, `outcome_unknown` or `rehearsed`; left out in suspensions."""
@@ -117,7 +117,7 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     """JSON Schema of the result, if the tool has one."""
     asks: str
     """Whether a person is asked when it is called, in words."""
-    seen_result: JsonValue = None
+    seen_result: JsonValue
     """Where it has no `outputSchema`: names and kinds in the result of its last call in your runs, without values, or
     a sentence that it was not called yet."""
     annotations: dict[str, JsonValue]
@@ -148,19 +148,17 @@ def build_tool_line(definition: ToolDefinition) -> ToolLine:
 
 
 def build_tool_view(definition: ToolDefinition) -> ToolView:
-    return copy_fields(ToolView, definition, asks=_describe_asking(definition), definition_digest=definition.digest)
+    asks = _ASKS[definition.is_blocking, definition.risk == "read"]
+    return copy_fields(ToolView, definition, asks=asks, seen_result=None, definition_digest=definition.digest)
 
 
-def _describe_asking(definition: ToolDefinition) -> str:
-    if definition.is_blocking:
-        return (
-            "waits for the time; asks nobody"
-            if definition.risk == "read"
-            else "asks a person; the answer is the result"
-        )
-    if definition.risk == "read":
-        return "runs at once; asks nobody"
-    return "a person is asked before it runs, unless a rule or a permit of theirs allows the call"
+_ASKS = {
+    (True, True): "waits for the time; asks nobody",
+    (True, False): "asks a person; the answer is the result",
+    (False, True): "runs at once; asks nobody",
+    (False, False): "a person is asked before it runs, unless a rule or a permit of theirs allows the call",
+}
+"""Whether a person is asked, by whether a tool is blocking and whether its risk is `read`."""
 
 
 def build_tool_call(call: Call) -> ToolCall:

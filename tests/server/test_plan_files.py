@@ -12,10 +12,9 @@ from hypothesis import given
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownPlan
-from planwarden.server.plans import folders as folders_module
-from planwarden.server.plans import yaml_text
-from planwarden.server.plans.folders import PlanCatalogue, PlanFolder, PlanReader
+from planwarden.server.plans import library, yaml_text
 from planwarden.server.plans.keeping import write_plan
+from planwarden.server.plans.library import PlanCatalogue, PlanLibrary
 from planwarden.server.plans.plan_file import MAX_FILE_BYTES
 from planwarden.server.plans.yaml_text import read_yaml, write_yaml
 from tests.requirements import requirement
@@ -62,7 +61,7 @@ def fill(folder: Path, files: Mapping[str, str | bytes | JsonValue]) -> Path:
 def look(*folders: Path) -> PlanCatalogue:
     """What the folders hold; the first is the home's."""
     sources = ["home", *map(str, range(1, len(folders)))]
-    return PlanReader([PlanFolder(*pair) for pair in zip(folders, sources, strict=True)]).read()
+    return PlanLibrary(dict(zip(folders, sources, strict=True))).look_now()
 
 
 def reasons(found: PlanCatalogue) -> dict[str, str]:
@@ -123,14 +122,14 @@ def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_pat
 def test_the_number_of_files_and_their_bytes_together_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders_module, "MAX_FILES", 2)
+    monkeypatch.setattr(library, "MAX_FILES", 2)
     found = look(fill(tmp_path / "1", {f"{name}.yaml": YAML for name in "abcd"}))
     assert (found.names, list(reasons(found))) == (["a", "b"], ["c.yaml", "d.yaml"])
-    monkeypatch.setattr(folders_module, "MAX_TOTAL_BYTES", len(YAML) * 3)
+    monkeypatch.setattr(library, "MAX_TOTAL_BYTES", len(YAML) * 3)
     found = look(*(fill(tmp_path / str(n), {f"{n}{name}.yaml": YAML for name in "ab"}) for n in range(2, 4)))
     assert found.names == ["2a", "2b", "3a"]
     assert "all plans together" in reasons(found)["3b.yaml"]
-    monkeypatch.setattr(folders_module, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(library, "MAX_ENTRIES", 3)
     found = look(tmp_path / "1")
     assert (found.names, list(reasons(found))) == ([], ["1"])
 

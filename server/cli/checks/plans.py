@@ -9,8 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.home import use_store
-from planwarden.server.plans.folders import PlanCatalogue
-from planwarden.server.plans.library import build_library
+from planwarden.server.plans.library import PlanCatalogue, build_library
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.cron import find_zone
 from planwarden.server.settings.catalogue import build_command_prefix
@@ -93,7 +92,7 @@ def check_plans(settings: Settings) -> HealthCheck:
     """Name every file of the folders that is not a usable plan. Such files do not keep planwarden from working."""
     library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
     plans = library.look_now()
-    folders: list[JsonValue] = [str(folder.path) for folder in library.folders]
+    folders: list[JsonValue] = [*map(str, library.folders)]
     # Shown line by line, by file.
     problems: dict[str, JsonValue] = dict(_list_problems(plans, settings))
     facts: dict[str, JsonValue] = {"folders": folders, "plans": list[JsonValue](plans.names), "unavailable": problems}

@@ -19,9 +19,9 @@ from planwarden.server.cli.results import build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
+from planwarden.server.views.decisions import describe_names, describe_value_source
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, format_value, shorten_id
-from planwarden.server.views.grant_words import describe_names, describe_value_source
 from planwarden.server.views.instants import format_instant
 
 MAX_CALLS = 20

@@ -20,7 +20,6 @@ from planwarden.server.cli.plan_source import choose_plan, find_saved_plan, read
 from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import NO, Terminal
-from planwarden.server.plans.folders import HOME, PlanCatalogue
 from planwarden.server.plans.keeping import (
     ProposedInput,
     build_document,
@@ -30,6 +29,7 @@ from planwarden.server.plans.keeping import (
     suggest_title,
     write_plan,
 )
+from planwarden.server.plans.library import HOME, PlanCatalogue
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.encoding import to_json

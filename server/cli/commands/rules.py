@@ -71,8 +71,8 @@ class _CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
     decision: str
     needs: str | None
     because: str
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def add_rules(parser: CommandParser) -> None:

@@ -34,14 +34,14 @@ from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
-from planwarden.server.views.graph.plan_graph import build_graph, write_mermaid, write_outline
-from planwarden.server.views.graph.svg import draw_svg
 from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import build_observations
+from planwarden.server.views.plan_graph import build_graph, write_mermaid, write_outline
 from planwarden.server.views.status_text import list_lineage_facts
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer
+from planwarden.server.views.svg import draw_svg
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
@@ -161,7 +161,9 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
     if moment is None:
         return {**to_json(view), **({} if waiting is None else {"waitsFor": waiting})}
     # Without the ways to act on it: what it asks may be answered by now.
-    suspensions = tuple(replace(suspension, how_to_answer=HowToAnswer()) for suspension in view.suspensions)
+    suspensions = tuple(
+        replace(suspension, how_to_answer=HowToAnswer(inbox_url=None, command=None)) for suspension in view.suspensions
+    )
     text = f"This is the past, {_describe_moment(moment)}; without --at it is as it is now."
     return {**to_json(replace(view, suspensions=suspensions, next_action=text)), "at": moment}
 

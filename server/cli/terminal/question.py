@@ -18,8 +18,8 @@ from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
 from planwarden.server.views.card import Card
 from planwarden.server.views.card_calls import CardCall
 from planwarden.server.views.escaping import VALUE_CHARS, escape_text, format_value, shorten_id
+from planwarden.server.views.fields import name_rows, read_ranges
 from planwarden.server.views.question_text import format_call, format_facts, is_whole
-from planwarden.server.views.row_ranges import name_rows, read_ranges
 from planwarden.server.views.status_words import WHOM
 
 MIN_DIGEST_CHARS = 12

@@ -16,11 +16,10 @@ from planwarden.agent.ports.store import Header
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
 from planwarden.server.views.card import AGENT_CHARS, format_host
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, describe_proof, find_decided
-from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_once, format_value
-from planwarden.server.views.graph.plan_graph import MAX_ROWS, GraphRow, PlanGraph, build_graph
-from planwarden.server.views.graph.svg import draw_for_page
+from planwarden.server.views.escaping import GOAL_CHARS, ValueView, escape_text, format_once, format_value
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.plan_graph import MAX_ROWS, GraphRow, PlanGraph, build_graph
 from planwarden.server.views.status_text import (
     GOES_ON_FROM,
     SAVED_PLAN,
@@ -30,7 +29,7 @@ from planwarden.server.views.status_text import (
     list_lineage_facts,
 )
 from planwarden.server.views.status_words import SIGNS, WORDS, Words
-from planwarden.server.views.value_view import ValueView
+from planwarden.server.views.svg import draw_for_page
 
 MAX_ENTRIES = 500
 MAX_RELATIVES = 20

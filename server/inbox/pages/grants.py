@@ -27,12 +27,10 @@ from planwarden.server.inbox.allowing import (
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes
 from planwarden.server.inbox.row_choice import RowChoice, build_rows_view, split_rows
-from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.fields import derive_key
-from planwarden.server.views.grant_words import describe_step_terms, describe_value_source, format_last_day, name_owner
+from planwarden.server.views.decisions import describe_step_terms, describe_value_source, format_last_day, name_owner
+from planwarden.server.views.escaping import ValueView, escape_text
+from planwarden.server.views.fields import derive_key, read_number
 from planwarden.server.views.instants import to_utc
-from planwarden.server.views.row_ranges import read_number
-from planwarden.server.views.value_view import ValueView
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES, DEFAULT_STEP_USES = 10, 5

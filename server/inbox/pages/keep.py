@@ -23,7 +23,6 @@ from planwarden.server.inbox.request import (
     describe_refusal,
     hash_draft,
 )
-from planwarden.server.plans.folders import PlanCatalogue
 from planwarden.server.plans.keeping import (
     ProposedInput,
     build_document,
@@ -34,10 +33,10 @@ from planwarden.server.plans.keeping import (
     suggest_title,
     write_plan,
 )
+from planwarden.server.plans.library import PlanCatalogue
 from planwarden.server.plans.plan_file import MAX_NAME_CHARS, MAX_TITLE_CHARS
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.value_view import ValueView
+from planwarden.server.views.escaping import ValueView, escape_text
 
 MAX_PERSON_CHARS = 100
 OTHER_FILE = (

@@ -23,7 +23,7 @@ from planwarden.server.inbox.forms import FilledForm, build_fault_remark, build_
 from planwarden.server.inbox.pages.execution import build_plan_view, find_execution, find_later
 from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
-from planwarden.server.views.graph.plan_graph import PlanGraph
+from planwarden.server.views.plan_graph import PlanGraph
 
 HOST = "planwarden inbox"
 WHAT_IS_LEFT = ""

@@ -31,9 +31,8 @@ from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.inbox.row_choice import RowChoice, list_row_changes, read_choice, read_page_number, split_rows
 from planwarden.server.inbox.signing_keys import can_sign
-from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.row_ranges import format_ranges
-from planwarden.server.views.value_view import ArgumentChange, find_changes
+from planwarden.server.views.escaping import ArgumentChange, escape_text, find_changes
+from planwarden.server.views.fields import format_ranges
 
 VERDICTS = ("approve", "reject", "review", "edit", "sign")
 _ORDER = "the order of the steps"

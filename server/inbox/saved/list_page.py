@@ -10,7 +10,7 @@ from starlette.responses import Response
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values, build_token
 from planwarden.server.inbox.saved.schedule_page import build_schedule_cards, list_schedules
-from planwarden.server.plans.folders import HOME
+from planwarden.server.plans.library import HOME
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.escaping import escape_text, shorten_text

@@ -14,10 +14,9 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, build_token
 from planwarden.server.schedules.schedule_commands import ScheduleBook
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import ValueView, escape_text, format_name
 from planwarden.server.views.listing import TickView
 from planwarden.server.views.status_words import WORDS
-from planwarden.server.views.value_view import ValueView, format_name
 from planwarden.storage.schedules import MAX_RECENT, PlanSchedule, ScheduleStore
 from planwarden.storage.sql.records import HasRecords
 

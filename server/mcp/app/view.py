@@ -30,14 +30,14 @@ from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.card import AGENT_CHARS
 from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.execution import Execution
-from planwarden.server.views.graph.plan_graph import PlanGraph, build_graph
-from planwarden.server.views.graph.svg import draw_svg, read_rules
 from planwarden.server.views.loop_items import PAGE_ITEMS
 from planwarden.server.views.outcome import build_outcome
+from planwarden.server.views.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.status_text import build_title, describe_progress, describe_state
 from planwarden.server.views.status_words import WORDS, Mark
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.svg import draw_svg, read_rules
 
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"

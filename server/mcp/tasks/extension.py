@@ -49,7 +49,7 @@ from planwarden.server.mcp.tasks.state import (
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.mcp.tools.request import ToolRequest, wait_and_show_execution
 from planwarden.server.mcp.tools.tool import McpTool, ToolResult
-from planwarden.server.views.changes import describe_changes
+from planwarden.server.views.encoding import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"

@@ -20,7 +20,7 @@ from planwarden.server.mcp.elicitation.exchange import find_usable_modes
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.views.changes import describe_changes
+from planwarden.server.views.encoding import describe_changes
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH

@@ -12,10 +12,9 @@ import pytest
 import planwarden
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.ports.store import StartedExecution
 from planwarden.server.schedules import ticker as ticker_module
-from planwarden.server.schedules import ticks
 from planwarden.server.schedules.ticker import ScheduleTicker
-from planwarden.server.schedules.ticks import StartedRun
 from planwarden.server.settings.configuration import ProcessRole, load_settings
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 from tests.kit import Ledger, ManualClock, MemoryStore, Requester, StartOptions, Store, ev, plan, requirement, tool_step
@@ -134,7 +133,7 @@ class Mortal(ScheduleStore):
         self._die("after")
         return changed
 
-    async def run_plan(self, name: str, start: StartOptions) -> StartedRun:
+    async def run_plan(self, name: str, start: StartOptions) -> StartedExecution:
         self._die("before")
         started = await self._book.run_plan(name, start)
         self._die("after")
@@ -168,7 +167,7 @@ async def test_skip_starts_nothing_while_the_last_run_is_unfinished_and_says_why
 async def test_queue_starts_each_tick_after_the_run_before_has_ended_and_has_an_end(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ticks, "MAX_QUEUED", 2)
+    monkeypatch.setattr(ticker_module, "MAX_QUEUED", 2)
     process = await Process.begin(store, clock, overlap="queue")
     for day in range(4):
         await process.look_at(day)
@@ -277,7 +276,7 @@ async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started
     store: Store, clock: ManualClock
 ) -> None:
     process = await Process.begin(store, clock)
-    key = ticks.build_key(await read_schedule(store), process.made.next_at)
+    key = ticker_module.build_key(await read_schedule(store), process.made.next_at)
     await process.book.run_plan("remind", StartOptions(requester=Requester("local"), key=key, inputs={"other": 1}))
     await process.look_at(0)
     assert len(process.book.runs) == 1 and await read_outcomes(store) == [(process.made.next_at, "started")]
@@ -287,10 +286,10 @@ async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started
 async def test_a_paused_schedule_starts_nothing(store: Store, clock: ManualClock) -> None:
     process = await Process.begin(store, clock)
     schedules = ScheduleStore(store)
-    assert await schedules.change(ticks.pause(await read_schedule(store), clock.now()))
+    assert await schedules.change(ticker_module.pause(await read_schedule(store), clock.now()))
     await process.look_at(3)
     assert process.book.asked == []
-    assert await schedules.change(ticks.resume(await read_schedule(store), clock.now()))
+    assert await schedules.change(ticker_module.resume(await read_schedule(store), clock.now()))
     await process.ticker.look()
     assert process.book.asked == []
     await process.look_at(4)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from planwarden.agent.core.plan.plan import Plan, ToolFacts
-from planwarden.server.views.graph.plan_graph import MAX_ROWS, build_graph, write_mermaid, write_outline
-from planwarden.server.views.graph.svg import MAX_LANES, draw_svg, lay_out
+from planwarden.server.views.plan_graph import MAX_ROWS, build_graph, write_mermaid, write_outline
+from planwarden.server.views.svg import MAX_LANES, draw_svg, lay_out
 from tests.kit import Ledger, parse_plan, plan, requirement, tool_step, warden
 
 TOOLS = {"find": ToolFacts(is_blocking=False), "erase": ToolFacts(is_blocking=False)}

@@ -25,8 +25,8 @@ from planwarden.server.inbox.site import load_templates
 from planwarden.server.mcp.app.view import META_KEY
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
 from planwarden.server.views.escaping import VALUE_CHARS, count_hidden, escape_rest, escape_text, format_value
+from planwarden.server.views.fields import format_ranges, read_ranges
 from planwarden.server.views.question_text import format_lines
-from planwarden.server.views.row_ranges import format_ranges, read_ranges
 from tests.kit import Client, Suspension, first_only, plan, requirement, tool_step
 from tests.server.inbox.support import Page, open_inbox
 from tests.server.mcp.support import Person, ids_of, ok, served

@@ -20,7 +20,7 @@ from unicodedata import east_asian_width
 
 import msgspec
 
-from planwarden.server.views.graph.plan_graph import GraphLink, GraphRow, PlanGraph, write_outline
+from planwarden.server.views.plan_graph import GraphLink, GraphRow, PlanGraph, write_outline
 from planwarden.server.views.status_words import SIGNS
 
 MAX_LANES = 10
@@ -99,14 +99,23 @@ def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
 
 @cache
 def read_rules(name: str = "graph.css") -> str:
-    """Return the style sheet of every graph, without its font and colours, which `alone.css` has."""
-    return files("planwarden.server.views.graph").joinpath(name).read_text(encoding="utf-8")
+    """Return the style sheet of every graph, without its font and colours, which `graph_alone.css` has."""
+    return files("planwarden.server.views").joinpath(name).read_text(encoding="utf-8")
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
     """Return the drawing; `stands_alone` makes it a file of its own, with a ground and its own colours."""
-    layout = lay_out(graph)
-    return "\n".join(_write(graph, layout, width, _measure_height(graph), stands_alone)) + "\n"
+    height = _measure_height(graph)
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    label = f'role="img" aria-label="{escape(graph.summary)}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size} {label}>',
+        f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>",
+    ]
+    if stands_alone:
+        parts.append(f"<style>\n{read_rules('graph_alone.css')}{read_rules()}</style>")
+        parts.append(f'<rect class="ground" width="{width}" height="{height}"/>')
+    return "\n".join([*parts, *_draw(graph, lay_out(graph), width, range(len(graph.rows))), "</svg>"]) + "\n"
 
 
 def draw_for_page(graph: PlanGraph) -> str:
@@ -126,18 +135,6 @@ def draw_for_page(graph: PlanGraph) -> str:
 
 def _measure_height(graph: PlanGraph) -> int:
     return 2 * MARGIN + ROW * len(graph.rows) + (ROW // 2 if graph.left_out else 0)
-
-
-def _write(graph: PlanGraph, layout: Layout, width: int, height: int, stands_alone: bool) -> Iterator[str]:
-    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    label = f'role="img" aria-label="{escape(graph.summary)}"'
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size} {label}>'
-    yield f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>"
-    if stands_alone:
-        yield f"<style>\n{read_rules('alone.css')}{read_rules()}</style>"
-        yield f'<rect class="ground" width="{width}" height="{height}"/>'
-    yield from _draw(graph, layout, width, range(len(graph.rows)))
-    yield "</svg>"
 
 
 def _draw(graph: PlanGraph, layout: Layout, width: int, rows: range) -> Iterator[str]:
