@@ -6,7 +6,8 @@ thread has one unfinished execution: asked again, it is the same question.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio.to_thread
@@ -17,13 +18,20 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import StartRequest, Store
+from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import MAX_OPEN, list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
+from planwarden.server.api.service import Service
 from planwarden.server.guard.calls import GuardedCall, Verdict, deny
-from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.passes import RELEASING, find_made_call, is_about, is_released, take_pass
+from planwarden.server.guard.judging import RELEASING, Judge, find_made_call, is_about, take_pass
+from planwarden.server.notifications.outbox import build_outbox
+from planwarden.server.settings.catalogue import build_command_prefix
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.opening import open_store
 from planwarden.tools.guarded.hosts import PASS_S
+from planwarden.tools.registry import Registry
 
 STEP = "call"
 SETTLE_S = 10.0
@@ -52,14 +60,12 @@ class Executions(Protocol):
 class HostGuard:
     """Judges the calls of hosts, with the questions in one store."""
 
-    def __init__(
-        self, executions: Executions, judge: Judge, find_inbox: Callable[[], str | None], program: Sequence[str]
-    ) -> None:
-        """`program` begins a command line that works on this home, for people to copy."""
+    def __init__(self, executions: Executions, settings: Settings, find_inbox: Callable[[], str | None]) -> None:
         self._executions = executions
-        self._judge = judge
+        self._judge = build_judge(settings)
         self._find_inbox = find_inbox
-        self._program = program
+        self._program = build_command_prefix(settings.home, None)
+        """Begins a command line that works on this home, for people to copy."""
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
         """Return the answer to the host; a refusal for every error that is planwarden's."""
@@ -147,8 +153,7 @@ class HostGuard:
         if not execution.is_finished:
             return deny("Refused for now: planwarden is deciding about it; try again in a minute.")
         now = self._executions.store.clock.now()
-        required = await anyio.to_thread.run_sync(self._judge.find_requirement, call)
-        if is_released(execution, call, self._judge.policy, required, now):
+        if await anyio.to_thread.run_sync(self._judge.is_released, execution, call, now):
             if await take_pass(self._executions.store, execution, call):
                 decisions = [each.decision for each in execution.suspensions.values() if each.decision is not None]
                 person = decisions[-1].reason or "" if decisions else None
@@ -188,3 +193,25 @@ def _explain_end(execution: ExecutionState) -> str:
     call = find_made_call(execution)
     reason = None if call is None else call.error_message
     return reason or f"planwarden's execution {execution.execution_id} ended as {execution.status}"
+
+
+def build_judge(settings: Settings) -> Judge:
+    return Judge(settings.policy, settings.home, settings.environment)
+
+
+def build_guard(settings: Settings, service: Service) -> HostGuard:
+    """Return the guard of a server. A question that it asks opens the inbox, as every other does."""
+    return HostGuard(service, settings, service.open_inbox)
+
+
+@asynccontextmanager
+async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
+    """Open the store and an engine that knows no tool of plans, for one command. `inbox` is where one may be.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    async with open_store(settings.store) as store:
+        outbox = build_outbox(settings.channels)
+        async with Engine(store, Registry(), CallerModel(), settings.policy, adopts=False, outbox=outbox) as engine:
+            yield HostGuard(engine, settings, lambda: inbox)

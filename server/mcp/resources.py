@@ -1,17 +1,19 @@
-"""Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them."""
+"""Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them.
+
+The icon of the server, its tools and its prompts is here too.
+"""
 
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
-from mcp.types import Annotations, Resource, ResourceTemplate
+from mcp.types import Annotations, Icon, Resource, ResourceTemplate
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, UnknownTool
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
@@ -19,6 +21,17 @@ from planwarden.server.views.tools import ToolPage, build_tool_line
 JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
 ARTIFACTS, PLANS = "planwarden://artifacts", "planwarden://plans"
+
+_DRAWING = (
+    b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#1f6f5f"/>'
+    b'<path d="M9 17l5 5 9-11" fill="none" stroke="#fff" stroke-width="3"/></svg>'
+)
+
+ICONS = [
+    Icon(src=f"data:image/svg+xml;base64,{b64encode(_DRAWING).decode()}", mime_type="image/svg+xml", sizes=["any"])
+]
+"""What hosts may show beside the server, its tools and its prompts: no script, no outside address, readable on light
+and dark backgrounds."""
 
 _MODELS = Annotations(audience=["assistant"], priority=0.3)
 _BOTH = Annotations(audience=["user", "assistant"], priority=0.8)

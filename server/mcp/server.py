@@ -42,6 +42,7 @@ from mcp.types import (
     ResourceTemplate,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
+    TextContent,
     Tool,
     UnsubscribeRequestParams,
 )
@@ -56,18 +57,17 @@ from planwarden.agent.common.errors import (
     UnknownTool,
 )
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
-from planwarden.server.guard.guard import HostGuard
-from planwarden.server.guard.opening import build_guard
+from planwarden.server.guard.guard import build_guard
+from planwarden.server.guard.listener import answer_guard_call
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
+from planwarden.server.mcp.app import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
-from planwarden.server.mcp.frames import StandardInput
-from planwarden.server.mcp.icon import ICONS
+from planwarden.server.mcp.frames import StandardInput, drop_malformed_trace_context
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
+from planwarden.server.mcp.resources import ICONS
 from planwarden.server.mcp.results import build_error_result, make_presentable
 from planwarden.server.mcp.saved_plans import (
     find_prompt_clash,
@@ -77,19 +77,15 @@ from planwarden.server.mcp.saved_plans import (
     render_prompt,
 )
 from planwarden.server.mcp.skills import SCHEME, Skills
-from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
+from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions, PlanListWatch
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
-from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatch
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
-from planwarden.server.mcp.tools.guard import run_guard
 from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
-from planwarden.server.mcp.tools.request import ToolRequest, describe_ids
-from planwarden.server.mcp.tools.tool import McpTool
+from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
 from planwarden.server.mcp.turns import Turns
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +180,6 @@ class PlanwardenServer(MCPServer[LazyService]):
         self.plan_watch = PlanListWatch(self._plans.list, bus)
         """Tells clients of changed lists."""
         self._guard_settings = guard_settings
-        self._guard: tuple[Service, HostGuard] | None = None
         self._turns = Turns()
         self._tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
         others = (extension for extension in extensions if extension is not self._tasks)
@@ -198,7 +193,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             lifespan=lambda _: self._open_service(),
             extensions=[self._tasks, self._skills, build_suspension_app(), *others],
             subscriptions=bus,
-            middleware=[record_app_support, self._watch_plans, _announce_changing_lists],
+            middleware=[record_app_support, self.plan_watch, _announce_changing_lists],
             request_state_security=security,
             cache_hints={
                 "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
@@ -367,11 +362,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         """Return the answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
         assert self._guard_settings is not None and context is not None
         service = await _find_lazy_service(context).service()
-        if self._guard is None or self._guard[0] is not service:
-            self._guard = service, build_guard(self._guard_settings, service)
-        return await run_guard(
-            self._guard[1], arguments, self.identify().principal, dict(context.request_context.meta or {})
-        )
+        guard, meta = build_guard(self._guard_settings, service), dict[str, Any](context.request_context.meta or {})
+        answer = await answer_guard_call(guard, arguments, self.identify().principal, meta)
+        return CallToolResult(content=[TextContent(type="text", text=answer)])
 
     async def _find_plan_tool(self, name: str) -> McpTool | None:
         """Return the tool that is a saved plan of this name, if plans are tools."""
@@ -381,12 +374,6 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def _complete(self, ctx: ServiceContext, params: CompleteRequestParams) -> CompleteResult:
         return await complete(ctx, params, await self._plans.list())
-
-    async def _watch_plans(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
-        """Middleware that begins to watch when somebody would hear of a change."""
-        if ctx.method in METHODS:
-            await self.plan_watch.begin(ctx)
-        return await call_next(ctx)
 
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> str:
         """Models often call tools for plans directly, so it explains those."""

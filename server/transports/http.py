@@ -55,9 +55,8 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer
-from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import ProcessRole, Settings
-from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.settings.secrets import find_request_state_key, find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.hooks import HOOKS_PATH, HookEndpoint
 from planwarden.server.transports.middleware import BoundedFramesMiddleware, CutOffMiddleware, SessionCapMiddleware

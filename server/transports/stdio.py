@@ -20,9 +20,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.launcher import with_launcher
-from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import ProcessRole, Settings
-from planwarden.server.settings.secrets import open_secrets
+from planwarden.server.settings.secrets import find_request_state_key, open_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 
 CLOSING_S = 5.0

@@ -47,8 +47,7 @@ from planwarden.server.mcp.tasks.state import (
     record_end,
 )
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.mcp.tools.request import ToolRequest, wait_and_show_execution
-from planwarden.server.mcp.tools.tool import McpTool, ToolResult
+from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, ToolResult, wait_and_show_execution
 from planwarden.server.views.changes import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})

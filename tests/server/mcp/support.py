@@ -16,7 +16,7 @@ import planwarden
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.server.mcp.server import PlanSource, PlanwardenServer
-from planwarden.server.mcp.state_key import find_request_state_key
+from planwarden.server.settings.secrets import find_request_state_key
 from planwarden.storage.secret_files import SecretFiles
 from tests.kit import Authority, CallerModel, Decision, Ledger, MemoryStore, Settings, Store, Warden, decide
 
