@@ -138,7 +138,7 @@ class _CallCheck:
             paths.append(expanded)
         refusal = self._refuse_paths(paths, [self._call.folder])
         if refusal is None and _DELETING_TOOL.search(self._call.tool):
-            refusal = self._refuse_folders(paths, [self._call.folder], self._is_above, "delete or move")
+            refusal = self._refuse_folders(paths, [self._call.folder], self._above.__contains__, "delete or move")
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
@@ -190,20 +190,20 @@ class _CallCheck:
         if programs & DELETING:
             # What is moved is moved to the last one.
             moved = _list_operands(words[:-1]) if "mv" in programs else operands
-            refusal = self._refuse_folders(moved, folders, self._is_above, "delete or move")
+            refusal = self._refuse_folders(moved, folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
             refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")
         if refusal is None and _reads_all(programs, words):
             is_given = any(os.path.lexists(path) for word in operands for path in self._resolve(word, folders))
             searched = operands if is_given or not programs & SEARCHING else ["."]
-            refusal = self._refuse_folders(searched, folders, self._is_above_home, "read all of")
+            refusal = self._refuse_folders(searched, folders, self._above_home.__contains__, "read all of")
         return refusal
 
     def _refuse_folders(
         self, texts: Sequence[str], folders: Sequence[str], is_refused: Callable[[str], bool], what: str
     ) -> str | None:
         for text in texts:
-            if any(is_refused(path) for path in self._resolve(text, folders)):
+            if any(is_refused(path.casefold()) for path in self._resolve(text, folders)):
                 return (
                     f"it would {what} {text[:200]!r}, in which planwarden's home or the code of a host is; name what "
                     "is below it"
@@ -223,11 +223,7 @@ class _CallCheck:
             for place in places
             for pattern in folders
         ]
-        return self._refuse_folders(roots, [self._call.folder], self._is_above_home, "read all of")
-
-    @cached_property
-    def _is_shell(self) -> bool:
-        return self._call.tool in self._call.host.shells
+        return self._refuse_folders(roots, [self._call.folder], self._above_home.__contains__, "read all of")
 
     @cached_property
     def _code(self) -> frozenset[str]:
@@ -241,14 +237,8 @@ class _CallCheck:
     def _above_home(self) -> frozenset[str]:
         return _list_around(self._home)
 
-    def _is_code_folder(self, path: str) -> bool:
-        return os.path.basename(path).casefold() in _HOST_FOLDER_NAMES or path.casefold() in self._code_folders
-
-    def _is_above_home(self, path: str) -> bool:
-        return path.casefold() in self._above_home
-
-    def _is_above(self, path: str) -> bool:
-        return path.casefold() in self._above
+    def _is_code_folder(self, folded: str) -> bool:
+        return os.path.basename(folded) in _HOST_FOLDER_NAMES or folded in self._code_folders
 
     @cached_property
     def _above(self) -> frozenset[str]:
@@ -257,8 +247,9 @@ class _CallCheck:
         return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
 
     def _resolve(self, text: str, folders: Sequence[str]) -> Iterator[str]:
+        is_shell = self._call.tool in self._call.host.shells
         for folder in folders:
-            yield from self._patterns.resolve(text, folder, has_braces=self._is_shell)
+            yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
     def _list_folders(self, line: str) -> Iterator[str]:
         """Yield where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from mcp.types import Annotations, Icon, Resource, ResourceTemplate
 from pydantic import JsonValue
 
-from planwarden.agent.common.artifact import JSON_TYPE, Artifact
+from planwarden.agent.common.artifact import JSON_TYPE
 from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, UnknownTool
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
@@ -73,7 +73,7 @@ TEMPLATES = (
 )
 
 PIECE_BYTES = 128 * 1024
-"""How much of an artifact one read returns."""
+"""How much of an artifact one read returns: text if it is ASCII JSON, else base64."""
 
 Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
@@ -111,14 +111,10 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
     offset = query.removeprefix("offset=") if query else "0"
     if (query and not query.startswith("offset=")) or not (offset.isascii() and offset.isdigit() and len(offset) <= 12):
         raise InvalidArguments(f"{query[:80]!r} is not offset=N, where N is a nextOffset")
-    artifact = await service.read_artifact(thread_id, artifact_id, principal=principal)
-    return _build_piece(artifact, int(offset))
-
-
-def _build_piece(artifact: Artifact, start: int) -> JsonValue:
-    """At most `PIECE_BYTES` of the artifact: text if it is ASCII JSON, where each byte is a character, else base64."""
+    artifact, start = await service.read_artifact(thread_id, artifact_id, principal=principal), int(offset)
     data = artifact.data[start : start + PIECE_BYTES]
     end = start + len(data)
+    # In ASCII each byte is a character.
     is_text = artifact.media_type == JSON_TYPE and data.isascii()
     content: dict[str, JsonValue] = {"text": data.decode("ascii")} if is_text else {"base64": b64encode(data).decode()}
     return {
@@ -146,16 +142,11 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
     """Raise the same error for unknown, answered and foreign suspensions, after one query each."""
     row = await service.store.find_suspension(name)
-    if row is None or row.principal != principal:
-        raise _unknown_suspension(name)
-    view, is_open = await service.read_question(row.thread_id, name, principal=principal)
-    if not is_open:
-        raise _unknown_suspension(name)
-    return to_short_json(view)
-
-
-def _unknown_suspension(name: str) -> UnknownSuspension:
-    return UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
+    if row is not None and row.principal == principal:
+        view, is_open = await service.read_question(row.thread_id, name, principal=principal)
+        if is_open:
+            return to_short_json(view)
+    raise UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
 
 
 _READERS_BY_URI: Mapping[str, Reader] = {TOOLS: _read_tools, SUSPENSIONS: _read_suspensions, PLANS: _read_plans}

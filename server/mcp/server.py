@@ -83,7 +83,6 @@ from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
 from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
 from planwarden.server.mcp.turns import Turns
-from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings
 
@@ -124,22 +123,6 @@ class InternalFailure(PlanwardenError):
     """An error inside planwarden; its log has the details. The execution, if there is one, is kept."""
 
 
-class PlanSource(msgspec.Struct, frozen=True):
-    """Where a server finds the saved plans."""
-
-    library: PlanLibrary | None = None
-    as_tools: bool = False
-    """Each plan is a tool too."""
-
-    @classmethod
-    def of_warden(cls, warden: Warden) -> "PlanSource":
-        return cls(warden.library, warden.settings.tables.plans.as_tools)
-
-    async def list(self) -> tuple[SavedPlan, ...]:
-        """Return the plans, as they were some seconds ago at most."""
-        return () if self.library is None else (await self.library.list()).plans
-
-
 class BearerAuth(msgspec.Struct, frozen=True):
     """Every request over HTTP needs a token that `verifier` accepts."""
 
@@ -156,14 +139,13 @@ class PlanwardenServer(MCPServer[LazyService]):
         request_state_key: bytes | None = None,
         *,
         extensions: Sequence[Extension] = (),
-        plans: PlanSource | None = None,
+        warden: Warden | None = None,
         auth: BearerAuth | None = None,
-        guard_settings: Settings | None = None,
     ) -> None:
         """The key seals request states and the nonces of views; without one, a key that lives as long as the server.
 
-        Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
-        By `guard_settings` it judges the calls of hosts, for `guard_call`.
+        `extensions` are added to our own; a `Tasks` among them replaces ours. It lists the saved plans of the `warden`,
+        and by its settings it judges the calls of hosts, for `guard_call`; without one it does neither.
         """
         self.identify: Identify = identify_operator if auth is None else identify_bearer
         """Returns the caller of the request that is being served."""
@@ -176,14 +158,13 @@ class PlanwardenServer(MCPServer[LazyService]):
         if request_state_key is not None:
             security = RequestStateSecurity(keys=[request_state_key], ttl=QUESTION_TTL_S)
         self._opener = opener
-        self._plans = plans or PlanSource()
-        self.plan_watch = PlanListWatch(self._plans.list, bus)
+        self._warden = warden
+        self.plan_watch = PlanListWatch(self._list_plans, bus)
         """Tells clients of changed lists."""
-        self._guard_settings = guard_settings
         self._turns = Turns()
         self._tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
         others = (extension for extension in extensions if extension is not self._tasks)
-        self._skills = Skills(self._plans.list)
+        self._skills = Skills(self._list_plans)
         super().__init__(
             "planwarden",
             title="planwarden",
@@ -257,10 +238,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         """
         ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _DEFINITIONS
         others = await super().list_tools()
-        plans = await self._plans.list()
+        plans = await self._list_plans()
         ours = [list_in_description(tool, plans) if tool.name == "run_plan" else tool for tool in ours]
-        saved = [tool.definition for tool in list_plan_tools(plans)] if self._plans.as_tools else []
-        return [*ours, *saved, *others]
+        return [*ours, *(tool.definition for tool in await self._list_plan_tools()), *others]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[LazyService, Any] | None = None
@@ -268,9 +248,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         """Return the result of a call. Every failure of one of our tools is a result too, and the server continues."""
         tool = TOOLS_BY_NAME.get(name)
         try:
-            if name == GUARD_TOOL and self._guard_settings is not None:
-                return await self._run_guard(arguments, context)
-            tool = tool or await self._find_plan_tool(name)
+            if name == GUARD_TOOL and self._warden is not None:
+                return await self._run_guard(self._warden.settings, arguments, context)
+            tool = tool or next((tool for tool in await self._list_plan_tools() if tool.name == name), None)
             if tool is not None:
                 return await self._run_tool(tool, arguments, context)
             if any(tool.name == name for tool in await super().list_tools()):
@@ -287,7 +267,7 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def list_prompts(self) -> list[Prompt]:
         """Our prompts, and one for each saved plan."""
-        return [*await super().list_prompts(), *list_prompts(await self._plans.list())]
+        return [*await super().list_prompts(), *list_prompts(await self._list_plans())]
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
@@ -299,7 +279,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         missing = [item.name for item in prompt.arguments or () if item.required and item.name not in (arguments or {})]
         if missing:
             raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
-        saved = next((plan for plan in await self._plans.list() if plan.name == name), None)
+        saved = next((plan for plan in await self._list_plans() if plan.name == name), None)
         if saved is not None and find_prompt_clash(name) is None:
             return render_prompt(saved, arguments or {})
         return await super().get_prompt(name, arguments, context)
@@ -358,29 +338,36 @@ class PlanwardenServer(MCPServer[LazyService]):
             hint = await describe_ids(request)
             raise type(error)(f"{error.message}: {hint}" if hint else error.message, details=error.details) from None
 
-    async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
-        """Return the answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
-        assert self._guard_settings is not None and context is not None
+    async def _run_guard(
+        self, settings: Settings, arguments: dict[str, Any], context: Context[LazyService, Any] | None
+    ) -> CallToolResult:
+        """Return the answer to a host's hook."""
+        assert context is not None
         service = await _find_lazy_service(context).service()
-        guard, meta = build_guard(self._guard_settings, service), dict[str, Any](context.request_context.meta or {})
+        guard, meta = build_guard(settings, service), dict[str, Any](context.request_context.meta or {})
         answer = await answer_guard_call(guard, arguments, self.identify().principal, meta)
         return CallToolResult(content=[TextContent(type="text", text=answer)])
 
-    async def _find_plan_tool(self, name: str) -> McpTool | None:
-        """Return the tool that is a saved plan of this name, if plans are tools."""
-        if not self._plans.as_tools:
-            return None
-        return next((tool for tool in list_plan_tools(await self._plans.list()) if tool.name == name), None)
+    async def _list_plans(self) -> tuple[SavedPlan, ...]:
+        """Return the saved plans, as they were some seconds ago at most."""
+        library = None if self._warden is None else self._warden.library
+        return () if library is None else (await library.list()).plans
+
+    async def _list_plan_tools(self) -> list[McpTool]:
+        """Return a tool for each saved plan, if the operator says so."""
+        if self._warden is None or not self._warden.settings.tables.plans.as_tools:
+            return []
+        return list_plan_tools(await self._list_plans())
 
     async def _complete(self, ctx: ServiceContext, params: CompleteRequestParams) -> CompleteResult:
-        return await complete(ctx, params, await self._plans.list())
+        return await complete(ctx, params, await self._list_plans())
 
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> str:
         """Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
         if service.tools.get(name) is not None:
             return f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan"
-        if any(plan.name == name for plan in await self._plans.list()):
+        if any(plan.name == name for plan in await self._list_plans()):
             return f"{name!r} is a saved plan; call run_plan with this name"
         names = [tool.name for tool in TOOLS]
         return f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"

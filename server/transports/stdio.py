@@ -39,7 +39,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
     log_to_stderr(settings.observation)
     with _without_collector():
         # Imported here with the collector off, and so that other commands do not import the SDK.
-        from planwarden.server.mcp.server import PlanSource, PlanwardenServer
+        from planwarden.server.mcp.server import PlanwardenServer
 
         warden = Warden(settings=settings, whole_process=True, role=role)
 
@@ -51,13 +51,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
                 async with with_launcher(settings, warden.service), answering_hooks(settings, warden.service):
                     yield warden.service
 
-        plans = PlanSource.of_warden(warden)
-        server = PlanwardenServer(
-            opening,
-            await _find_key(settings),
-            plans=plans,
-            guard_settings=settings,
-        )
+        server = PlanwardenServer(opening, await _find_key(settings), warden=warden)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
         await server.run_on_wire(wire)

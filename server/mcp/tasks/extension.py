@@ -77,10 +77,6 @@ class Tasks(Extension):
         self.on_answer: Callable[[str], None] = lambda task_id: None
         """Is called with the id of each task that an answer changed here; must not raise or block."""
 
-    async def fingerprint_answers(self, service: Service, task_id: str) -> object:
-        """Return a value that differs after answers, in any process, changed the task. Raises `StoreError`."""
-        return (await self._input.notes.read(service.store, task_id)).fingerprint
-
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
         return (

@@ -274,7 +274,7 @@ class Hook:
 async def hooked(home: Path, era: Era = "auto") -> AsyncGenerator[Hook]:
     settings = load_settings(home=home, environment={})
     warden = Warden(settings=settings, store=MemoryStore())
-    server = PlanwardenServer(lambda: open_service(warden), guard_settings=settings)
+    server = PlanwardenServer(lambda: open_service(warden), warden=warden)
     async with Client(server, mode=era) as client:
         await client.session.call_tool("list_suspensions", {})
         yield Hook(client, warden.service, "/")
