@@ -8,7 +8,6 @@ thread has one unfinished execution: asked again, it is the same question.
 import shlex
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import anyio.to_thread
 
@@ -19,7 +18,7 @@ from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.models.caller import CallerModel
-from planwarden.agent.ports.store import StartRequest, Store
+from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import MAX_OPEN, list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
@@ -44,23 +43,10 @@ ATTEMPTS = 5
 """How often a thread is read while other processes change it."""
 
 
-class Executions(Protocol):
-    """What a guard needs of an engine; a service has it too."""
-
-    @property
-    def store(self) -> Store: ...
-
-    async def create(self, new: NewExecution) -> ExecutionState: ...
-
-    async def find(self, execution_id: str) -> ExecutionState: ...
-
-    async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState: ...
-
-
 class HostGuard:
     """Judges the calls of hosts, with the questions in one store."""
 
-    def __init__(self, executions: Executions, settings: Settings, find_inbox: Callable[[], str | None]) -> None:
+    def __init__(self, executions: Engine | Service, settings: Settings, find_inbox: Callable[[], str | None]) -> None:
         self._executions = executions
         self._judge = build_judge(settings)
         self._find_inbox = find_inbox
@@ -83,8 +69,9 @@ class HostGuard:
     async def _decide_by_log(self, call: GuardedCall, principal: str) -> Verdict:
         thread_id = f"{PREFIX}{call.compute_digest(principal)[:40]}"
         for _ in range(ATTEMPTS):
-            newest = await self._find_newest(thread_id, principal)
-            if newest is not None:
+            headers, newest = await self._executions.store.thread(thread_id), None
+            if headers and headers[-1].principal == principal:
+                newest = await self._executions.find(headers[-1].execution_id)
                 verdict = await self._follow(newest, call)
                 if verdict is not None:
                     return verdict
@@ -99,12 +86,6 @@ class HostGuard:
             verdict = await self._follow(started, call)
             return verdict or deny(f"Refused: {_explain_end(await self._executions.find(started.execution_id))}.")
         return deny("Refused for now, because the same call is being asked about by others; try again in a minute.")
-
-    async def _find_newest(self, thread_id: str, principal: str) -> ExecutionState | None:
-        headers = await self._executions.store.thread(thread_id)
-        if not headers or headers[-1].principal != principal:
-            return None
-        return await self._executions.find(headers[-1].execution_id)
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
         """Return which open questions are so many that the session may not ask another; None when it may."""
@@ -121,17 +102,11 @@ class HostGuard:
     async def _start(
         self, call: GuardedCall, principal: str, thread_id: str, newest: ExecutionState | None
     ) -> ExecutionState:
-        planned = PlannedCall(tool_name=call.name, arguments=call.arguments)
-        step = PlanStep(
-            step_id=STEP,
-            description=call.words,
-            step_type="tool",
-            required_tools=(call.name,),
-            tool_calls=(planned,),
-        )
-        after = (
-            StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
-        )
+        calls, tools = (PlannedCall(tool_name=call.name, arguments=call.arguments),), (call.name,)
+        step = PlanStep(step_id=STEP, description=call.words, step_type="tool", required_tools=tools, tool_calls=calls)
+        start = StartRequest()
+        if newest is not None:
+            start = StartRequest(after=newest.execution_id, after_version=newest.version)
         # No model reads the context; it says whose question this is when they are counted.
         return await self._executions.create(
             NewExecution(
@@ -139,12 +114,12 @@ class HostGuard:
                 requester=Requester(principal, host=call.host.label),
                 goal=f"{call.host.label}: {call.tool} in {call.folder}"[:400],
                 parsed=ParsedPlan(Plan(steps=(step,))),
-                start=after,
+                start=start,
             )
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return what the execution says about the call; None when it is over and say nothing."""
+        """Return what the execution says about the call; None when it is over and says nothing."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)

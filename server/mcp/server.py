@@ -149,14 +149,12 @@ class PlanwardenServer(MCPServer[LazyService]):
         """
         self.identify: Identify = identify_operator if auth is None else identify_bearer
         """Returns the caller of the request that is being served."""
-        self.nonces = Nonces(request_state_key or secrets.token_bytes(32))
+        key = request_state_key or secrets.token_bytes(32)
+        self.nonces = Nonces(key)
         """The nonces with which views decide questions."""
         self.closed = anyio.Event()
         """Set when the server has stopped and has closed what it opened."""
         bus = InMemorySubscriptionBus()
-        security = RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
-        if request_state_key is not None:
-            security = RequestStateSecurity(keys=[request_state_key], ttl=QUESTION_TTL_S)
         self._opener = opener
         self._warden = warden
         self.plan_watch = PlanListWatch(self._list_plans, bus)
@@ -175,7 +173,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             extensions=[self._tasks, self._skills, build_suspension_app(), *others],
             subscriptions=bus,
             middleware=[record_app_support, self.plan_watch, _announce_changing_lists],
-            request_state_security=security,
+            request_state_security=RequestStateSecurity(keys=[key], ttl=QUESTION_TTL_S),
             cache_hints={
                 "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
                 "resources/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),

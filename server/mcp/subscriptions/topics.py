@@ -18,7 +18,7 @@ from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.tasks.input import read_notes
-from planwarden.server.views.tools import ToolLine, build_tool_line
+from planwarden.server.views.tools import build_tool_line
 
 MAX_TOPICS = 256
 """The limit for one listener."""
@@ -62,8 +62,6 @@ class TopicWatcher:
         """Of each topic, when it was last yielded."""
         self._executions_with_questions: frozenset[str] = frozenset()
         """The ids of executions with open questions at the last look."""
-        self._catalogue: tuple[object, tuple[ToolLine, ...]] = (None, ())
-        """The catalogue at the last look and its lines, kept because commits of other processes cause many looks."""
         self._changed: dict[Change, None] = {}
         self._wakeup = anyio.Event()
         self._is_closed = False
@@ -186,10 +184,7 @@ class TopicWatcher:
                 # Never None, because a tool that is gone is a change too.
                 return self._service.tools.get(topic.name) or "gone"
             case "tools":
-                definitions = self._service.tools.definitions()
-                if definitions is not self._catalogue[0]:
-                    self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
-                return self._catalogue[1]
+                return tuple(map(build_tool_line, self._service.tools.definitions()))
 
     async def _fingerprint_suspensions(self) -> object:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal, max_rows=0)
