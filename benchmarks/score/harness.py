@@ -21,7 +21,7 @@ from tests.kit import by, decide
 
 import planwarden
 from planwarden.server.guard.calls import build_call
-from planwarden.server.guard.opening import build_guard
+from planwarden.server.guard.guard import build_guard
 from planwarden.server.settings.configuration import FILE, load_settings
 
 PROGRAM = (sys.executable, "-m", "planwarden.server.main")

@@ -45,8 +45,7 @@ from planwarden.agent.common.errors import LeaseLost, PlanwardenError, VersionCo
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.guard.calls import GuardedCall, build_call
-from planwarden.server.guard.guard import HostGuard
-from planwarden.server.guard.opening import build_guard
+from planwarden.server.guard.guard import HostGuard, build_guard
 from planwarden.storage.clock import LEASE_S
 from planwarden.tools.guarded.hosts import PASS_S
 

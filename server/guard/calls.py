@@ -86,14 +86,20 @@ def read_event(host_name: str, text: bytes) -> GuardedCall:
     """
     if len(text) > MAX_EVENT_BYTES:
         raise LimitExceeded(f"the host sent more than {MAX_EVENT_BYTES // 1024} KiB about one call")
+    event = read_object(text)
+    session = event.get("session_id", event.get("conversation_id"))
+    return build_call(host_name, event.get("tool_name"), event.get("tool_input"), event.get("cwd"), session)
+
+
+def read_object(text: bytes) -> dict[str, JsonValue]:
+    """Return the JSON object that a host sent. Raises as `read_event`."""
     try:
         event = read_json(text.decode("utf-8"))
     except UnicodeDecodeError:
         raise InvalidArguments("the host sent something that is not UTF-8") from None
     if not isinstance(event, dict):
         raise InvalidArguments("the host did not send a JSON object")
-    session = event.get("session_id", event.get("conversation_id"))
-    return build_call(host_name, event.get("tool_name"), event.get("tool_input"), event.get("cwd"), session)
+    return event
 
 
 def build_call(
@@ -115,11 +121,10 @@ def build_call(
         raise InvalidArguments("the host did not say in which folder the call runs")
     json_arguments = cast("dict[str, JsonValue]", arguments)
     _check_values(json_arguments)
-    _check_text(folder)
-    host = GUARDED_HOSTS[cast("HostName", host_name)]
-    return GuardedCall(
-        host, tool, json_arguments, folder, session if isinstance(session, str) and _is_text(session) else ""
-    )
+    if not _is_text(json.dumps([json_arguments, folder], ensure_ascii=False)):
+        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown")
+    session_id = session if isinstance(session, str) and _is_text(session) else ""
+    return GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, json_arguments, folder, session_id)
 
 
 def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: str) -> str:
@@ -141,12 +146,6 @@ def _check_values(arguments: dict[str, JsonValue]) -> None:
     leave_out_bindings(arguments, bound)
     if bound:
         raise InvalidArguments("the arguments have a '$from' or '$text' key, which has a meaning in plans")
-    _check_text(json.dumps(arguments, ensure_ascii=False))
-
-
-def _check_text(text: str) -> None:
-    if not _is_text(text):
-        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown")
 
 
 def _is_text(text: str) -> bool:
@@ -190,25 +189,20 @@ def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
     if verdict.then == "deny":
         document: JsonValue = {"permission": "deny", "user_message": reason, "agent_message": reason}
         return CommandAnswer(json.dumps(document) if host == "cursor" else "", reason, BLOCKED)
-    if host == "cursor":
-        # Cursor's own rules go on; its hooks can only be trusted to deny.
-        return CommandAnswer("{}", "", 0)
     if host == "claude-code":
         return CommandAnswer(json.dumps(build_claude_document(verdict)), "", 0)
-    if host == "opencode":
-        return CommandAnswer(json.dumps({"planwarden": verdict.then}), "", 0)
-    return CommandAnswer("{}", "", 0)
+    # The others' own rules go on; Cursor's hooks can only be trusted to deny.
+    return CommandAnswer(json.dumps({"planwarden": verdict.then} if host == "opencode" else {}), "", 0)
 
 
 def build_claude_document(verdict: Verdict) -> JsonValue:
     """Return the JSON that a `PreToolUse` hook of Claude Code answers with."""
     if verdict.then == "no opinion":
         return {}
-    decision = "allow" if verdict.then == "allow" else "deny"
     return {
         "hookSpecificOutput": {
             "hookEventName": "PreToolUse",
-            "permissionDecision": decision,
+            "permissionDecision": verdict.then,
             "permissionDecisionReason": f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}",
         }
     }

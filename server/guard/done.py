@@ -24,12 +24,11 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.runtime.real_paths import find_real_paths
-from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call
+from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call, read_object
 from planwarden.server.guard.protected_paths import FILES_OF_PATCH
 from planwarden.server.guard.quick import MAX_RECORD_BYTES, SESSIONS, STOPS, find_record, read_event_name, record_call
 from planwarden.server.settings.configuration import Settings
@@ -81,7 +80,7 @@ class DoneKeeper:
             answer = await anyio.to_thread.run_sync(record_call, str(self._settings.home), host, text)
             return msgspec.convert(answer, CommandAnswer)
         try:
-            return _write_answer(host, await self.decide(host, _read_object(text)))
+            return _write_answer(host, await self.decide(host, read_object(text)))
         except PlanwardenError as error:
             return build_failure(host, text, self._settings.tables.guard.stop == "closed", error.message)
 
@@ -101,17 +100,15 @@ class DoneKeeper:
         if not owed:
             await self._save(replace(session, refusals=0, question=""))
             return StopDecision()
-        names, reason = _list_names(owed), _list_reasons(owed)
+        names, rejection = _list_names(owed), ""
         strict = [each for each in owed if each.promise.mode == "strict"]
         limit = max((each.promise.retries for each in strict), default=0)
-        was_asked, rejection, answer = session.question == names, "", None
-        if was_asked:
-            answer = await self._ask(_build_question(session, owed))
-            if answer.then == "allow" and answer.person is not None:
+        answer = await self._ask(_build_question(session, owed)) if session.question == names else None
+        if answer is not None and answer.person is not None:
+            if answer.then == "allow":
                 return await self._waive(session, owed, answer.person)
-            if answer.person is not None:
-                rejection = f"A person said no{answer.person and ': '}{answer.person}. "
-                limit = max(limit, 1)
+            rejection = f"A person said no{answer.person and ': '}{answer.person}. "
+            limit = max(limit, 1)
         if session.refusals < limit:
             await self._save(replace(session, refusals=session.refusals + 1))
             await self._audit(host, "sent back", strict or owed)
@@ -122,7 +119,7 @@ class DoneKeeper:
         await self._save(replace(session, refusals=0, question=names))
         how = "" if answer.suspension_id is None else f" A person may waive it: question {answer.suspension_id}."
         label = GUARDED_HOSTS[cast("HostName", host)].label
-        return StopDecision(message=f"{label} says it is done without: {names}. {rejection}{reason}{how}")
+        return StopDecision(message=f"{label} says it is done without: {names}. {rejection}{_list_reasons(owed)}{how}")
 
     async def _waive(self, session: HostSession, owed: Sequence[OwedPromise], reason: str) -> StopDecision:
         """Waive the promises for this session."""
@@ -209,22 +206,12 @@ def read_transcript(text: str, host: str) -> list[RecordedCall]:
     `at` in Unix seconds. Raises `InvalidArguments`."""
     calls: list[RecordedCall] = []
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
-        event = _read_object(line.encode())
+        event = read_object(line.encode())
         at = event.get("at", number)
         if not isinstance(at, int | float):
             raise InvalidArguments(f"line {number} has an 'at' that is not a number")
         calls.append(_build_recorded(str(event.get("host", host)), event, float(at)))
     return calls
-
-
-def _read_object(text: bytes) -> dict[str, JsonValue]:
-    try:
-        event = read_json(text)
-    except UnicodeDecodeError:
-        raise InvalidArguments("the host sent something that is not UTF-8") from None
-    if not isinstance(event, dict):
-        raise InvalidArguments("the host did not send a JSON object")
-    return event
 
 
 def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> RecordedCall:
@@ -303,7 +290,9 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
         except OSError as error:
             if host == "codex" and name == path:
                 raise InvalidArguments(f"Codex's record of the session cannot be read: {error.strerror}") from None
-    calls = filter(None, map(_read_item if host == "codex" else partial(_read_line, host), reversed(lines)))
+    if host == "codex":
+        lines = [line for line in lines if b'"item_completed"' in line[:500]]
+    calls = filter(None, map(partial(_read_line, host), reversed(lines)))
     return [*islice(calls, MAX_CALLS)][::-1]
 
 
@@ -311,7 +300,7 @@ def _find_first_folder(record: str) -> str:
     """Return where the host was at its first call, for it may have moved since; empty where that is not known."""
     for name in (f"{record}.old", record):
         with suppress(OSError, PlanwardenError), open(name, "rb") as file:
-            folder = _read_object(file.readline()).get("cwd")
+            folder = read_object(file.readline()).get("cwd")
             return os.path.normpath(folder) if isinstance(folder, str) and os.path.isabs(folder) else ""
     return ""
 
@@ -326,25 +315,16 @@ def _delete_old_records(folder: Path) -> None:
 
 def _read_line(host: str, line: bytes) -> RecordedCall | None:
     try:
-        event = _read_object(line)
-        return _build_recorded(host, event, float(cast("float", event["at"])))
-    # The first line may be the end of one.
-    except (PlanwardenError, KeyError, ValueError, TypeError):
-        return None
-
-
-def _read_item(line: bytes) -> RecordedCall | None:
-    if b'"item_completed"' not in line[:500]:
-        return None
-    try:
-        payload: Any = _read_object(line)["payload"]
-        return _build_item(payload, payload["item"])
+        event: Any = read_object(line)
+        return _build_item(event["payload"]) if host == "codex" else _build_recorded(host, event, float(event["at"]))
     # The first line may be the end of one, and a format may change.
     except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError):
         return None
 
 
-def _build_item(payload: Any, item: Any) -> RecordedCall | None:
+def _build_item(payload: Any) -> RecordedCall | None:
+    """Return the call in an item of Codex's record; None for an item of another type."""
+    item = payload["item"]
     if item["type"] not in ("FileChange", "CommandExecution"):
         return None
     at, succeeded = float(payload["completed_at_ms"]) / 1_000, item["status"] == "completed"
@@ -395,7 +375,7 @@ def _write_answer(host: str, decision: StopDecision) -> CommandAnswer:
 
 def build_failure(host: str, event: bytes, is_closed: bool, reason: str) -> CommandAnswer:
     """Return the answer where planwarden itself failed. Closed, a stop is refused, but not twice in a row."""
-    document = _read_object(event) if read_event_name(event) in STOPS else {}
+    document = read_object(event) if read_event_name(event) in STOPS else {}
     if not is_closed or not document or document.get("stop_hook_active"):
         return CommandAnswer("{}", f"planwarden: what was promised could not be checked: {reason}", 0)
     refusal = f"Not done: what was promised could not be checked: {reason}"

@@ -6,8 +6,8 @@ thread has one unfinished execution: asked again, it is the same question.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 import anyio.to_thread
 
@@ -17,13 +17,20 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports.store import StartRequest, Store
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import MAX_OPEN, list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
+from planwarden.server.api.service import Service
 from planwarden.server.guard.calls import GuardedCall, Verdict, deny
-from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.passes import RELEASING, find_made_call, is_about, is_released, take_pass
+from planwarden.server.guard.judging import RELEASING, Judge, find_made_call, is_about, take_pass
+from planwarden.server.notifications.messages import build_outbox
+from planwarden.server.settings.catalogue import build_command_prefix
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.opening import open_store
 from planwarden.tools.guarded.hosts import PASS_S
+from planwarden.tools.registry import Registry
 
 STEP = "call"
 SETTLE_S = 10.0
@@ -36,30 +43,15 @@ ATTEMPTS = 5
 """How often a thread is read while other processes change it."""
 
 
-class Executions(Protocol):
-    """What a guard needs of an engine; a service has it too."""
-
-    @property
-    def store(self) -> Store: ...
-
-    async def create(self, new: NewExecution) -> ExecutionState: ...
-
-    async def find(self, execution_id: str) -> ExecutionState: ...
-
-    async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState: ...
-
-
 class HostGuard:
     """Judges the calls of hosts, with the questions in one store."""
 
-    def __init__(
-        self, executions: Executions, judge: Judge, find_inbox: Callable[[], str | None], program: Sequence[str]
-    ) -> None:
-        """`program` begins a command line that works on this home, for people to copy."""
+    def __init__(self, executions: Engine | Service, settings: Settings, find_inbox: Callable[[], str | None]) -> None:
         self._executions = executions
-        self._judge = judge
+        self._judge = build_judge(settings)
         self._find_inbox = find_inbox
-        self._program = program
+        self._program = build_command_prefix(settings.home, None)
+        """Begins a command line that works on this home, for people to copy."""
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
         """Return the answer to the host; a refusal for every error that is planwarden's."""
@@ -77,8 +69,9 @@ class HostGuard:
     async def _decide_by_log(self, call: GuardedCall, principal: str) -> Verdict:
         thread_id = f"{PREFIX}{call.compute_digest(principal)[:40]}"
         for _ in range(ATTEMPTS):
-            newest = await self._find_newest(thread_id, principal)
-            if newest is not None:
+            headers, newest = await self._executions.store.thread(thread_id), None
+            if headers and headers[-1].principal == principal:
+                newest = await self._executions.find(headers[-1].execution_id)
                 verdict = await self._follow(newest, call)
                 if verdict is not None:
                     return verdict
@@ -93,12 +86,6 @@ class HostGuard:
             verdict = await self._follow(started, call)
             return verdict or deny(f"Refused: {_explain_end(await self._executions.find(started.execution_id))}.")
         return deny("Refused for now, because the same call is being asked about by others; try again in a minute.")
-
-    async def _find_newest(self, thread_id: str, principal: str) -> ExecutionState | None:
-        headers = await self._executions.store.thread(thread_id)
-        if not headers or headers[-1].principal != principal:
-            return None
-        return await self._executions.find(headers[-1].execution_id)
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
         """Return which open questions are so many that the session may not ask another; None when it may."""
@@ -115,17 +102,11 @@ class HostGuard:
     async def _start(
         self, call: GuardedCall, principal: str, thread_id: str, newest: ExecutionState | None
     ) -> ExecutionState:
-        planned = PlannedCall(tool_name=call.name, arguments=call.arguments)
-        step = PlanStep(
-            step_id=STEP,
-            description=call.words,
-            step_type="tool",
-            required_tools=(call.name,),
-            tool_calls=(planned,),
-        )
-        after = (
-            StartRequest() if newest is None else StartRequest(after=newest.execution_id, after_version=newest.version)
-        )
+        calls, tools = (PlannedCall(tool_name=call.name, arguments=call.arguments),), (call.name,)
+        step = PlanStep(step_id=STEP, description=call.words, step_type="tool", required_tools=tools, tool_calls=calls)
+        start = StartRequest()
+        if newest is not None:
+            start = StartRequest(after=newest.execution_id, after_version=newest.version)
         # No model reads the context; it says whose question this is when they are counted.
         return await self._executions.create(
             NewExecution(
@@ -133,12 +114,12 @@ class HostGuard:
                 requester=Requester(principal, host=call.host.label),
                 goal=f"{call.host.label}: {call.tool} in {call.folder}"[:400],
                 parsed=ParsedPlan(Plan(steps=(step,))),
-                start=after,
+                start=start,
             )
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return what the execution says about the call; None when it is over and say nothing."""
+        """Return what the execution says about the call; None when it is over and says nothing."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)
@@ -147,8 +128,7 @@ class HostGuard:
         if not execution.is_finished:
             return deny("Refused for now: planwarden is deciding about it; try again in a minute.")
         now = self._executions.store.clock.now()
-        required = await anyio.to_thread.run_sync(self._judge.find_requirement, call)
-        if is_released(execution, call, self._judge.policy, required, now):
+        if await anyio.to_thread.run_sync(self._judge.is_released, execution, call, now):
             if await take_pass(self._executions.store, execution, call):
                 decisions = [each.decision for each in execution.suspensions.values() if each.decision is not None]
                 person = decisions[-1].reason or "" if decisions else None
@@ -188,3 +168,25 @@ def _explain_end(execution: ExecutionState) -> str:
     call = find_made_call(execution)
     reason = None if call is None else call.error_message
     return reason or f"planwarden's execution {execution.execution_id} ended as {execution.status}"
+
+
+def build_judge(settings: Settings) -> Judge:
+    return Judge(settings.policy, settings.home, settings.environment)
+
+
+def build_guard(settings: Settings, service: Service) -> HostGuard:
+    """Return the guard of a server. A question that it asks opens the inbox, as every other does."""
+    return HostGuard(service, settings, service.open_inbox)
+
+
+@asynccontextmanager
+async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
+    """Open the store and an engine that knows no tool of plans, for one command. `inbox` is where one may be.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    async with open_store(settings.store) as store:
+        outbox = build_outbox(settings.channels)
+        async with Engine(store, Registry(), CallerModel(), settings.policy, adopts=False, outbox=outbox) as engine:
+            yield HostGuard(engine, settings, lambda: inbox)

@@ -1,24 +1,41 @@
-"""What can be said of a call at once: what is planwarden's own, what only reads, and what the operator's rules say.
+"""What can be said of a call: by what it is and by the operator's rules, and whether it was let through, once.
 
-None of it opens a store. What is left is asked about.
+What is planwarden's own, what only reads and what a rule decides needs no store. What is left is asked about. Its pass
+is what the log says: the execution that asked about exactly this call has made it, and a person, a grant or a rule
+released it within the last hour. Taking it is committed before the host hears of it, once over all processes.
 """
+
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 from pydantic import JsonValue
 
+from planwarden.agent.approval.answers import can_decide
+from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
+from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.real_paths import follow_links
 from planwarden.server.guard.calls import GuardedCall, Verdict, deny
-from planwarden.server.guard.protected_paths import OwnThings
-from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, find_host_tool
+from planwarden.server.guard.protected_paths import find_refusal
+from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_S, find_host_tool
+
+KEEP_S = 24 * PASS_S
+"""How long a pass is known to be taken; nothing passes later than `PASS_S`, whatever the clock does."""
+RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
+"""What a decision must be worth; no setting lowers it."""
 
 
 class Judge(msgspec.Struct, frozen=True):
     """The operator's policy and files."""
 
     policy: Policy
-    own: OwnThings
+    home: Path
+    environment: Mapping[str, str]
 
     def judge(self, call: GuardedCall) -> Verdict | None:
         """Return what is certain of the call; None when somebody must be asked, or a store must count."""
@@ -28,11 +45,18 @@ class Judge(msgspec.Struct, frozen=True):
         if own != call.tool and own in OWN_TOOLS:
             # What they start is asked about by planwarden itself.
             return Verdict(then="no opinion")
-        refusal = self.own.find_refusal(call)
+        refusal = find_refusal(self.home, self.environment, call)
         if refusal is not None:
             return deny(f"Refused: {refusal}.", facts=describe(call, "refused"))
         requirement = self.find_requirement(call)
-        return _judge_by_rule(call, requirement)
+        if requirement.denied is not None:
+            because = requirement.denied or "a rule of the operator refuses it"
+            return deny(f"Denied by the operator's rules: {because}.", facts=describe(call, "denied", requirement))
+        if requirement.rule is None and call.tool in call.host.reads:
+            return Verdict(then="no opinion")
+        if requirement.needs is None and not requirement.shares:
+            return Verdict(then="allow", reason="Allowed by rule.", facts=describe(call, "allowed", requirement))
+        return None
 
     def find_requirement(self, call: GuardedCall) -> Requirement:
         """Return what the call needs as the policy is now."""
@@ -42,6 +66,27 @@ class Judge(msgspec.Struct, frozen=True):
                 return self.policy.requirement(find_definition(call), call.arguments, paths)
             except PathsNeeded as needed:
                 paths |= follow_links(needed.wanted - paths.keys())
+
+    def is_released(self, execution: ExecutionState, call: GuardedCall, now: float) -> bool:
+        """Return whether the call was let through within the last hour, by what the policy asks for now."""
+        tool_call, required = find_made_call(execution), self.find_requirement(call)
+        if tool_call is None or tool_call.status != "succeeded" or tool_call.origin or tool_call.arguments is None:
+            return False
+        if required.denied is not None or canonical_json(tool_call.arguments) != canonical_json(call.arguments):
+            return False
+        suspension = execution.suspensions.get(tool_call.suspension_id or "")
+        if suspension is None:
+            # A grant, or a rule whose budget the store counted.
+            is_let = required.needs is None or (tool_call.grant_id is not None and required.needs == "human")
+            return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) < PASS_S
+        if suspension.decision is None or not suspension.decision.approved or suspension.assurance not in RELEASING:
+            return False
+        if suspension.decided_at is None or abs(now - suspension.decided_at) >= PASS_S:
+            return False
+        if suspension.question.quorum < required.quorum:
+            return False
+        principal, assurance = suspension.principal or "", suspension.assurance
+        return can_decide(self.policy, execution, required.needs, principal, assurance) is not None
 
 
 def find_definition(call: GuardedCall) -> ToolDefinition:
@@ -58,12 +103,28 @@ def describe(call: GuardedCall, answer: str, requirement: Requirement | None = N
     return facts if rule is None else {**facts, "rule": rule.number}
 
 
-def _judge_by_rule(call: GuardedCall, requirement: Requirement) -> Verdict | None:
-    if requirement.denied is not None:
-        because = requirement.denied or "a rule of the operator refuses it"
-        return deny(f"Denied by the operator's rules: {because}.", facts=describe(call, "denied", requirement))
-    if requirement.rule is None and call.tool in call.host.reads:
-        return Verdict(then="no opinion")
-    if requirement.needs is None and not requirement.shares:
-        return Verdict(then="allow", reason="Allowed by rule.", facts=describe(call, "allowed", requirement))
-    return None
+async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) -> bool:
+    """Return whether the pass was still there, and is this caller's now. Raises `StoreError` when that cannot be
+    known."""
+    once = ev.OnceKey(key=digest(execution.execution_id, context="guard pass/v1"), values={}, keep_s=KEEP_S)
+    entry = AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
+    return await store.take_once(once, f"guard:{execution.execution_id}", entry)
+
+
+def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
+    """Return whether the guard started the execution to ask about exactly this call.
+
+    Plans and models cannot name a host's tool, so nobody else starts one; a retry takes results over that it has not
+    earned.
+    """
+    plan = execution.plan
+    if plan is None or execution.retry_of is not None or len(plan.steps) != 1 or len(plan.steps[0].tool_calls) != 1:
+        return False
+    planned = plan.steps[0].tool_calls[0]
+    return planned.tool_name == call.name and canonical_json(planned.arguments) == canonical_json(call.arguments)
+
+
+def find_made_call(execution: ExecutionState) -> Call | None:
+    """Return the one call of an execution of the guard."""
+    calls = [call for state in execution.steps.values() for call in state.calls]
+    return calls[0] if len(calls) == 1 else None

@@ -1,14 +1,16 @@
-"""Answers hooks that are commands, in a server that runs anyway: see `planwarden.server.guard.quick`.
+"""Answers the hooks of hosts in a server that runs anyway: over MCP, and hooks that are commands over a socket.
 
-The socket is in a folder of the home that only its owner may enter. A program that can connect to it gets what
-`guard_call` gives: an answer, which only a host acts on.
+An answer decides only where a host takes it from its hook. A model that calls `guard_call` gets a text, and no pass is
+taken for one that shows that it is a model: what Claude Code calls for its model has an id in `_meta`. The socket, see
+`planwarden.server.guard.quick`, is in a folder of the home that only its owner may enter, and gives no more.
 """
 
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -17,9 +19,9 @@ from anyio.abc import SocketStream
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
-from planwarden.server.guard.calls import build_command_answer, deny, read_event
+from planwarden.server.guard.calls import build_call, build_claude_document, build_command_answer, deny, read_event
 from planwarden.server.guard.done import DoneKeeper
-from planwarden.server.guard.opening import build_guard
+from planwarden.server.guard.guard import HostGuard, build_guard
 from planwarden.server.guard.quick import (
     DECLINED,
     DONE_EVENTS,
@@ -34,6 +36,23 @@ logger = logging.getLogger(__name__)
 
 READ_S = 10.0
 MAX_HEAD_BYTES = 1_000
+MODELS_ID = "claudecode/toolUseId"
+"""In `_meta` of what Claude Code calls for its model, and never of what a hook calls."""
+
+
+async def answer_guard_call(
+    guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any]
+) -> str:
+    """Return the JSON that a hook answers, which called the tool `guard_call`."""
+    if MODELS_ID in meta:
+        verdict = deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
+    else:
+        values = (arguments.get(name) for name in ("host", "tool_name", "tool_input", "cwd", "session_id"))
+        try:
+            verdict = await guard.decide(build_call(*values), principal)
+        except PlanwardenError as error:
+            verdict = deny(f"Refused, because it could not be judged: {error.message}")
+    return json.dumps(build_claude_document(verdict))
 
 
 @asynccontextmanager
@@ -88,10 +107,11 @@ async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
 
 
 async def _answer(settings: Settings, service: Service, settings_digest: str, head: bytes, event: bytes) -> bytes:
-    request = json.loads(head)
-    if not isinstance(request, dict) or request.get("settings") != settings_digest:  # pyright: ignore[reportUnknownMemberType]  # hostile
+    request: object = json.loads(head)
+    fields = cast("dict[str, object]", request) if isinstance(request, dict) else {}
+    if fields.get("settings") != settings_digest:
         return DECLINED
-    host = str(request.get("host"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # hostile
+    host = str(fields.get("host"))
     if read_event_name(event) in DONE_EVENTS:
         guard = build_guard(settings, service)
         keeper = DoneKeeper(service.store, settings, lambda call: guard.decide(call, LOCAL))

@@ -15,8 +15,9 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planwarden.server.guard.calls import GuardedCall
-from planwarden.server.guard.host_folders import is_code_of_host, is_host_folder, list_code_of_hosts
+from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
+from planwarden.tools.guarded.hosts import HostName
 from planwarden.tools.guarded.shell import list_words
 
 MAX_WORDS = 4_000
@@ -56,6 +57,41 @@ READING_ALL = frozenset({"rg", "ag", "ack", "ugrep", "tar", "bsdtar", "rsync", "
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 PLACES = ("path", "dir_path", "directory", "target_directory")
 """Arguments in which tools of hosts take the folder that they search."""
+HOST_FOLDERS: Mapping[HostName, tuple[str, str]] = {
+    "claude-code": (
+        ".claude",
+        "settings.json settings.local.json .claude.json agents commands hooks plugins skills workflows",
+    ),
+    # Codex's sessions prove how a command ended.
+    "codex": (".codex", "config.toml hooks.json agents hooks plugins prompts rules sessions skills"),
+    "gemini": (
+        ".gemini",
+        "settings.json trusted_hooks.json trustedFolders.json agents commands extensions hooks policies skills",
+    ),
+    "opencode": (
+        ".opencode",
+        (
+            "opencode.json opencode.jsonc config.json agent agents command commands mode modes plugin plugins skill "
+            "skills tool tools"
+        ),
+    ),
+    "cursor": (".cursor", "hooks.json mcp.json cli.json agents commands extensions plugins skills"),
+}
+"""What the folder of a host is called in a project and in most homes, and what in it says what runs in the host.
+
+Sources: those of `planwarden.tools.guarded.hosts`, https://code.claude.com/docs/en/settings,
+https://developers.openai.com/codex/config-reference, https://geminicli.com/docs/reference/configuration,
+https://opencode.ai/docs/config, https://cursor.com/docs/agent/hooks."""
+HOST_FILES = (
+    *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
+    *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
+)
+"""What is code of a host outside of such a folder."""
+_HOST_FOLDER_NAMES = frozenset(name for name, _ in HOST_FOLDERS.values())
+_CODE_ANYWHERE = tuple(
+    f"/{name}".casefold()
+    for name in (*HOST_FILES, *(f"{name}/{code}" for name, codes in HOST_FOLDERS.values() for code in codes.split()))
+)
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--(?:dereference-)?recursive|-a|--archive|--directories=recurse")
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
 FILES_OF_PATCH = re.compile(
@@ -65,19 +101,13 @@ _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
 _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 
 
-class OwnThings:
-    """The files of one home, and the variables by which a command may name them."""
-
-    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
-        self._home = home
-        self._environment = environment
-
-    def find_refusal(self, call: GuardedCall) -> str | None:
-        """Return why the call is refused; None if nothing is seen that would be."""
-        try:
-            return _CallCheck(self._home, self._environment, call).find_refusal()
-        except TooMuch:
-            return TOO_MUCH
+def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:
+    """Return why the call is refused; None if nothing is seen that would be. `home` is planwarden's, and by the
+    variables of `environment` a command may name places."""
+    try:
+        return _CallCheck(home, environment, call).find_refusal()
+    except TooMuch:
+        return TOO_MUCH
 
 
 class _CallCheck:
@@ -108,7 +138,7 @@ class _CallCheck:
             paths.append(expanded)
         refusal = self._refuse_paths(paths, [self._call.folder])
         if refusal is None and _DELETING_TOOL.search(self._call.tool):
-            refusal = self._refuse_folders(paths, [self._call.folder], self._is_above, "delete or move")
+            refusal = self._refuse_folders(paths, [self._call.folder], self._above.__contains__, "delete or move")
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
@@ -160,20 +190,20 @@ class _CallCheck:
         if programs & DELETING:
             # What is moved is moved to the last one.
             moved = _list_operands(words[:-1]) if "mv" in programs else operands
-            refusal = self._refuse_folders(moved, folders, self._is_above, "delete or move")
+            refusal = self._refuse_folders(moved, folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
             refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")
         if refusal is None and _reads_all(programs, words):
             is_given = any(os.path.lexists(path) for word in operands for path in self._resolve(word, folders))
             searched = operands if is_given or not programs & SEARCHING else ["."]
-            refusal = self._refuse_folders(searched, folders, self._is_above_home, "read all of")
+            refusal = self._refuse_folders(searched, folders, self._above_home.__contains__, "read all of")
         return refusal
 
     def _refuse_folders(
         self, texts: Sequence[str], folders: Sequence[str], is_refused: Callable[[str], bool], what: str
     ) -> str | None:
         for text in texts:
-            if any(is_refused(path) for path in self._resolve(text, folders)):
+            if any(is_refused(path.casefold()) for path in self._resolve(text, folders)):
                 return (
                     f"it would {what} {text[:200]!r}, in which planwarden's home or the code of a host is; name what "
                     "is below it"
@@ -193,11 +223,7 @@ class _CallCheck:
             for place in places
             for pattern in folders
         ]
-        return self._refuse_folders(roots, [self._call.folder], self._is_above_home, "read all of")
-
-    @cached_property
-    def _is_shell(self) -> bool:
-        return self._call.tool in self._call.host.shells
+        return self._refuse_folders(roots, [self._call.folder], self._above_home.__contains__, "read all of")
 
     @cached_property
     def _code(self) -> frozenset[str]:
@@ -211,14 +237,8 @@ class _CallCheck:
     def _above_home(self) -> frozenset[str]:
         return _list_around(self._home)
 
-    def _is_code_folder(self, path: str) -> bool:
-        return is_host_folder(path) or path.casefold() in self._code_folders
-
-    def _is_above_home(self, path: str) -> bool:
-        return path.casefold() in self._above_home
-
-    def _is_above(self, path: str) -> bool:
-        return path.casefold() in self._above
+    def _is_code_folder(self, folded: str) -> bool:
+        return os.path.basename(folded) in _HOST_FOLDER_NAMES or folded in self._code_folders
 
     @cached_property
     def _above(self) -> frozenset[str]:
@@ -227,8 +247,9 @@ class _CallCheck:
         return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
 
     def _resolve(self, text: str, folders: Sequence[str]) -> Iterator[str]:
+        is_shell = self._call.tool in self._call.host.shells
         for folder in folders:
-            yield from self._patterns.resolve(text, folder, has_braces=self._is_shell)
+            yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
     def _list_folders(self, line: str) -> Iterator[str]:
         """Yield where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
@@ -325,3 +346,24 @@ def _list_around(path: str) -> frozenset[str]:
     """Return the path and every folder above it, folded as file systems do that know no case."""
     folded = Path(path.casefold())
     return frozenset(map(str, (folded, *folded.parents)))
+
+
+def is_code_of_host(path: str) -> bool:
+    """Return whether the path is called like what runs in a host, or like something in it."""
+    folded = path.replace(os.sep, "/").casefold()
+    return any(folded.endswith(ending) or f"{ending}/" in folded for ending in _CODE_ANYWHERE)
+
+
+def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[str]:
+    """Yield where the environment places the code of each host, and where projects around the folder have it.
+
+    Links are followed, and the paths need not exist.
+    """
+    for host, (name, codes) in HOST_FOLDERS.items():
+        files = find_hook_files(host, environment, None)
+        bases = [os.path.dirname(files[-1].path)]
+        if host == "opencode" and environment.get("OPENCODE_CONFIG_DIR"):
+            bases.append(environment["OPENCODE_CONFIG_DIR"])
+        bases += filter(os.path.isdir, (os.path.join(project, name) for project in (folder, *Path(folder).parents)))
+        yield from (os.path.realpath(os.path.join(base, code)) for base in bases for code in codes.split())
+        yield from (os.path.realpath(file.path) for file in files)

@@ -2,18 +2,24 @@
 
 A request that exceeds them is answered with an error under its own id, and the connection lives on. The id is read
 without parsing, from the beginning or the end of the message, where clients write it.
+
+Malformed trace context in `_meta` counts as absent, as https://www.w3.org/TR/trace-context/#processing-model demands:
+OpenTelemetry's readers would log whole headers that they refuse. Baggage is not read. Which keys there are:
+https://modelcontextprotocol.io/seps/414-request-meta.
 """
 
 import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import BinaryIO, Self
+from dataclasses import replace
+from typing import Any, BinaryIO, Self
 
 import anyio
 import anyio.to_thread
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
 
@@ -30,6 +36,13 @@ _TAIL = re.compile(
     r',\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*(?:,\s*|(?=\})))+\}\s*\Z'
 )
 _FOUND_ID = re.compile(r'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*(?:,|\}|\Z)')
+
+_TRACE_CONTEXT = {
+    "traceparent": re.compile(r"(?=.{55,256}\Z)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?"),
+    "tracestate": re.compile(r"[ -~]{0,512}"),
+}
+"""Version 00 of `traceparent` has 55 characters, later ones may have more. `tracestate`:
+https://www.w3.org/TR/trace-context/#tracestate-limits."""
 
 
 def find_request_id(head: bytes, tail: bytes) -> str | int | None:
@@ -108,3 +121,21 @@ class StandardInput:
         if not why:
             return line.decode("utf-8", "replace"), None
         return "", build_refusal(find_request_id(line[:EDGE_BYTES], tail[-EDGE_BYTES:]), why)
+
+
+def read_trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the well-formed ones of `traceparent` and `tracestate`."""
+    values = {name: (meta or {}).get(name) for name in _TRACE_CONTEXT}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and _TRACE_CONTEXT[name].fullmatch(value)
+    }
+
+
+async def drop_malformed_trace_context(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Middleware that removes malformed trace context before any other code reads it."""
+    meta: Mapping[str, Any] = ctx.meta or {}
+    others = {name: value for name, value in meta.items() if name not in (*_TRACE_CONTEXT, "baggage")}
+    cleaned: Any = {**others, **read_trace_context(meta)}
+    return await call_next(ctx if len(others) == len(meta) else replace(ctx, meta=cleaned))

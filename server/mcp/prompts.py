@@ -13,8 +13,8 @@ from mcp.types import INVALID_PARAMS
 from pydantic import Field
 
 from planwarden.server.api.limits import MAX_GOAL_CHARS
-from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, translate_errors
+from planwarden.server.mcp.resources import ICONS
 from planwarden.server.mcp.text import cut
 from planwarden.server.views.question_text import format_lines
 from planwarden.server.views.suspension import Suspension

@@ -1,17 +1,19 @@
-"""Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them."""
+"""Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them.
+
+The icon of the server, its tools and its prompts is here too.
+"""
 
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
-from mcp.types import Annotations, Resource, ResourceTemplate
+from mcp.types import Annotations, Icon, Resource, ResourceTemplate
 from pydantic import JsonValue
 
-from planwarden.agent.common.artifact import JSON_TYPE, Artifact
+from planwarden.agent.common.artifact import JSON_TYPE
 from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, UnknownTool
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
@@ -19,6 +21,17 @@ from planwarden.server.views.tools import ToolPage, build_tool_line
 JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
 ARTIFACTS, PLANS = "planwarden://artifacts", "planwarden://plans"
+
+_DRAWING = (
+    b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#1f6f5f"/>'
+    b'<path d="M9 17l5 5 9-11" fill="none" stroke="#fff" stroke-width="3"/></svg>'
+)
+
+ICONS = [
+    Icon(src=f"data:image/svg+xml;base64,{b64encode(_DRAWING).decode()}", mime_type="image/svg+xml", sizes=["any"])
+]
+"""What hosts may show beside the server, its tools and its prompts: no script, no outside address, readable on light
+and dark backgrounds."""
 
 _MODELS = Annotations(audience=["assistant"], priority=0.3)
 _BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
@@ -60,7 +73,7 @@ TEMPLATES = (
 )
 
 PIECE_BYTES = 128 * 1024
-"""How much of an artifact one read returns."""
+"""How much of an artifact one read returns: text if it is ASCII JSON, else base64."""
 
 Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
@@ -98,14 +111,10 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
     offset = query.removeprefix("offset=") if query else "0"
     if (query and not query.startswith("offset=")) or not (offset.isascii() and offset.isdigit() and len(offset) <= 12):
         raise InvalidArguments(f"{query[:80]!r} is not offset=N, where N is a nextOffset")
-    artifact = await service.read_artifact(thread_id, artifact_id, principal=principal)
-    return _build_piece(artifact, int(offset))
-
-
-def _build_piece(artifact: Artifact, start: int) -> JsonValue:
-    """At most `PIECE_BYTES` of the artifact: text if it is ASCII JSON, where each byte is a character, else base64."""
+    artifact, start = await service.read_artifact(thread_id, artifact_id, principal=principal), int(offset)
     data = artifact.data[start : start + PIECE_BYTES]
     end = start + len(data)
+    # In ASCII each byte is a character.
     is_text = artifact.media_type == JSON_TYPE and data.isascii()
     content: dict[str, JsonValue] = {"text": data.decode("ascii")} if is_text else {"base64": b64encode(data).decode()}
     return {
@@ -133,16 +142,11 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
     """Raise the same error for unknown, answered and foreign suspensions, after one query each."""
     row = await service.store.find_suspension(name)
-    if row is None or row.principal != principal:
-        raise _unknown_suspension(name)
-    view, is_open = await service.read_question(row.thread_id, name, principal=principal)
-    if not is_open:
-        raise _unknown_suspension(name)
-    return to_short_json(view)
-
-
-def _unknown_suspension(name: str) -> UnknownSuspension:
-    return UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
+    if row is not None and row.principal == principal:
+        view, is_open = await service.read_question(row.thread_id, name, principal=principal)
+        if is_open:
+            return to_short_json(view)
+    raise UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
 
 
 _READERS_BY_URI: Mapping[str, Reader] = {TOOLS: _read_tools, SUSPENSIONS: _read_suspensions, PLANS: _read_plans}

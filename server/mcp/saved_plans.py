@@ -12,9 +12,9 @@ from mcp.types import INVALID_PARAMS, GetPromptResult, Prompt, PromptArgument, P
 from pydantic import JsonValue
 
 from planwarden.agent.core.plan.inputs import fill_inputs
-from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import translate_errors
 from planwarden.server.mcp.prompts import PROMPTS, WAIT_FOR_PERSON
+from planwarden.server.mcp.resources import ICONS
 from planwarden.server.mcp.tools.listing import TOOLS_BY_NAME
 from planwarden.server.mcp.tools.plans import run_plan
 from planwarden.server.mcp.tools.tool import McpTool

@@ -42,6 +42,7 @@ from mcp.types import (
     ResourceTemplate,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
+    TextContent,
     Tool,
     UnsubscribeRequestParams,
 )
@@ -56,18 +57,17 @@ from planwarden.agent.common.errors import (
     UnknownTool,
 )
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
-from planwarden.server.guard.guard import HostGuard
-from planwarden.server.guard.opening import build_guard
+from planwarden.server.guard.guard import build_guard
+from planwarden.server.guard.listener import answer_guard_call
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
+from planwarden.server.mcp.app import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
-from planwarden.server.mcp.frames import StandardInput
-from planwarden.server.mcp.icon import ICONS
+from planwarden.server.mcp.frames import StandardInput, drop_malformed_trace_context
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
+from planwarden.server.mcp.resources import ICONS
 from planwarden.server.mcp.results import build_error_result, make_presentable
 from planwarden.server.mcp.saved_plans import (
     find_prompt_clash,
@@ -77,19 +77,14 @@ from planwarden.server.mcp.saved_plans import (
     render_prompt,
 )
 from planwarden.server.mcp.skills import SCHEME, Skills
-from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
+from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions, PlanListWatch
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
-from planwarden.server.mcp.subscriptions.plan_lists import METHODS, PlanListWatch
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
-from planwarden.server.mcp.tools.guard import run_guard
 from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
-from planwarden.server.mcp.tools.request import ToolRequest, describe_ids
-from planwarden.server.mcp.tools.tool import McpTool
+from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
 from planwarden.server.mcp.turns import Turns
-from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
 
 logger = logging.getLogger(__name__)
 
@@ -128,22 +123,6 @@ class InternalFailure(PlanwardenError):
     """An error inside planwarden; its log has the details. The execution, if there is one, is kept."""
 
 
-class PlanSource(msgspec.Struct, frozen=True):
-    """Where a server finds the saved plans."""
-
-    library: PlanLibrary | None = None
-    as_tools: bool = False
-    """Each plan is a tool too."""
-
-    @classmethod
-    def of_warden(cls, warden: Warden) -> "PlanSource":
-        return cls(warden.library, warden.settings.tables.plans.as_tools)
-
-    async def list(self) -> tuple[SavedPlan, ...]:
-        """Return the plans, as they were some seconds ago at most."""
-        return () if self.library is None else (await self.library.list()).plans
-
-
 class BearerAuth(msgspec.Struct, frozen=True):
     """Every request over HTTP needs a token that `verifier` accepts."""
 
@@ -160,35 +139,30 @@ class PlanwardenServer(MCPServer[LazyService]):
         request_state_key: bytes | None = None,
         *,
         extensions: Sequence[Extension] = (),
-        plans: PlanSource | None = None,
+        warden: Warden | None = None,
         auth: BearerAuth | None = None,
-        guard_settings: Settings | None = None,
     ) -> None:
         """The key seals request states and the nonces of views; without one, a key that lives as long as the server.
 
-        Without `plans` it lists no saved plans. `extensions` are added to our own; a `Tasks` among them replaces ours.
-        By `guard_settings` it judges the calls of hosts, for `guard_call`.
+        `extensions` are added to our own; a `Tasks` among them replaces ours. It lists the saved plans of the `warden`,
+        and by its settings it judges the calls of hosts, for `guard_call`; without one it does neither.
         """
         self.identify: Identify = identify_operator if auth is None else identify_bearer
         """Returns the caller of the request that is being served."""
-        self.nonces = Nonces(request_state_key or secrets.token_bytes(32))
+        key = request_state_key or secrets.token_bytes(32)
+        self.nonces = Nonces(key)
         """The nonces with which views decide questions."""
         self.closed = anyio.Event()
         """Set when the server has stopped and has closed what it opened."""
         bus = InMemorySubscriptionBus()
-        security = RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
-        if request_state_key is not None:
-            security = RequestStateSecurity(keys=[request_state_key], ttl=QUESTION_TTL_S)
         self._opener = opener
-        self._plans = plans or PlanSource()
-        self.plan_watch = PlanListWatch(self._plans.list, bus)
+        self._warden = warden
+        self.plan_watch = PlanListWatch(self._list_plans, bus)
         """Tells clients of changed lists."""
-        self._guard_settings = guard_settings
-        self._guard: tuple[Service, HostGuard] | None = None
         self._turns = Turns()
         self._tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
         others = (extension for extension in extensions if extension is not self._tasks)
-        self._skills = Skills(self._plans.list)
+        self._skills = Skills(self._list_plans)
         super().__init__(
             "planwarden",
             title="planwarden",
@@ -198,8 +172,8 @@ class PlanwardenServer(MCPServer[LazyService]):
             lifespan=lambda _: self._open_service(),
             extensions=[self._tasks, self._skills, build_suspension_app(), *others],
             subscriptions=bus,
-            middleware=[record_app_support, self._watch_plans, _announce_changing_lists],
-            request_state_security=security,
+            middleware=[record_app_support, self.plan_watch, _announce_changing_lists],
+            request_state_security=RequestStateSecurity(keys=[key], ttl=QUESTION_TTL_S),
             cache_hints={
                 "tools/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
                 "resources/list": CacheHint(ttl_ms=_WITH_PLANS_MS, scope="private"),
@@ -262,10 +236,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         """
         ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _DEFINITIONS
         others = await super().list_tools()
-        plans = await self._plans.list()
+        plans = await self._list_plans()
         ours = [list_in_description(tool, plans) if tool.name == "run_plan" else tool for tool in ours]
-        saved = [tool.definition for tool in list_plan_tools(plans)] if self._plans.as_tools else []
-        return [*ours, *saved, *others]
+        return [*ours, *(tool.definition for tool in await self._list_plan_tools()), *others]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[LazyService, Any] | None = None
@@ -273,9 +246,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         """Return the result of a call. Every failure of one of our tools is a result too, and the server continues."""
         tool = TOOLS_BY_NAME.get(name)
         try:
-            if name == GUARD_TOOL and self._guard_settings is not None:
-                return await self._run_guard(arguments, context)
-            tool = tool or await self._find_plan_tool(name)
+            if name == GUARD_TOOL and self._warden is not None:
+                return await self._run_guard(self._warden.settings, arguments, context)
+            tool = tool or next((tool for tool in await self._list_plan_tools() if tool.name == name), None)
             if tool is not None:
                 return await self._run_tool(tool, arguments, context)
             if any(tool.name == name for tool in await super().list_tools()):
@@ -292,7 +265,7 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def list_prompts(self) -> list[Prompt]:
         """Our prompts, and one for each saved plan."""
-        return [*await super().list_prompts(), *list_prompts(await self._plans.list())]
+        return [*await super().list_prompts(), *list_prompts(await self._list_plans())]
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
@@ -304,7 +277,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         missing = [item.name for item in prompt.arguments or () if item.required and item.name not in (arguments or {})]
         if missing:
             raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
-        saved = next((plan for plan in await self._plans.list() if plan.name == name), None)
+        saved = next((plan for plan in await self._list_plans() if plan.name == name), None)
         if saved is not None and find_prompt_clash(name) is None:
             return render_prompt(saved, arguments or {})
         return await super().get_prompt(name, arguments, context)
@@ -363,37 +336,36 @@ class PlanwardenServer(MCPServer[LazyService]):
             hint = await describe_ids(request)
             raise type(error)(f"{error.message}: {hint}" if hint else error.message, details=error.details) from None
 
-    async def _run_guard(self, arguments: dict[str, Any], context: Context[LazyService, Any] | None) -> CallToolResult:
-        """Return the answer to a host's hook. The tool is in no list, so that hosts do not offer it to a model."""
-        assert self._guard_settings is not None and context is not None
+    async def _run_guard(
+        self, settings: Settings, arguments: dict[str, Any], context: Context[LazyService, Any] | None
+    ) -> CallToolResult:
+        """Return the answer to a host's hook."""
+        assert context is not None
         service = await _find_lazy_service(context).service()
-        if self._guard is None or self._guard[0] is not service:
-            self._guard = service, build_guard(self._guard_settings, service)
-        return await run_guard(
-            self._guard[1], arguments, self.identify().principal, dict(context.request_context.meta or {})
-        )
+        guard, meta = build_guard(settings, service), dict[str, Any](context.request_context.meta or {})
+        answer = await answer_guard_call(guard, arguments, self.identify().principal, meta)
+        return CallToolResult(content=[TextContent(type="text", text=answer)])
 
-    async def _find_plan_tool(self, name: str) -> McpTool | None:
-        """Return the tool that is a saved plan of this name, if plans are tools."""
-        if not self._plans.as_tools:
-            return None
-        return next((tool for tool in list_plan_tools(await self._plans.list()) if tool.name == name), None)
+    async def _list_plans(self) -> tuple[SavedPlan, ...]:
+        """Return the saved plans, as they were some seconds ago at most."""
+        library = None if self._warden is None else self._warden.library
+        return () if library is None else (await library.list()).plans
+
+    async def _list_plan_tools(self) -> list[McpTool]:
+        """Return a tool for each saved plan, if the operator says so."""
+        if self._warden is None or not self._warden.settings.tables.plans.as_tools:
+            return []
+        return list_plan_tools(await self._list_plans())
 
     async def _complete(self, ctx: ServiceContext, params: CompleteRequestParams) -> CompleteResult:
-        return await complete(ctx, params, await self._plans.list())
-
-    async def _watch_plans(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
-        """Middleware that begins to watch when somebody would hear of a change."""
-        if ctx.method in METHODS:
-            await self.plan_watch.begin(ctx)
-        return await call_next(ctx)
+        return await complete(ctx, params, await self._list_plans())
 
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> str:
         """Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
         if service.tools.get(name) is not None:
             return f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan"
-        if any(plan.name == name for plan in await self._plans.list()):
+        if any(plan.name == name for plan in await self._list_plans()):
             return f"{name!r} is a saved plan; call run_plan with this name"
         names = [tool.name for tool in TOOLS]
         return f"there is no tool {name[:64]!r}{did_you_mean(name, names)}; the tools are {', '.join(names)}"

@@ -116,10 +116,7 @@ def _format_heading(suspension: Document) -> str:
 
 def _format_question(suspension: Document) -> Iterator[str]:
     yield f"Question {_format_heading(suspension)}"
-    if suspension["addressee"] == "caller":
-        yield from _format_for_caller(suspension)
-    else:
-        yield from _format_for_person(suspension)
+    yield from (_format_for_caller if suspension["addressee"] == "caller" else _format_for_person)(suspension)
 
 
 def _format_for_caller(suspension: Document) -> Iterator[str]:

@@ -4,9 +4,12 @@ A process that serves or works checks the key before it begins. A command needs 
 secret: `list` and `token` work without, `inbox` and `login` do not.
 """
 
+import logging
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from planwarden.agent.common.errors import StoreError
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store
 from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, SecretStore
@@ -40,3 +43,43 @@ async def open_secrets(settings: Settings) -> AsyncGenerator[SecretStore]:
         return
     async with open_store(settings.store) as store:
         yield find_secrets(settings, store)
+
+
+logger = logging.getLogger(__name__)
+
+STATE_KEY = "request-state.key"
+"""The secret that seals what a client carries between two calls: one for all processes of a home, and it outlives them.
+Otherwise a restart, or a call that reaches another process, would make a question that a client holds unanswerable."""
+KEY_BYTES = 32
+
+
+async def load_request_state_key(store: SecretStore) -> bytes:
+    """Return the key of this home; the first process makes it.
+
+    Raises:
+        StoreError: it cannot be read or stored, or is not a key.
+        UsageError: this process has not the key that the store is sealed with.
+    """
+    text = await store.read(STATE_KEY) or await store.create(STATE_KEY, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
+    try:
+        key = bytes.fromhex(text.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise StoreError(
+            f"{store.locate(STATE_KEY)} is not a key of planwarden; delete it, open forms then have to be asked again"
+        )
+    return key
+
+
+async def find_request_state_key(settings: Settings, store: SecretStore) -> bytes | None:
+    """As `load_request_state_key`. None with SQLite when the home is not usable: then every call says so, or forms that
+    are open at a restart are asked again.
+    """
+    try:
+        return await load_request_state_key(store)
+    except StoreError as error:
+        if settings.store.path is None:
+            raise
+        logger.error("%s", error.message)
+        return None

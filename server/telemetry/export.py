@@ -8,7 +8,6 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Literal
 
-import msgspec
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -68,29 +67,11 @@ def scrub_span(span: ReadableSpan) -> ReadableSpan:
     )
 
 
-class Providers(msgspec.Struct, frozen=True):
-    """Sends spans and metrics in the background."""
-
-    traces: TracerProvider | None
-    metrics: MeterProvider | None
-
-    def make_global(self) -> None:
-        """Make these the providers of the process, so that other code sends its spans and metrics through them."""
-        if self.traces is not None:
-            trace.set_tracer_provider(self.traces)
-        if self.metrics is not None:
-            metrics.set_meter_provider(self.metrics)
-
-    def shutdown(self) -> None:
-        """Send what is left. May take as long as the exporters' time-outs."""
-        if self.traces is not None:
-            self.traces.shutdown()
-        if self.metrics is not None:
-            self.metrics.shutdown()
-
-
-def build_providers(observation: TelemetrySettings) -> Providers:
-    """Return providers for the signals that have an address.
+def build_providers(
+    observation: TelemetrySettings, *, whole_process: bool
+) -> tuple[TracerProvider | None, MeterProvider | None]:
+    """Return providers for the signals that have an address, which send in the background. With `whole_process` other
+    code sends its spans and metrics through them too.
 
     Raises:
         ImportError: the exporter for the protocol is not installed.
@@ -103,10 +84,14 @@ def build_providers(observation: TelemetrySettings) -> Providers:
     if observation.traces is not None:
         traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         traces.add_span_processor(BatchSpanProcessor(ScrubbingExporter(_build_exporter(observation.traces, "trace"))))
+        if whole_process:
+            trace.set_tracer_provider(traces)
     if observation.metrics is not None:
         reader = PeriodicExportingMetricReader(_build_exporter(observation.metrics, "metric"))
         meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-    return Providers(traces, meters)
+        if whole_process:
+            metrics.set_meter_provider(meters)
+    return traces, meters
 
 
 def _build_exporter(target: ExportTarget, kind: Literal["trace", "metric"]) -> Any:

@@ -8,6 +8,7 @@ client or server can choose the value of a counter's attribute: there are no ids
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 
 import anyio
@@ -50,7 +51,8 @@ class Telemetry:
         record_arguments: bool = False,
         shutdown: Callable[[], None] | None = None,
     ) -> None:
-        """`shutdown` sends what is left; None when the providers belong to the program."""
+        """`shutdown` sends what is left, which may take as long as the exporters' time-outs; None when the providers
+        belong to the program."""
         number = version("planwarden")
         tracer = (tracer_provider or NoOpTracerProvider()).get_tracer("planwarden", number, SCHEMA)
         meter = (meter_provider or NoOpMeterProvider()).get_meter("planwarden", number, SCHEMA)
@@ -125,16 +127,12 @@ class Telemetry:
         self._spans.close()
         if self._shutdown is None:
             return
+        shut_down = log_failures("the last spans and metrics were not sent")(self._shutdown)
         # A daemon thread, so that a collector that hangs cannot keep the process alive.
-        sending = threading.Thread(target=self._send_rest, name="planwarden-telemetry", daemon=True)
+        sending = threading.Thread(target=shut_down, name="planwarden-telemetry", daemon=True)
         sending.start()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(sending.join, FLUSH_S)
-
-    def _send_rest(self) -> None:
-        with log_failures("the last spans and metrics were not sent"):
-            if self._shutdown is not None:
-                self._shutdown()
 
     def _count(self, execution: ExecutionState, event: ev.Event, at: float) -> None:
         match event:
@@ -184,16 +182,14 @@ def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, who
     Raises:
         ImportError: the extra is not installed.
     """
-    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
-        return Telemetry(traces, meters, model=model, record_arguments=observation.record_arguments)
-    providers = build_providers(observation)
-    if whole_process:
-        providers.make_global()
-    return Telemetry(
-        providers.traces,
-        providers.metrics,
-        model=model,
-        record_arguments=observation.record_arguments,
-        shutdown=providers.shutdown,
-    )
+    traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
+    build = partial(Telemetry, model=model, record_arguments=observation.record_arguments)
+    if not isinstance(traces, trace.ProxyTracerProvider):
+        return build(traces, meters)
+    own_providers = build_providers(observation, whole_process=whole_process)
+
+    def shut_down() -> None:
+        for provider in filter(None, own_providers):
+            provider.shutdown()
+
+    return build(*own_providers, shutdown=shut_down)

@@ -53,10 +53,9 @@ from planwarden.server.inbox.inbox_port import pair_socket
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
-from planwarden.server.mcp.server import BearerAuth, PlanSource, PlanwardenServer
-from planwarden.server.mcp.state_key import find_request_state_key
+from planwarden.server.mcp.server import BearerAuth, PlanwardenServer
 from planwarden.server.settings.configuration import ProcessRole, Settings
-from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.settings.secrets import find_request_state_key, find_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.hooks import HOOKS_PATH, HookEndpoint
 from planwarden.server.transports.middleware import BoundedFramesMiddleware, CutOffMiddleware, SessionCapMiddleware
@@ -112,9 +111,8 @@ async def serve_http(
                 # It is open already.
                 lambda: nullcontext(warden.service),
                 key,
-                plans=PlanSource.of_warden(warden),
+                warden=warden,
                 auth=auth,
-                guard_settings=settings,
             )
             app = build_http_app(server, names, clock=store.clock, check=check)
             site = InboxSite(service=lambda: warden.service, settings=settings, origin=origin)

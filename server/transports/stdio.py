@@ -20,9 +20,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.launcher import with_launcher
-from planwarden.server.mcp.state_key import find_request_state_key
 from planwarden.server.settings.configuration import ProcessRole, Settings
-from planwarden.server.settings.secrets import open_secrets
+from planwarden.server.settings.secrets import find_request_state_key, open_secrets
 from planwarden.server.telemetry.logs import log_to_stderr
 
 CLOSING_S = 5.0
@@ -40,7 +39,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
     log_to_stderr(settings.observation)
     with _without_collector():
         # Imported here with the collector off, and so that other commands do not import the SDK.
-        from planwarden.server.mcp.server import PlanSource, PlanwardenServer
+        from planwarden.server.mcp.server import PlanwardenServer
 
         warden = Warden(settings=settings, whole_process=True, role=role)
 
@@ -52,13 +51,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
                 async with with_launcher(settings, warden.service), answering_hooks(settings, warden.service):
                     yield warden.service
 
-        plans = PlanSource.of_warden(warden)
-        server = PlanwardenServer(
-            opening,
-            await _find_key(settings),
-            plans=plans,
-            guard_settings=settings,
-        )
+        server = PlanwardenServer(opening, await _find_key(settings), warden=warden)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
         await server.run_on_wire(wire)

@@ -26,7 +26,7 @@ from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.api.home import Home
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.mcp.app.view import META_KEY
+from planwarden.server.mcp.app import META_KEY
 from planwarden.server.views.fields import derive_key
 from planwarden.tools.base import Tool, define
 from tests import kit

@@ -21,7 +21,7 @@ from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from mcp.types import CallToolResult
 
-from planwarden.server.mcp.app.view import build_page
+from planwarden.server.mcp.app import build_page
 from tests.clients.installed import Package
 
 FLAGS = (

@@ -8,7 +8,6 @@ import os.path
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
@@ -110,16 +109,13 @@ def judge_promises(
     owed: list[OwedPromise] = []
     proven: list[ProvenPromise] = []
     for promise in promises:
+        when, requires = _Pattern(promise.when, root, paths), _Pattern(promise.requires, root, paths)
         # A call whose outcome the host did not say may have changed something.
-        owing = [
-            place
-            for place, call in enumerate(calls)
-            if call.succeeded is not False and _owes(promise.when, call, root, paths)
-        ]
+        owing = [place for place, call in enumerate(calls) if call.succeeded is not False and when.is_owed_after(call)]
         if not owing:
             continue
         begin = owing[-1] if promise.after == "last" else owing[0]
-        reasons = [(call, _explain(promise.requires, call, root, paths)) for call in calls[begin + 1 :]]
+        reasons = [(call, requires.explain_unproven(call)) for call in calls[begin + 1 :]]
         proof = next((call for call, why in reversed(reasons) if why is None), None)
         if proof is not None:
             proven.append(ProvenPromise(promise=promise, call=proof))
@@ -129,79 +125,73 @@ def judge_promises(
     return PromiseVerdict(owed=tuple(owed), proven=tuple(proven))
 
 
-def _owes(pattern: CallPattern, call: RecordedCall, root: str, paths: RealPaths) -> bool:
-    """Return whether the call, or a part of its command line, owes a promise."""
-    if not _is_tool(pattern, call.tool):
-        return False
-    lines = [] if not call.line or COMMAND not in pattern.matches else InnerCommands(call.line).list_lines()
-    parts = [msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: line}) for line in lines]
-    return any(_is_meant(pattern, each, root, paths, is_strict=True) for each in (call, *parts))
+class _Pattern:
+    """Which calls of a session in the folder `root` are meant."""
 
+    def __init__(self, pattern: CallPattern, root: str, paths: RealPaths) -> None:
+        self._root = root
+        self._paths = paths
+        self._tools = [compile_glob(tool) for tool in pattern.tools]
+        self._conditions = [compile_matcher(name, matcher, root) for name, matcher in pattern.matches.items()]
+        self._names_command = COMMAND in pattern.matches
 
-def _explain(pattern: CallPattern, call: RecordedCall, root: str, paths: RealPaths) -> str | None:
-    """Return why the call proves nothing; None if it proves, and `NOT_THERE` if it is another one."""
-    if not _is_tool(pattern, call.tool):
-        return NOT_THERE
-    if call.line is None:
-        if not _is_meant(pattern, call, root, paths, is_strict=False):
+    def is_owed_after(self, call: RecordedCall) -> bool:
+        """Return whether the call, or a part of its command line, owes a promise."""
+        if not self._is_tool(call.tool):
+            return False
+        lines = InnerCommands(call.line).list_lines() if call.line and self._names_command else ()
+        parts = (msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: line}) for line in lines)
+        return any(self._is_meant(each, is_strict=True) for each in (call, *parts))
+
+    def explain_unproven(self, call: RecordedCall) -> str | None:
+        """Return why the call proves nothing; None if it proves, and `NOT_THERE` if it is another one."""
+        if not self._is_tool(call.tool) or (call.line is None and not self._is_meant(call, is_strict=False)):
             return NOT_THERE
-        why = None if os.path.normpath(call.folder) == os.path.normpath(root) else "it ran in another folder"
-    else:
+        if call.line is None:
+            why = None if os.path.normpath(call.folder) == os.path.normpath(self._root) else "it ran in another folder"
+        else:
 
-        def fits(command: str) -> bool:
-            changed = msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: command}, line=command)
-            return _is_meant(pattern, changed, root, paths, is_strict=False)
+            def fits(command: str) -> bool:
+                part = msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: command}, line=command)
+                return self._is_meant(part, is_strict=False)
 
-        why = explain_unproven(call.line, call.folder, root, fits)
-    if why == NOT_THERE:
-        return why
-    if call.succeeded is False:
-        return "it failed"
-    if call.succeeded is None:
-        return "the host did not say how it ended"
-    return "it ran in the background, so nobody waited for its exit code" if call.is_background else why
+            why = explain_unproven(call.line, call.folder, self._root, fits)
+        if why == NOT_THERE:
+            return why
+        if call.succeeded is False:
+            return "it failed"
+        if call.succeeded is None:
+            return "the host did not say how it ended"
+        return "it ran in the background, so nobody waited for its exit code" if call.is_background else why
 
+    def _is_tool(self, name: str) -> bool:
+        return any(glob.fullmatch(name) or glob.fullmatch(name.partition("/")[2]) for glob in self._tools)
 
-def _is_tool(pattern: CallPattern, name: str) -> bool:
-    bare = name.partition("/")[2]
-    return any(glob.fullmatch(name) or glob.fullmatch(bare) for glob in map(_compile_tool, pattern.tools))
+    def _is_meant(self, call: RecordedCall, *, is_strict: bool) -> bool:
+        """Return whether the call of such a tool is one of those meant; where nobody knows, only a strict look says
+        yes."""
+        places = ({**call.arguments, PATH: path} for path in call.paths) if call.paths else (call.arguments,)
+        return any(
+            all(self._holds(condition, call, arguments, is_strict=is_strict) for condition in self._conditions)
+            for arguments in places
+        )
 
-
-_compile_tool = lru_cache(maxsize=1_000)(compile_glob)
-
-
-def _is_meant(pattern: CallPattern, call: RecordedCall, root: str, paths: RealPaths, *, is_strict: bool) -> bool:
-    """Return whether the call of such a tool is one of those meant; where nobody knows, only a strict pattern says
-    yes."""
-    conditions = [_compile(name, msgspec.json.encode(matcher), root) for name, matcher in pattern.matches.items()]
-    places = call.paths or (None,)
-    return any(
-        all(_holds(condition, call, path, paths, is_strict=is_strict) for condition in conditions) for path in places
-    )
-
-
-def _holds(
-    condition: RuleCondition, call: RecordedCall, path: str | None, paths: RealPaths, *, is_strict: bool
-) -> bool:
-    arguments = call.arguments if path is None else {**call.arguments, PATH: path}
-    value = condition.find_value(arguments)
-    if value is MISSING:
-        return False
-    if condition.folders and isinstance(value, str):
-        value = os.path.normpath(os.path.join(call.folder, value))
-    answer, _ = condition.judge(cast("JsonValue", value), MAX_WORK, paths, loosens=not is_strict)
-    return answer == "yes" or (answer == "unknown" and is_strict)
+    def _holds(
+        self, condition: RuleCondition, call: RecordedCall, arguments: Mapping[str, JsonValue], *, is_strict: bool
+    ) -> bool:
+        value = condition.find_value(arguments)
+        if value is MISSING:
+            return False
+        if condition.folders and isinstance(value, str):
+            value = os.path.normpath(os.path.join(call.folder, value))
+        answer, _ = condition.judge(cast("JsonValue", value), MAX_WORK, self._paths, loosens=not is_strict)
+        return answer == "yes" or (answer == "unknown" and is_strict)
 
 
 def check_pattern(pattern: CallPattern) -> None:
     """Raise `RuleFault` for a condition that cannot mean anything."""
     for name, matcher in pattern.matches.items():
         compile_matcher(name, matcher, os.path.sep)
-
-
-@lru_cache(maxsize=1_000)
-def _compile(name: str, matcher: bytes, root: str) -> RuleCondition:
-    return compile_matcher(name, msgspec.json.decode(matcher), root)
 
 
 def compile_matcher(name: str, matcher: object, root: str) -> RuleCondition:

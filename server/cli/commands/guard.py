@@ -40,7 +40,6 @@ from planwarden.server.guard.done import DoneKeeper, build_failure
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.quick import DONE_EVENTS, read_event_name, set_deadline
 from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.settings.configuration import Settings, find_home, load_settings
@@ -176,7 +175,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
 
 
 def _decide(settings: Settings, call: GuardedCall) -> Verdict:
-    verdict = Judge(settings.policy, OwnThings(settings.home, settings.environment)).judge(call)
+    verdict = Judge(settings.policy, settings.home, settings.environment).judge(call)
     if verdict is None:
         return anyio.run(_ask, settings, call)
     if verdict.facts is not None:
@@ -187,7 +186,7 @@ def _decide(settings: Settings, call: GuardedCall) -> Verdict:
 
 async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
     # Most calls are judged without an engine.
-    from planwarden.server.guard.opening import open_guard
+    from planwarden.server.guard.guard import open_guard
 
     record = InboxPlace(settings).read()
     async with open_guard(settings, None if record is None else record.url) as guard:

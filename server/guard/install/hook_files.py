@@ -12,16 +12,17 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
-from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
+from planwarden.server.guard.install.json_text import add_item, find_value, read_json_text, remove_at, set_member
 from planwarden.server.guard.quick import STOPS
 from planwarden.server.settings.configuration import FILE, find_home
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
@@ -105,10 +106,8 @@ class HookFile(msgspec.Struct, frozen=True):
         if self.kind == "toml":
             return _remove_from_toml(text)
         if self.kind == "floor":
-            for name in self.added:
-                node = read_json_text(text).find("permission")
-                node = None if node is None else node.find(name)
-                text = remove_at(text, ("permission", name)) if node is not None and node.value == "ask" else text
+            for path in (("permission", name) for name in self.added):
+                text = remove_at(text, path) if find_value(text, path) == "ask" else text
             return text
         for keys in build_entries(self.host, ()):
             text = _remove_own(text, keys, self.host)
@@ -126,18 +125,15 @@ class HookFile(msgspec.Struct, frozen=True):
         if self.kind == "toml":
             return _BEGIN in text
         if self.kind == "floor":
-            node = read_json_text(text).find("permission")
-            return not self.added or (node is not None and all(node.find(name) is not None for name in self.added))
+            permissions = find_value(text, ["permission"])
+            return set(self.added) <= set(permissions if isinstance(permissions, dict) else ())
         return bool(_list_own(text, _KEYS[self.host], self.host))
 
 
 def _list_own(text: str, keys: tuple[str, ...], host: HostName) -> list[tuple[int, JsonValue]]:
     """Return planwarden's entries in a list of hooks, and where they are in it."""
-    node: JsonValue = read_json_text(text).value
-    for key in keys:
-        node = node.get(key) if isinstance(node, dict) else None
-    entries = enumerate(node if isinstance(node, list) else [])
-    return [(place, entry) for place, entry in entries if _is_ours(entry, host)]
+    entries = find_value(text, keys)
+    return [pair for pair in enumerate(entries if isinstance(entries, list) else []) if _is_ours(pair[1], host)]
 
 
 def _remove_own(text: str, keys: tuple[str, ...], host: HostName) -> str:
@@ -156,7 +152,8 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
             return (HookFile(host, folder / "settings.json", "json"),)
         case "codex":
             folder = base / ".codex" if project else Path(environment.get("CODEX_HOME") or home / ".codex")
-            is_toml = _has_toml_hooks(folder / "config.toml")
+            # Codex warns when two files of one folder have hooks.
+            is_toml = bool(read_toml(folder / "config.toml").get("hooks")) and not (folder / "hooks.json").exists()
             return (
                 HookFile(host, folder / ("config.toml" if is_toml else "hooks.json"), "toml" if is_toml else "json"),
             )
@@ -175,14 +172,13 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
     """Return what the installed plugin says was added; without one, the permissions that no setting mentions yet."""
-    try:
+    with suppress(OSError, ValueError):
         return read_added(plugin.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        pass
     try:
-        node = read_json_text(settings.read_text(encoding="utf-8")).find("permission")
+        root = read_json_text(settings.read_text(encoding="utf-8"))
     except (OSError, ValueError, InvalidArguments):
         return FLOOR
+    node = root.find("permission")
     if node is not None and node.kind != "object":
         # One word for all of them.
         return ()
@@ -275,13 +271,12 @@ def _is_our_hook(hook: dict[str, JsonValue], host: HostName) -> bool:
     return isinstance(command, str) and f"guard hook {host}" in command
 
 
-def _has_toml_hooks(path: Path) -> bool:
-    """Return whether Codex's settings already have hooks: it warns when two files of one folder do."""
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file has; nothing where it cannot be read."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return bool(settings.get("hooks")) and not (path.parent / "hooks.json").exists()
+        return {}
 
 
 def _add_to_toml(text: str, program: tuple[str, ...]) -> str:

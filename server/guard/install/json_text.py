@@ -5,6 +5,7 @@ All other characters stay as they are. The result is read again before it counts
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Literal, cast
 
 import msgspec
@@ -43,10 +44,18 @@ def read_json_text(text: str) -> JsonNode:
         raise InvalidArguments("it is larger than 4 MiB")
     if not text.strip():
         return JsonNode(kind="object", start=0, end=0, value={})
-    node, place = _read(text, _skip(text, 0), 0)
-    if _skip(text, place) != len(text):
-        raise InvalidArguments(f"it goes on after its value, {_describe_place(text, place)}")
+    node = _read(text, _skip(text, 0), 0)
+    if _skip(text, node.end) != len(text):
+        raise InvalidArguments(f"it goes on after its value, {_describe_place(text, node.end)}")
     return node
+
+
+def find_value(text: str, keys: Sequence[str]) -> JsonValue:
+    """Return what the text has there; None where it has nothing. Raises as `read_json_text`."""
+    value = read_json_text(text).value
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
@@ -59,8 +68,9 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
     if node.kind == "plain" or (not remaining and node.kind != "array") or (remaining and node.kind != "object"):
         raise InvalidArguments(f"{'.'.join(path)!r} is not what a host expects there")
     changed = _insert(text, node, remaining, [item] if remaining else item)
-    expected = _add_to_value(read_json_text(text).value, path, item)
-    return _check(changed, expected)
+    if read_json_text(changed).value != _add_to_value(read_json_text(text).value, path, item):
+        raise InvalidArguments("it is written in a way that nothing can be added to")
+    return changed
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
@@ -141,12 +151,6 @@ def _find_indent(text: str, node: JsonNode) -> tuple[str, str]:
     return unit, line[: len(line) - len(line.lstrip())]
 
 
-def _check(text: str, expected: JsonValue) -> str:
-    if read_json_text(text).value != expected:
-        raise InvalidArguments("it is written in a way that nothing can be added to")
-    return text
-
-
 def _add_to_value(value: JsonValue, path: tuple[str, ...], item: JsonValue) -> JsonValue:
     if not path:
         return [*cast("list[JsonValue]", value or []), item]
@@ -155,57 +159,54 @@ def _add_to_value(value: JsonValue, path: tuple[str, ...], item: JsonValue) -> J
     return members
 
 
-def _read(text: str, place: int, depth: int) -> tuple[JsonNode, int]:
+def _read(text: str, start: int, depth: int) -> JsonNode:
+    """Return the value that begins there."""
     if depth > MAX_DEPTH:
         raise InvalidArguments("it is nested too deeply")
-    character = text[place : place + 1]
-    if character == "{":
-        return _read_container(text, place, depth, is_object=True)
-    if character == "[":
-        return _read_container(text, place, depth, is_object=False)
-    match = _STRING.match(text, place) or _PLAIN.match(text, place)
-    try:
-        value: JsonValue = json.loads(match[0]) if match is not None else None
-    except ValueError:
-        match = None
-        value = None
-    if match is None:
-        raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
-    return JsonNode(kind="plain", start=place, end=match.end(), value=value), match.end()
-
-
-def _read_container(text: str, start: int, depth: int, *, is_object: bool) -> tuple[JsonNode, int]:
+    closing = {"{": "}", "[": "]"}.get(text[start : start + 1])
+    if closing is None:
+        return _read_plain(text, start)
     children: list[tuple[str, int, JsonNode]] = []
-    closing = "}" if is_object else "]"
     place = _skip(text, start + 1)
     while text[place : place + 1] != closing:
         begin, key = place, ""
-        if is_object:
-            if text[place : place + 1] != '"':
-                raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
-            name_node, place = _read(text, place, depth)
-            key = str(name_node.value)
-            if any(name == key for name, *_ in children):
+        if closing == "}":
+            name = _read_plain(text, _expect(text, place, '"'))
+            key = str(name.value)
+            if any(key == earlier for earlier, *_ in children):
                 raise InvalidArguments(f"it has the key {key[:80]!r} twice")
-            place = _skip(text, place)
-            if text[place : place + 1] != ":":
-                raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
-            place = _skip(text, place + 1)
-        node, place = _read(text, place, depth + 1)
+            place = _skip(text, _expect(text, _skip(text, name.end), ":") + 1)
+        node = _read(text, place, depth + 1)
         children.append((key, begin, node))
-        place = _skip(text, place)
-        if text[place : place + 1] == ",":
-            place = _skip(text, place + 1)
-        elif text[place : place + 1] != closing:
-            raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
+        place = _skip(text, node.end)
+        if text[place : place + 1] != closing:
+            place = _skip(text, _expect(text, place, ",") + 1)
     value: JsonValue = (
-        {key: node.value for key, _, node in children} if is_object else [node.value for *_, node in children]
+        {key: node.value for key, _, node in children} if closing == "}" else [node.value for *_, node in children]
     )
-    kind = "object" if is_object else "array"
-    return JsonNode(kind=kind, start=start, end=place + 1, value=value, children=tuple(children)), place + 1
+    kind = "object" if closing == "}" else "array"
+    return JsonNode(kind=kind, start=start, end=place + 1, value=value, children=tuple(children))
+
+
+def _read_plain(text: str, start: int) -> JsonNode:
+    match = _STRING.match(text, start) or _PLAIN.match(text, start)
+    try:
+        if match is not None:
+            return JsonNode(kind="plain", start=start, end=match.end(), value=json.loads(match[0]))
+    except ValueError:
+        pass
+    raise InvalidArguments(f"it is not JSON, {_describe_place(text, start)}")
+
+
+def _expect(text: str, place: int, character: str) -> int:
+    """Return the place, at which the character must be."""
+    if text[place : place + 1] != character:
+        raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
+    return place
 
 
 def _skip(text: str, place: int) -> int:
+    """Return where the next token begins: behind blanks and comments."""
     match = _SPACE.match(text, place)
     return place if match is None else match.end()
 

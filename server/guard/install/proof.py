@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -24,8 +23,9 @@ from planwarden.server.guard.install.hook_files import (
     HookFile,
     build_command,
     find_hook_files,
+    read_toml,
 )
-from planwarden.server.guard.install.json_text import read_json_text
+from planwarden.server.guard.install.json_text import find_value
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 PATIENCE_S = 60
@@ -98,13 +98,14 @@ def _check_host(
     files = find_hook_files(host, environment, project)
     path = str(files[0].path)
     try:
-        states = [file.is_in(_read(file)) for file in files]
+        texts = [_read(file) for file in files]
+        states = [file.is_in(text) for file, text in zip(files, texts, strict=True)]
     except InvalidArguments as error:
         return HookStatus(host=host, path=path, state="damaged", problem=f"{path}: {error.message}")
     if not any(states):
         return HookStatus(host=host, path=path, state="not installed")
     problem = "" if all(states) else f"{files[states.index(False)].path} lacks its part; install it again"
-    if not problem and any(file.is_outdated(_read(file), program) for file in files):
+    if not problem and any(file.is_outdated(text, program) for file, text in zip(files, texts, strict=True)):
         problem = "it is not what this installation of planwarden would write; install it again"
     if host == "claude-code":
         problem = problem or _find_claude_problem(environment, project)
@@ -133,7 +134,8 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     config = environment.get("CLAUDE_CONFIG_DIR")
     folder = project or Path.cwd()
     settings = Path(config) if config else home / ".claude"
-    for file in (settings / "settings.json", *_list_project_settings(folder)):
+    of_folder_settings = (folder / ".claude" / name for name in ("settings.json", "settings.local.json"))
+    for file in (settings / "settings.json", *of_folder_settings):
         if _read_value(file, "disableAllHooks") is True:
             return f"{file} has disableAllHooks, so Claude Code asks nobody; a person removes that"
     own = (Path(config) if config else home) / ".claude.json"
@@ -153,22 +155,12 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     return ""
 
 
-def _list_project_settings(folder: Path) -> tuple[Path, ...]:
-    return tuple(folder / ".claude" / name for name in ("settings.json", "settings.local.json"))
-
-
 def _read_value(file: Path, *keys: str) -> JsonValue:
     """Return what a JSON file has there; None where it has nothing, or cannot be read."""
     try:
-        node = read_json_text(file.read_text(encoding="utf-8"))
+        return find_value(file.read_text(encoding="utf-8"), keys)
     except (OSError, ValueError, InvalidArguments):
         return None
-    for key in keys:
-        member = node.find(key)
-        if member is None:
-            return None
-        node = member
-    return node.value
 
 
 def _find_switch(host: HostName, file: HookFile, environment: Mapping[str, str], project: Path | None) -> str:
@@ -185,7 +177,7 @@ def _find_switch(host: HostName, file: HookFile, environment: Mapping[str, str],
 
 
 def _find_codex_switch(path: Path, file: HookFile) -> str:
-    config = _read_toml(path)
+    config = read_toml(path)
     profile = _get_table(config, "profiles", str(config.get("profile")))
     for table in (config, profile):
         features = _get_table(table, "features")
@@ -209,14 +201,6 @@ def _find_gemini_switch(path: Path) -> str:
     return ""
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file has; nothing where it cannot be read."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
 def _get_table(table: dict[str, Any], *keys: str) -> dict[str, Any]:
     for key in keys:
         value = table.get(key)
@@ -226,7 +210,7 @@ def _get_table(table: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 def _find_sessions(base: Path) -> str:
     """Return what a person should know of Codex's sessions of a shell; empty when they are switched off."""
-    if _get_table(_read_toml(base / "config.toml"), "features").get("unified_exec_tty") is False:
+    if _get_table(read_toml(base / "config.toml"), "features").get("unified_exec_tty") is False:
         return ""
     return (
         "; what a model types into a shell that you let it open: nobody is asked about that. With `unified_exec_tty = "

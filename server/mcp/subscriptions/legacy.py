@@ -1,51 +1,67 @@
-"""`resources/subscribe` of the older revisions of the protocol, which pushes changes over the client's connection.
+"""What clients of older revisions of the protocol are told over their connection: changes of resources that they
+subscribed to, and, if they asked for a list, that lists changed.
 
-A connection has one watcher and one task that sends its changes, from its first subscription until it closes. Clients
-may subscribe to resources that planwarden does not change, too; events about them on the SDK's bus are passed on.
+Clients may subscribe to resources that planwarden does not change, too; events about them on the SDK's bus are passed
+on. Lists change when a file of a saved plan does. Nothing announces that, so one task looks every few seconds, from the
+first list that a client asks for. Clients of 2026-07-28 hear of it on `subscriptions/listen`.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resources#subscriptions.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TypeVar
+from functools import partial
 
 import anyio
 from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import ResourceUpdated, ServerEvent, SubscriptionBus
+from mcp.server.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    SubscriptionBus,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
+from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, translate_errors
+from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, find_topic
+from planwarden.server.plans.plan_file import SavedPlan
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """The pause after a failure."""
+LOOK_S = 3.0
+MAX_CONNECTIONS = 1_024
+LISTS = frozenset({"tools/list", "prompts/list", "resources/list"})
+METHODS = LISTS | {"subscriptions/listen", "resources/subscribe"}
+"""Requests after which somebody wants to hear of changes."""
 
 
-class ConnectionListener:
-    """Sends one connection what changes, until that closes."""
+def _find_connection(ctx: ServiceContext) -> Connection:
+    """Return the connection of a request, whose end must end what was subscribed on it."""
+    # SDK 2.3 has no public way from a request to its connection.
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
-    def __init__(self, session: ServerSession) -> None:
-        self.scope = anyio.CancelScope()
-        self.session = session
 
-    async def send_changes(self) -> None:
-        """Send the changes as they come; what it raises ends no other listener."""
-        raise NotImplementedError
+def _send_until_closed(ctx: ServiceContext, send: Callable[[], Awaitable[None]], forget: Callable[[], object]) -> None:
+    """Run `send` in the background, again after a failure, until the request's connection closes; then `forget`."""
+    scope = anyio.CancelScope()
 
-    async def run(self) -> None:
-        """Run until the connection closes; tries again after a failure."""
-        with self.scope:
+    async def run() -> None:
+        with scope:
             while True:
                 try:
-                    await self.send_changes()
+                    await send()
                 except PlanwardenError as error:
                     logger.error("%s", error.message)
                 # The outermost loop: a failure must end neither the server nor this client's subscriptions.
@@ -53,29 +69,12 @@ class ConnectionListener:
                     logger.exception("sending a client's subscribed changes failed; trying again in %s s", RETRY_S)
                 await anyio.sleep(RETRY_S)
 
+    def stop() -> None:
+        forget()
+        scope.cancel()
 
-L = TypeVar("L", bound=ConnectionListener)
-
-
-def find_connection(ctx: ServiceContext) -> Connection:
-    """Return the connection of a request, whose end must end what was subscribed on it."""
-    # SDK 2.3 has no public way from a request to its connection.
-    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
-
-
-def find_or_start(ctx: ServiceContext, listeners: dict[int, L], make: Callable[[], L]) -> L:
-    """Return the listener of the request's connection, by whose identity `listeners` has it; made and started if it is
-    new.
-
-    It is cancelled and removed when the connection closes.
-    """
-    connection = find_connection(ctx)
-    listener = listeners.get(id(connection))
-    if listener is None:
-        listener = listeners[id(connection)] = make()
-        connection.exit_stack.callback(lambda: listeners.pop(id(connection)).scope.cancel())
-        ctx.lifespan_context.listener_tasks.start_soon(listener.run)
-    return listener
+    _find_connection(ctx).exit_stack.callback(stop)
+    ctx.lifespan_context.listener_tasks.start_soon(run)
 
 
 class LegacySubscriptions:
@@ -90,27 +89,28 @@ class LegacySubscriptions:
         """Subscribe to a resource; subscribing twice is one subscription."""
         with translate_errors():
             service, principal = await ctx.lifespan_context.service(), ctx.lifespan_context.principal()
-            subscriber = find_or_start(
-                ctx, self._subscribers, lambda: _Subscriber(ctx.session, service, principal, self._bus)
-            )
-            if not await subscriber.add(str(params.uri)):
+            key = id(_find_connection(ctx))
+            if key not in self._subscribers:
+                subscriber = self._subscribers[key] = _Subscriber(ctx.session, service, principal, self._bus)
+                _send_until_closed(ctx, subscriber.send_changes, partial(self._subscribers.pop, key))
+            if not await self._subscribers[key].add(str(params.uri)):
                 message = f"this connection has {MAX_TOPICS} subscriptions, which is the limit; unsubscribe first"
                 raise MCPError(code=INVALID_PARAMS, message=message)
         return EmptyResult()
 
     async def unsubscribe(self, ctx: ServiceContext, params: UnsubscribeRequestParams) -> EmptyResult:
         """End a subscription; without one it does nothing."""
-        subscriber = self._subscribers.get(id(find_connection(ctx)))
+        subscriber = self._subscribers.get(id(_find_connection(ctx)))
         if subscriber is not None:
             subscriber.remove(str(params.uri))
         return EmptyResult()
 
 
-class _Subscriber(ConnectionListener):
+class _Subscriber:
     """The subscriptions of one connection."""
 
     def __init__(self, session: ServerSession, service: Service, principal: str, bus: SubscriptionBus) -> None:
-        super().__init__(session)
+        self._session = session
         self._uris: set[str] = set()
         self._watcher = TopicWatcher(service, principal, bus, self._accepts_event)
 
@@ -131,7 +131,65 @@ class _Subscriber(ConnectionListener):
         async with aclosing(self._watcher.changes()) as changes:
             async for change in changes:
                 if isinstance(change, Topic | ResourceUpdated):
-                    await self.session.send_resource_updated(change.uri)
+                    await self._session.send_resource_updated(change.uri)
 
     def _accepts_event(self, event: ServerEvent) -> bool:
         return isinstance(event, ResourceUpdated) and event.uri in self._uris
+
+
+class PlanListWatch:
+    """Watches the saved plans for the clients of one server. As a middleware it sees which clients want to hear."""
+
+    def __init__(self, list_plans: Callable[[], Awaitable[tuple[SavedPlan, ...]]], bus: SubscriptionBus) -> None:
+        self._list_plans = list_plans
+        self._bus = bus
+        self._fingerprint: object = None
+        self._run_of: LazyService | None = None
+        """The run of the server for which the task looks."""
+        self._changed: dict[int, anyio.Event] = {}
+        """By the identity of the connection; changes that a client has not read yet are one."""
+
+    async def __call__(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
+        """Look from now on, and notify the client of the request if it is of an older revision."""
+        lazy_service = ctx.lifespan_context
+        if ctx.method in METHODS and self._run_of is not lazy_service:
+            self._run_of = lazy_service
+            self._fingerprint = await self._compute_fingerprint()
+            lazy_service.listener_tasks.start_soon(self._look_for_ever)
+        if ctx.method in LISTS and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            key = id(_find_connection(ctx))
+            if key not in self._changed and len(self._changed) < MAX_CONNECTIONS:
+                self._changed[key] = anyio.Event()
+                _send_until_closed(ctx, partial(self._send_changes, ctx.session, key), partial(self._changed.pop, key))
+        return await call_next(ctx)
+
+    async def look(self) -> None:
+        """Look once, and tell everybody if a plan came, went or changed."""
+        fingerprint = await self._compute_fingerprint()
+        if fingerprint == self._fingerprint:
+            return
+        self._fingerprint = fingerprint
+        for changed in self._changed.values():
+            changed.set()
+        for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged(), ResourceUpdated(PLANS)):
+            await self._bus.publish(event)
+
+    async def _send_changes(self, session: ServerSession, key: int) -> None:
+        while True:
+            await self._changed[key].wait()
+            self._changed[key] = anyio.Event()
+            await session.send_tool_list_changed()
+            await session.send_prompt_list_changed()
+            await session.send_resource_list_changed()
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_S)
+            try:
+                await self.look()
+            # The outermost loop: a failure must not end the server.
+            except Exception:
+                logger.exception("looking for changed plans failed; trying again in %s s", LOOK_S)
+
+    async def _compute_fingerprint(self) -> object:
+        return tuple((plan.name, plan.digest) for plan in await self._list_plans())

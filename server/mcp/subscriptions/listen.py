@@ -110,13 +110,8 @@ class _Stream:
             resources_list_changed=filter_.resources_list_changed or None,
             resource_subscriptions=uris or None,
         )
-        self.watcher = TopicWatcher(
-            service,
-            self._principal,
-            bus,
-            partial(event_matches, self._honored, frozenset(uris)),
-            partial(tasks.fingerprint_answers, service),
-        )
+        accepts_event = partial(event_matches, self._honored, frozenset(uris))
+        self.watcher = TopicWatcher(service, self._principal, bus, accepts_event)
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """By task id, for tasks that change when a time is over."""

@@ -5,7 +5,7 @@ longer than the subscription, and a slow listener misses only intermediate state
 would see a difference, and only for the principal that owns it: foreign and unknown topics never change.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Literal
 
 import anyio
@@ -17,7 +17,8 @@ from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
-from planwarden.server.views.tools import ToolLine, build_tool_line
+from planwarden.server.mcp.tasks.input import read_notes
+from planwarden.server.views.tools import build_tool_line
 
 MAX_TOPICS = 256
 """The limit for one listener."""
@@ -51,22 +52,16 @@ class TopicWatcher:
         principal: str,
         bus: SubscriptionBus,
         accepts_event: Callable[[ServerEvent], bool],
-        fingerprint_task: Callable[[str], Awaitable[object]] | None = None,
     ) -> None:
-        """`accepts_event` selects the events of the bus for this listener. `fingerprint_task` takes a task's id and
-        returns a value that differs when the task changed and its execution did not.
-        """
+        """`accepts_event` selects the events of the bus for this listener."""
         self._service = service
         self._principal = principal
         self._bus = bus
         self._accepts_event = accepts_event
-        self._fingerprint_answers = fingerprint_task
         self._fingerprints: dict[Topic, object] = {}
         """Of each topic, when it was last yielded."""
         self._executions_with_questions: frozenset[str] = frozenset()
         """The ids of executions with open questions at the last look."""
-        self._catalogue: tuple[object, tuple[ToolLine, ...]] = (None, ())
-        """The catalogue at the last look and its lines, kept because commits of other processes cause many looks."""
         self._changed: dict[Change, None] = {}
         self._wakeup = anyio.Event()
         self._is_closed = False
@@ -180,8 +175,7 @@ class TopicWatcher:
                 header = await self._service.store.header(topic.name)
                 if header is None or header.principal != self._principal:
                     return None
-                look = self._fingerprint_answers
-                return header.version, None if look is None else await look(topic.name)
+                return header.version, (await read_notes(self._service.store, topic.name)).fingerprint
             case "suspension":
                 return await self._fingerprint_suspension(topic.name)
             case "suspensions":
@@ -190,10 +184,7 @@ class TopicWatcher:
                 # Never None, because a tool that is gone is a change too.
                 return self._service.tools.get(topic.name) or "gone"
             case "tools":
-                definitions = self._service.tools.definitions()
-                if definitions is not self._catalogue[0]:
-                    self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
-                return self._catalogue[1]
+                return tuple(map(build_tool_line, self._service.tools.definitions()))
 
     async def _fingerprint_suspensions(self) -> object:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal, max_rows=0)

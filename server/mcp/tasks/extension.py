@@ -47,8 +47,7 @@ from planwarden.server.mcp.tasks.state import (
     record_end,
 )
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.mcp.tools.request import ToolRequest, wait_and_show_execution
-from planwarden.server.mcp.tools.tool import McpTool, ToolResult
+from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, ToolResult, wait_and_show_execution
 from planwarden.server.views.encoding import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
@@ -77,10 +76,6 @@ class Tasks(Extension):
         self._input = task_input or TaskInput()
         self.on_answer: Callable[[str], None] = lambda task_id: None
         """Is called with the id of each task that an answer changed here; must not raise or block."""
-
-    async def fingerprint_answers(self, service: Service, task_id: str) -> object:
-        """Return a value that differs after answers, in any process, changed the task. Raises `StoreError`."""
-        return (await self._input.notes.read(service.store, task_id)).fingerprint
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)

@@ -12,7 +12,6 @@ which continues whatever its tasks said. So they are rows of the audit, where th
 with the same store sees them.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -34,7 +33,7 @@ from planwarden.agent.common.errors import (
     StaleRevision,
     UnknownSuspension,
 )
-from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation.exchange import find_modes
@@ -52,8 +51,8 @@ from planwarden.server.views.suspension import Suspension
 
 CHANNEL = "tasks"
 MAX_KEY_SHOWN = 80
-CACHED, PAGE = 1_024, 100
-"""Executions whose notes are cached, and rows of the audit that are read at once."""
+PAGE = 100
+"""Rows of the audit that are read at once."""
 
 Content = dict[str, Any]
 TaskQuestion = tuple[Suspension, Elicitation]
@@ -61,10 +60,8 @@ TaskQuestion = tuple[Suspension, Elicitation]
 
 
 class TaskNotes(msgspec.Struct):
-    """The notes of one execution, as far as the audit was read."""
+    """What the audit says of one execution as a task."""
 
-    position: int = 0
-    """Sequence number of the last row that was read."""
     answered: set[str] = msgspec.field(default_factory=set[str])
     """Revisions of questions that a client has answered, which a task may not ask again."""
     opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
@@ -77,48 +74,22 @@ class TaskNotes(msgspec.Struct):
         """Differs after each answer that changed the task without a commit of its execution."""
         return len(self.answered), len(self.opened)
 
-    def apply(self, row: AuditRow) -> None:
-        """Add the row; other kinds of rows, and the same row again, change nothing."""
-        facts = row.entry.facts
-        if row.entry.kind == "task_ended":
-            self.ended.add(str(facts.get("client")))
-        elif row.entry.kind in ("form_closed", "link_answered"):
-            question = parse_revision(str(facts.get("key")))
-            self.answered.add(question)
-            if facts.get("action") == "accept" and row.entry.kind == "link_answered":
-                self.opened[question] = row.at
 
-
-class TaskNotesStore:
-    """Reads and writes notes through the store, and caches them by execution."""
-
-    def __init__(self) -> None:
-        self._notes: OrderedDict[str, TaskNotes] = OrderedDict()
-        self._writing = anyio.Lock()
-
-    async def read(self, store: Store, execution_id: str) -> TaskNotes:
-        """Return the current notes, of all processes. Raises `StoreError`."""
-        notes = self._notes.setdefault(execution_id, TaskNotes())
-        self._notes.move_to_end(execution_id)
-        if len(self._notes) > CACHED:
-            self._notes.popitem(last=False)
-        end = await store.audit_end()
-        while notes.position < end:
-            rows = await store.task_rows(execution_id, after=notes.position, limit=PAGE)
-            for row in rows:
-                notes.apply(row)
-            notes.position = max(notes.position, rows[-1].sequence if len(rows) == PAGE else end)
-        return notes
-
-    async def add(
-        self, store: Store, execution_id: str, entry: AuditEntry, is_known: Callable[[TaskNotes], bool]
-    ) -> bool:
-        """Write the entry unless `is_known`; True if it was written. Raises `StoreError`."""
-        async with self._writing:
-            if is_known(await self.read(store, execution_id)):
-                return False
-            await store.audit((entry,))
-            return True
+async def read_notes(store: Store, execution_id: str) -> TaskNotes:
+    """Return the notes of all processes. Raises `StoreError`."""
+    notes, position, rows = TaskNotes(), 0, None
+    while rows is None or len(rows) == PAGE:
+        rows = await store.task_rows(execution_id, after=position, limit=PAGE)
+        for row in rows:
+            position, kind, facts = row.sequence, row.entry.kind, row.entry.facts
+            if kind == "task_ended":
+                notes.ended.add(str(facts.get("client")))
+                continue
+            revision = parse_revision(str(facts.get("key")))
+            notes.answered.add(revision)
+            if kind == "link_answered" and facts.get("action") == "accept":
+                notes.opened[revision] = row.at
+    return notes
 
 
 def parse_revision(key: str) -> str:
@@ -139,7 +110,7 @@ class TaskInput:
         self._form = form
         self._decision = decision
         self._channel = channel
-        self.notes = TaskNotesStore()
+        self._writing = anyio.Lock()
 
     async def find_questions(
         self, service: Service, view: Execution, capabilities: ClientCapabilities | None
@@ -154,7 +125,7 @@ class TaskInput:
                 questions[_build_key(suspension, elicitation)] = suspension, elicitation
         if not questions:
             return {}
-        notes = await self.notes.read(service.store, view.execution_id)
+        notes = await read_notes(service.store, view.execution_id)
         return {key: question for key, question in questions.items() if parse_revision(key) not in notes.answered}
 
     async def apply_responses(
@@ -207,8 +178,13 @@ class TaskInput:
             execution_id=suspension.execution_id,
             suspension_id=suspension.suspension_id,
         )
-        revision = parse_revision(key)
-        await self.notes.add(service.store, suspension.execution_id, entry, lambda notes: revision in notes.answered)
+        await self.write_note(service.store, entry, lambda notes: parse_revision(key) in notes.answered)
+
+    async def write_note(self, store: Store, entry: AuditEntry, is_known: Callable[[TaskNotes], bool]) -> None:
+        """Write the entry about its execution unless `is_known`. Raises `StoreError`."""
+        async with self._writing:
+            if not is_known(await read_notes(store, entry.execution_id or "")):
+                await store.audit((entry,))
 
 
 def build_input_request(elicitation: Elicitation) -> Content:

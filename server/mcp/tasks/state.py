@@ -29,7 +29,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation.exchange import find_modes
 from planwarden.server.mcp.progress import format_progress
-from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskNotes, TaskQuestion
+from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskNotes, TaskQuestion, read_notes
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.instants import format_instant, to_utc
 
@@ -68,7 +68,7 @@ async def read_task_state(
 ) -> TaskState:
     """Return the state of the task for this client. Raises `StoreError`."""
     status = read_task_status(execution)
-    notes = await task_input.notes.read(service.store, execution.execution_id)
+    notes = await read_notes(service.store, execution.execution_id)
     if _name_client_kind(capabilities) in notes.ended:
         return TaskState(status="completed", has_ended_early=True)
     if execution.status == "incomplete":
@@ -97,7 +97,7 @@ async def record_end(
         facts={"client": kind, "channel": CHANNEL, "principal": execution.principal},
         execution_id=execution.execution_id,
     )
-    await task_input.notes.add(service.store, execution.execution_id, entry, lambda notes: kind in notes.ended)
+    await task_input.write_note(service.store, entry, lambda notes: kind in notes.ended)
 
 
 def _name_client_kind(capabilities: ClientCapabilities | None) -> str:

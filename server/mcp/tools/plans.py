@@ -5,11 +5,16 @@ from msgspec.structs import replace
 
 from planwarden.server.api import tools as tool_search
 from planwarden.server.mcp import schemas
-from planwarden.server.mcp.app.view import name_version
+from planwarden.server.mcp.app import name_version
 from planwarden.server.mcp.results import build_result, build_view_result
 from planwarden.server.mcp.text import format_execution, format_schemas, format_tools
-from planwarden.server.mcp.tools.request import ToolRequest, add_app_data, show_execution, wait_and_show_execution
-from planwarden.server.mcp.tools.tool import mcp_tool
+from planwarden.server.mcp.tools.tool import (
+    ToolRequest,
+    add_app_data,
+    mcp_tool,
+    show_execution,
+    wait_and_show_execution,
+)
 
 
 @mcp_tool(

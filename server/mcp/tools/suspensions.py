@@ -22,8 +22,13 @@ from planwarden.server.mcp.elicitation.forms import build_elicitation, compute_f
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions
-from planwarden.server.mcp.tools.request import ToolRequest, remember_before, show_execution, wait_and_show_execution
-from planwarden.server.mcp.tools.tool import mcp_tool
+from planwarden.server.mcp.tools.tool import (
+    ToolRequest,
+    mcp_tool,
+    remember_before,
+    show_execution,
+    wait_and_show_execution,
+)
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension

@@ -1,30 +1,228 @@
-"""One tool of the MCP surface as data, and the check of its arguments. Each tool is defined beside its handler.
+"""One tool of the MCP surface as data, one call of it, and the execution as its result.
 
-The server checks the arguments of a call with the `McpTool` of that name, and then calls its handler.
+Each tool is defined beside its handler. The server checks the arguments of a call with the `McpTool` of that name, and
+then calls its handler.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
+import msgspec
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from mcp.types import Tool as Listed
-from pydantic import JsonValue
+from msgspec.structs import replace
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.common.canonical import check_depth
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownThread
 from planwarden.agent.common.form import SentForm, find_form_faults
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.ports.store import FoundId, Store
+from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.service import Service
+from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp import schemas
-from planwarden.server.mcp.app.view import URI
-from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.tools.request import ToolRequest
+from planwarden.server.mcp.app import META_KEY, PLAN_KEY, URI, Nonces, build_plan, build_questions
+from planwarden.server.mcp.elicitation.exchange import find_usable_modes
+from planwarden.server.mcp.progress import AnyContext, wait_with_progress
+from planwarden.server.mcp.resources import ICONS
+from planwarden.server.mcp.results import build_result
+from planwarden.server.mcp.text import format_execution
+from planwarden.server.views.encoding import describe_changes
+from planwarden.server.views.execution import Execution, ask_for_person
+from planwarden.server.views.suspension import Suspension
+from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH
 
-ToolResult = CallToolResult | InputRequiredResult
+_CHAIN = TypeAdapter[list[str]](
+    Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]
+)
+MAX_HOST_CHARS = 64
+MAX_CANDIDATES = 3
+MIN_BEGINNING_CHARS = 4
+IdKind = Literal["thread", "suspension", "execution"]
+_ARGUMENTS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
+"""The arguments that name something."""
 UNCHECKED_ARGUMENTS = ("options", "plan")
 """Arguments with their own check, which says more."""
 MAX_FAULTS = 20
+ToolResult = CallToolResult | InputRequiredResult
+
+
+class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a tool."""
+
+    service: Service
+    caller: Caller
+    arguments: Mapping[str, Any]
+    """They fit the tool's input schema."""
+    context: AnyContext
+    nonces: Nonces
+    shows_app: bool = False
+    """True when the host draws this tool's result as an app."""
+    before: Execution | None = None
+    """The execution before the call, which the caller has seen; None for a call that starts one."""
+
+    @property
+    def principal(self) -> str:
+        return self.caller.principal
+
+    @property
+    def requester(self) -> Requester:
+        """Who asks for the execution that this call starts, and the executions that delegated the call, the outermost
+        first, as its `_meta` states them.
+
+        Raises:
+            InvalidArguments: `_meta` has no valid list of ids.
+            LimitExceeded: the goal was delegated too often.
+        """
+        client = self.context.session.client_params
+        host = None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS]
+        meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
+        ids, depth = meta.get(CHAIN, []), meta.get(DEPTH, 0)
+        try:
+            chain = _CHAIN.validate_python(ids)
+        except ValidationError:
+            raise InvalidArguments(f"_meta {CHAIN!r} is not a list of at most 16 ids") from None
+        if type(depth) is int and depth > max(len(chain), MAX_DEPTH):
+            raise LimitExceeded(f"this goal was delegated {depth} times, the limit is {MAX_DEPTH}")
+        return Requester(self.principal, self.caller.client_id, host or None, tuple(chain))
+
+    @property
+    def start(self) -> StartOptions:
+        """How the execution starts that this call asks for. Raises as `requester`."""
+        arguments = self.arguments
+        return StartOptions(
+            requester=self.requester,
+            thread_id=arguments.get("threadId"),
+            key=arguments.get("key"),
+            goal=arguments.get("goal"),
+            inputs=arguments.get("inputs"),
+            options=arguments.get("options"),
+        )
+
+    @property
+    def thread_id(self) -> str:
+        return self.arguments["threadId"]
+
+    @property
+    def suspension_id(self) -> str:
+        return self.arguments["suspensionId"]
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long the caller waits for the execution; None for the execution's own option.
+
+        An execution that a key started before has options of an earlier call; each call says how long it waits itself.
+        """
+        options: Mapping[str, Any] = self.arguments.get("options") or {}
+        return self.arguments.get("waitSeconds", options.get("waitSeconds"))
+
+    async def read_question(self) -> tuple[Suspension, bool]:
+        """Return the question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
+        return await self.service.read_question(self.thread_id, self.suspension_id, principal=self.principal)
+
+
+async def remember_before(request: ToolRequest) -> ToolRequest:
+    """Return the request with the execution as it was when the question was asked that the arguments name.
+
+    Without it if the question is not open: who answers it again may have missed what came of the answer.
+
+    Raises:
+        UnknownSuspension: the principal's thread has no such suspension.
+    """
+    before = await request.service.view_when_asked(
+        request.thread_id, request.suspension_id, principal=request.principal
+    )
+    return replace(request, before=before)
+
+
+async def wait_and_show_execution(request: ToolRequest, execution: ExecutionState) -> CallToolResult:
+    """Wait while the execution runs, as long as the caller asked, and return it as a result."""
+    execution = await wait_with_progress(request.service, execution, request.wait_s, request.context)
+    return await show_execution(request, request.service.build_view(execution))
+
+
+async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
+    """Return what the call changed, as a result. For hosts that draw apps, `_meta` carries it to a person."""
+    view = _tell_ways(request, view)
+    changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
+    return await add_app_data(request, view, build_result(changes, format_execution))
+
+
+def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
+    """Return the view with the ways in which a person decides, where this client has no way to ask its person."""
+    if view.awaiting != "human" or find_usable_modes(request.context):
+        return view
+    waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
+    request.service.call_person(waiting.suspension_id)
+    return ask_for_person(view, waiting.suspension_id)
+
+
+async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
+    """Return the result; for hosts that draw apps, `_meta` carries the plan and its questions to a person.
+
+    If the call names a question, the plan says what became of it.
+    """
+    if not request.shows_app:
+        return result
+    now = request.service.store.clock.now()
+    questions = build_questions(view, request.nonces, request.principal, now)
+    execution = await request.service.find(view.execution_id)
+    plan = build_plan(execution, request.arguments.get("suspensionId"))
+    return result.model_copy(update={"meta": {META_KEY: questions, PLAN_KEY: plan}})
+
+
+async def describe_ids(request: ToolRequest) -> str | None:
+    """Return what is wrong with the ids of a call, if they are ids of something else."""
+    for kind in ("thread", "suspension"):
+        value = request.arguments.get(_ARGUMENTS[kind])
+        hint = None if value is None else await _describe_id(request.service.store, kind, value, request.principal)
+        if hint is not None:
+            return hint
+    suspension_id, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
+    if suspension_id is None or thread_id is None:
+        return None
+    try:
+        view = await request.service.get_execution(thread_id, principal=request.principal)
+    except UnknownThread:
+        return None
+    if all(step.id != suspension_id for step in view.steps):
+        return None
+    still = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
+    return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
+
+
+async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
+    """Return a sentence about what the text is instead of an id of the kind; None if it is not like any id.
+
+    Only ids of the principal's own threads are named; for all others an id looks as if it did not exist.
+    """
+    text = value.strip()
+    if not text:
+        return f"{_ARGUMENTS[kind]!r} is empty"
+    if len(text) < MIN_BEGINNING_CHARS:
+        return None
+    entries = [entry for entry in await store.find_ids(text, MAX_CANDIDATES) if await _is_own(store, entry, principal)]
+    entries = [entry for entry in entries if entry.id == text] or entries
+    same = [entry for entry in entries if entry.kind == kind]
+    if same:
+        names = " or ".join(repr(entry.id) for entry in same)
+        return None if value == same[0].id else f"{value[:64]!r} is not a whole id (did you mean {names}?)"
+    if not entries:
+        return None
+    other = entries[0]
+    if other.kind == "thread":
+        return f"{value[:64]!r} is a threadId, not a {_ARGUMENTS[kind]}; get_execution shows its open questions"
+    return f"{value[:64]!r} is the {_ARGUMENTS[other.kind]} of thread {other.thread_id!r}, not a {_ARGUMENTS[kind]}"
+
+
+async def _is_own(store: Store, entry: FoundId, principal: str) -> bool:
+    headers = await store.thread(entry.thread_id)
+    return bool(headers) and headers[0].principal == principal
 
 
 Handler = Callable[[ToolRequest], Awaitable[ToolResult]]

@@ -20,8 +20,7 @@ from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.api.tools import search_tools
 from planwarden.server.guard.calls import GuardedCall, Verdict, read_event
-from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard
-from planwarden.server.guard.opening import build_guard
+from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard, build_guard
 from planwarden.server.mcp.tools.listing import TOOLS
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension

@@ -27,10 +27,9 @@ from pydantic import JsonValue
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import MAX_EVENT_BYTES, CommandAnswer
 from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
-from planwarden.server.guard.listener import answering_hooks
+from planwarden.server.guard.listener import MODELS_ID, answering_hooks
 from planwarden.server.guard.quick import FOLDER, digest_settings
 from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
-from planwarden.server.mcp.tools.guard import MODELS_ID
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 from tests.kit import YES, Client, MemoryStore, Service, Warden, by, decide, load_settings, requirement
 from tests.server.mcp.support import ERAS, Era
@@ -275,7 +274,7 @@ class Hook:
 async def hooked(home: Path, era: Era = "auto") -> AsyncGenerator[Hook]:
     settings = load_settings(home=home, environment={})
     warden = Warden(settings=settings, store=MemoryStore())
-    server = PlanwardenServer(lambda: open_service(warden), guard_settings=settings)
+    server = PlanwardenServer(lambda: open_service(warden), warden=warden)
     async with Client(server, mode=era) as client:
         await client.session.call_tool("list_suspensions", {})
         yield Hook(client, warden.service, "/")

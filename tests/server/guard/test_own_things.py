@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.server.guard.calls import read_event
-from planwarden.server.guard.protected_paths import MAX_FOLDERS, TOO_MUCH, OwnThings
+from planwarden.server.guard.protected_paths import MAX_FOLDERS, TOO_MUCH, find_refusal
 from tests.requirements import requirement
 
 
@@ -41,7 +41,7 @@ class Machine:
     ) -> str | None:
         event = {"tool_name": tool, "tool_input": arguments, "cwd": str(self.root / folder)}
         call = read_event(host, json.dumps(event).encode())
-        return OwnThings(self.home, self.environment).find_refusal(call)
+        return find_refusal(self.home, self.environment, call)
 
     def run(self, command: str) -> str:
         ended = subprocess.run(

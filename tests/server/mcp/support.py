@@ -15,8 +15,8 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
-from planwarden.server.mcp.server import PlanSource, PlanwardenServer
-from planwarden.server.mcp.state_key import find_request_state_key
+from planwarden.server.mcp.server import PlanwardenServer
+from planwarden.server.settings.secrets import find_request_state_key
 from planwarden.storage.secret_files import SecretFiles
 from tests.kit import Authority, CallerModel, Decision, Ledger, MemoryStore, Settings, Store, Warden, decide
 
@@ -55,7 +55,7 @@ async def served(
 
     async with made:
         key = await find_request_state_key(made.settings, SecretFiles(home))
-        yield Served(PlanwardenServer(lambda: nullcontext(made.service), key, plans=PlanSource.of_warden(made)), made)
+        yield Served(PlanwardenServer(lambda: nullcontext(made.service), key, warden=made), made)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from mcp.types import CallToolResult
 from pydantic import JsonValue
 
-from planwarden.server.mcp.app.view import META_KEY, NONCE_TTL_S, PLAN_KEY, URI, Nonces, build_page
+from planwarden.server.mcp.app import META_KEY, NONCE_TTL_S, PLAN_KEY, URI, Nonces, build_page
 from planwarden.server.mcp.tools.listing import TOOLS
 from planwarden.server.settings.tables import ExecutionTable, SettingsTables
 from tests import kit

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from planwarden.server.mcp.resources import EXECUTIONS, PLANS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.subscriptions import plan_lists
+from planwarden.server.mcp.subscriptions import legacy
 from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher
 from planwarden.server.plans import library
 from planwarden.server.settings.tables import ToolSettings
@@ -295,7 +295,7 @@ async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_dow
 async def test_clients_are_told_when_a_file_comes_changes_or_goes(
     tmp_path: Path, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_lists, "LOOK_S", 0.0)
+    monkeypatch.setattr(legacy, "LOOK_S", 0.0)
     monkeypatch.setattr(library, "FRESH_S", 0.0)
     listener, folder = Listener(), tmp_path / "plans"
     folder.mkdir()

@@ -17,8 +17,8 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.state_key import NAME, find_request_state_key, load_request_state_key
 from planwarden.server.mcp.turns import MAX_AT_ONCE, Turns
+from planwarden.server.settings.secrets import STATE_KEY, find_request_state_key, load_request_state_key
 from planwarden.storage.secret_files import SecretFiles
 from tests.kit import Client, MemoryStore, Service, Settings, ok, refused, requirement
 
@@ -87,11 +87,11 @@ async def test_the_key_of_what_is_sealed_is_made_once_and_what_is_none_is_refuse
     new = SecretFiles(tmp_path / "new" / "home")
     key = await load_request_state_key(new)
     assert len(key) == 32 and await load_request_state_key(new) == key
-    assert oct((tmp_path / "new" / "home" / NAME).stat().st_mode)[-3:] == "600"
-    (tmp_path / NAME).write_text(content)
+    assert oct((tmp_path / "new" / "home" / STATE_KEY).stat().st_mode)[-3:] == "600"
+    (tmp_path / STATE_KEY).write_text(content)
     with pytest.raises(StoreError, match="not a key"):
         await load_request_state_key(SecretFiles(tmp_path))
-    assert (tmp_path / NAME).read_text() == content
+    assert (tmp_path / STATE_KEY).read_text() == content
     assert await find_request_state_key(Settings(home=tmp_path), SecretFiles(tmp_path)) is None
 
 

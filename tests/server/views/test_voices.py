@@ -22,7 +22,7 @@ from planwarden.agent.core.tool import Suspend
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.site import load_templates
-from planwarden.server.mcp.app.view import META_KEY
+from planwarden.server.mcp.app import META_KEY
 from planwarden.server.mcp.elicitation.compact_message import build_compact_message
 from planwarden.server.views.escaping import VALUE_CHARS, count_hidden, escape_rest, escape_text, format_value
 from planwarden.server.views.fields import format_ranges, read_ranges

@@ -148,7 +148,7 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
 def build_page() -> str:
     """Return the view as one HTML document; its content security policy admits its script and its style by their
     hashes."""
-    text = files("planwarden.server.mcp.app").joinpath("app.html").read_text(encoding="utf-8")
+    text = files("planwarden.server.mcp").joinpath("app.html").read_text(encoding="utf-8")
     text = text.replace("%GRAPH%", read_rules())
     style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))
     sources = f"script-src {_list_hashes(script)}; style-src {_list_hashes(style)}"

@@ -1,1 +1,0 @@
-"""The MCP App: a view of the open questions to a person, which hosts draw."""
