@@ -20,7 +20,7 @@ from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import FINISHED, ExecutionState
 from planwarden.agent.core.execution.thread_effects import list_effects, list_thread_effects
-from planwarden.agent.core.prompt.prompts import summarize
+from planwarden.agent.core.prompts import summarize
 from planwarden.agent.ports.store import Header, StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import PreparedThread, StartOptions

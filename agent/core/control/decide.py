@@ -20,7 +20,6 @@ from planwarden.agent.core.control.actions import (
 from planwarden.agent.core.control.loops import decide_items
 from planwarden.agent.core.control.provider_waits import find_wait_s, has_given_up
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.rehearsal import is_unknown_in_rehearsal, needs_result
 from planwarden.agent.core.execution.state import (
     CALL_SETTLED,
     STEP_TERMINAL,
@@ -29,8 +28,8 @@ from planwarden.agent.core.execution.state import (
     ModelOutage,
     StepState,
 )
-from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.prompt.prompts import find_final_text
+from planwarden.agent.core.execution.verify import find_missing_tools, is_unknown_in_rehearsal, needs_result
+from planwarden.agent.core.prompts import find_final_text
 
 
 def decide(execution: ExecutionState) -> tuple[Action, ...]:

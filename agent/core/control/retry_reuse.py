@@ -17,8 +17,7 @@ from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_binding
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.plan.item_calls import find_item_order
-from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, find_item_order
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of all results that one execution takes over, artifacts not counted."""

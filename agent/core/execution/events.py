@@ -23,10 +23,11 @@ from planwarden.agent.core.execution.question import (
     CoveredCall,
     MatchedRule,
     Needs,
+    Purpose,
     Question,
     RecordedDecision,
+    SuspensionKind,
 )
-from planwarden.agent.core.execution.suspension_kinds import Purpose, SuspensionKind
 from planwarden.agent.core.plan.plan import Plan, ValidationMode
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk
 

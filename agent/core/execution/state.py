@@ -24,8 +24,7 @@ from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import FrozenStruct, JsonValue
 from planwarden.agent.core.binding.bindings import EarlierResult, Reference
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.plan.item_calls import ItemOrder
-from planwarden.agent.core.plan.plan import Plan, PlanStep
+from planwarden.agent.core.plan.plan import ItemOrder, Plan, PlanStep
 
 ExecutionStatus = Literal[
     "new", "running", "planned", "suspended", "completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from planwarden.agent.common.form import SentForm
-from planwarden.agent.core.plan.plan_words import (
+from planwarden.agent.core.plan.plan import (
     MAX_CALLS_PER_STEP,
     MAX_CONDITIONS,
     MAX_ID_CHARS,

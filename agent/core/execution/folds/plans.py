@@ -12,9 +12,8 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.transitions import FieldChanges, find_step, pass_over_items, put_step
 from planwarden.agent.core.execution.state import Call, ExecutionState, ModelTurn, StepState
 from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.plan.item_calls import find_item_order
 from planwarden.agent.core.plan.pins import map_pins
-from planwarden.agent.core.plan.plan import PlannedCall, PlanStep
+from planwarden.agent.core.plan.plan import PlannedCall, PlanStep, find_item_order
 
 
 def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> FieldChanges:
