@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
@@ -282,17 +282,11 @@ def _is_same(planned: PlannedCall | None, call: Call, changed: Collection[str]) 
 
 def _take_call(source: ExecutionState, call: Call, call_id: str, is_confirmation: bool) -> ev.TakenCall:
     is_unknown = call.status == "outcome_unknown"
-    return ev.TakenCall(
+    return copy_fields(
+        ev.TakenCall,
+        call,
         call_id=call_id,
-        tool_name=call.tool_name,
         origin=call.origin or f"{source.execution_id}:{call.call_id}",
-        proposed=call.proposed,
-        arguments=call.arguments,
-        by_model=call.by_model,
-        effect=call.effect,
-        value=call.value,
-        artifact=call.artifact,
-        beside=call.beside,
         is_confirmation=is_confirmation,
         unknown=(call.error_message or "its result never arrived") if is_unknown else None,
     )

@@ -49,10 +49,10 @@ _FOLDS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], FieldChanges
     ev.StepFailed: steps.apply_failed,
     ev.StepRejected: steps.apply_rejected,
     ev.CancelRequested: executions.apply_cancel_requested,
-    ev.ExecutionCompleted: executions.apply_completed,
-    ev.ExecutionRehearsed: executions.apply_rehearsed,
+    ev.ExecutionCompleted: executions.apply_ended,
+    ev.ExecutionRehearsed: executions.apply_ended,
     ev.ExecutionRejected: executions.apply_ended,
-    ev.ExecutionFailed: executions.apply_failed,
+    ev.ExecutionFailed: executions.apply_ended,
     ev.ExecutionExhausted: executions.apply_exhausted,
     ev.ExecutionCancelled: executions.apply_ended,
 }

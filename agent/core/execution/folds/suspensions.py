@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.transitions import (
     FieldChanges,
@@ -68,9 +69,7 @@ def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: fl
 
 def apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> FieldChanges:
     current = _find_open(execution, event.suspension_id)
-    endorsement = EndorsementState(
-        principal=event.principal, assurance=event.assurance, channel=event.channel, at=at, content=event.content
-    )
+    endorsement = copy_fields(EndorsementState, event, at=at)
     if any(replace(earlier, at=at) == endorsement for earlier in current.endorsements):
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
     # Somebody who answers differently now takes the earlier answer back.
