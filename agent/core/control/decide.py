@@ -59,8 +59,8 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
 
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
     """Return the first budget of the options that is used up, or None."""
-    left, names = remaining_budgets(execution), get_args(ev.Budget)
-    return next((name for name in names if left.get(name, math.inf) <= 0), None)
+    budgets, names = remaining_budgets(execution), get_args(ev.Budget)
+    return next((name for name in names if budgets.get(name, math.inf) <= 0), None)
 
 
 def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
