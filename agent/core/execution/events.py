@@ -179,6 +179,15 @@ class CallFacts(StoredStruct):
     is_confirmation: bool = False
     """It was taken over, and is the answer of a person who was asked whether to go on."""
 
+    @property
+    def step_id(self) -> str:
+        return self.call_id.rpartition(":")[0]
+
+    @property
+    def place(self) -> int:
+        """Its number among the calls of its step, from 0."""
+        return int(self.call_id.rpartition(":")[2]) - 1
+
 
 class TakenCall(CallFacts):
     """A call that an earlier execution made and that this one does not make again."""

@@ -177,15 +177,6 @@ class Call(ev.CallFacts, array_like=False):
     rehearsed: ev.CallRehearsed | None = None
     """What it would have been, when a rehearsal did not make it."""
 
-    @property
-    def step_id(self) -> str:
-        return self.call_id.rpartition(":")[0]
-
-    @property
-    def place(self) -> int:
-        """Its number among the calls of its step, from 0."""
-        return int(self.call_id.rpartition(":")[2]) - 1
-
 
 class ModelTurn(FrozenStruct):
     """One model reply within a step."""

@@ -9,7 +9,7 @@ for which a database has no text, are replaced.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.struct import FrozenStruct, JsonValue
@@ -66,7 +66,8 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
     """Return the synopsis of the execution as it is now."""
     goal = execution.goal or ""
     saved_plan = clean_text(execution.saved_plan.name if execution.saved_plan else "", NAME_CHARS)
-    steps = "" if goal else _join(state.step.description or state.step.step_id for state in execution.steps.values())
+    lines = (state.step.description or state.step.step_id for state in execution.steps.values())
+    steps = "" if goal else "; ".join(lines)[:SEARCH_CHARS]
     searched = (execution.execution_id, execution.thread_id, saved_plan, goal[:SEARCH_CHARS] or steps)
     return Synopsis(
         title=clean_text(goal or saved_plan or steps, TITLE_CHARS),
@@ -93,12 +94,9 @@ def describe_fault(execution: ExecutionState) -> str:
         case "cancelled":
             fault = execution.cancel_reason or ""
         case "rejected":
-            decisions = [
-                suspension.decision for suspension in execution.suspensions.values() if suspension.decision is not None
-            ]
-            fault = next(
-                (decision.reason for decision in reversed(decisions) if not decision.approved and decision.reason), ""
-            )
+            decisions = [item.decision for item in execution.suspensions.values() if item.decision is not None]
+            reasons = (decision.reason for decision in reversed(decisions) if not decision.approved)
+            fault = next(filter(None, reasons), "")
         case _:
             fault = ""
     return clean_text(fault, FAULT_CHARS)
@@ -119,15 +117,6 @@ def _list_tools(execution: ExecutionState) -> tuple[str, ...]:
     names = set(list_tool_names(execution.plan)) if execution.plan is not None else set[str]()
     names |= {call.tool_name for state in execution.steps.values() for call in state.calls if call.by_model}
     return tuple(sorted(clean_text(name) for name in names if "\n" not in name)[:MAX_TOOLS])
-
-
-def _join(descriptions: Iterable[str]) -> str:
-    text = ""
-    for description in descriptions:
-        text += f"; {description}" if text else description
-        if len(text) >= SEARCH_CHARS:
-            break
-    return text[:SEARCH_CHARS]
 
 
 def _fold(text: str) -> str:

@@ -192,7 +192,7 @@ def take_over_call(step_id: str, reused: ev.TakenCall) -> Call:
     Raises:
         IllegalTransition: it belongs to another step.
     """
-    if reused.call_id.rpartition(":")[0] != step_id:
+    if reused.step_id != step_id:
         raise IllegalTransition(f"call {reused.call_id!r} does not belong to step {step_id!r}")
     if reused.unknown is None:
         return copy_fields(Call, reused, status="succeeded")

@@ -107,7 +107,7 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
     changes = move_call(
         execution,
         event,
-        call,
+        event.call_id,
         arguments=arguments,
         effect=event.effect,
         suspension_id=event.suspension_id or call.suspension_id,
@@ -129,8 +129,7 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
 
 
 def apply_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> FieldChanges:
-    call = execution.call(event.call_id)
-    return move_call(execution, event, call, value=event.value, artifact=event.artifact, beside=event.beside)
+    return move_call(execution, event, event.call_id, value=event.value, artifact=event.artifact, beside=event.beside)
 
 
 def apply_call_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> FieldChanges:
@@ -138,7 +137,7 @@ def apply_call_failed(execution: ExecutionState, event: ev.ToolFailed, at: float
     if call.status == "outcome_unknown" and not _did_not_happen(execution, call):
         raise IllegalTransition(f"nobody said that call {event.call_id!r} did not happen")
     fault = {"error_code": event.code, "error_message": event.message}
-    return move_call(execution, event, call, **fault, rule=event.rule or call.rule, beside=event.beside)
+    return move_call(execution, event, event.call_id, **fault, rule=event.rule or call.rule, beside=event.beside)
 
 
 def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
@@ -150,13 +149,13 @@ def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
 
 
 def apply_attempt_failed(execution: ExecutionState, event: ev.CallAttemptFailed, at: float) -> FieldChanges:
-    return move_call(execution, event, execution.call(event.call_id), last_failure=event.message)
+    return move_call(execution, event, event.call_id, last_failure=event.message)
 
 
 def apply_call_rejected(execution: ExecutionState, event: ev.CallRejected, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
     arguments = call.arguments if call.arguments is not None else _find_row_arguments(execution, event)
-    return move_call(execution, event, call, suspension_id=event.suspension_id, arguments=arguments)
+    return move_call(execution, event, event.call_id, suspension_id=event.suspension_id, arguments=arguments)
 
 
 def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
@@ -174,8 +173,8 @@ def _find_number(call_id: str) -> int:
 
 
 def apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> FieldChanges:
-    call = execution.call(event.call_id)
-    return move_call(execution, event, call, error_code="outcome_unknown", error_message=event.message)
+    fault = {"error_code": "outcome_unknown", "error_message": event.message}
+    return move_call(execution, event, event.call_id, **fault)
 
 
 def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, at: float) -> FieldChanges:
@@ -187,4 +186,4 @@ def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, a
 
 def apply_call_rehearsed(execution: ExecutionState, event: ev.CallRehearsed, at: float) -> FieldChanges:
     check_is_rehearsal(execution, event, is_rehearsal=True)
-    return move_call(execution, event, execution.call(event.call_id), arguments=event.arguments, rehearsed=event)
+    return move_call(execution, event, event.call_id, arguments=event.arguments, rehearsed=event)

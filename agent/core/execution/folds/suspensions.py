@@ -115,7 +115,7 @@ def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:
-        changes |= move_call(execution, event, execution.call(question.call_id), **fields)
+        changes |= move_call(execution, event, question.call_id, **fields)
     elif question.step_id is not None:
         changes |= move_step(execution, event, find_step(execution, question.step_id), **fields)
     return changes

@@ -58,8 +58,9 @@ def next_call_status(call: Call, event: ev.Event) -> CallStatus:
     return status
 
 
-def move_call(execution: ExecutionState, event: ev.Event, call: Call, **fields: Any) -> FieldChanges:
+def move_call(execution: ExecutionState, event: ev.Event, call_id: str, **fields: Any) -> FieldChanges:
     """Return the changes after `event` moved the call, with these fields, and its step."""
+    call = execution.call(call_id)
     moved = replace(call, status=next_call_status(call, event), **fields)
     state = execution.steps[call.step_id]
     calls = replace_at(state.calls, call.place, moved)
