@@ -29,8 +29,8 @@ from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts
 from planwarden.agent.core.plan.plan_parser import parse_plan
-from planwarden.agent.core.prompt.prompts import Prompt, build_planning_prompt, build_step_prompt
-from planwarden.agent.core.prompt.replies import Reply
+from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider.model import ProviderModel

@@ -19,7 +19,7 @@ from planwarden.agent.core.execution.events import ExecutionCreated, PlanAccepte
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlanStep
-from planwarden.agent.core.prompt.prompts import Prompt, build_planning_prompt, build_step_prompt
+from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
 from planwarden.agent.runtime.transaction_builder import choose_tools
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.tools import build_tool_view

@@ -16,8 +16,8 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
-from planwarden.agent.core.prompt.prompts import answer_form
-from planwarden.agent.core.prompt.replies import Reply, read_calls
+from planwarden.agent.core.prompts import answer_form
+from planwarden.agent.core.replies import Reply, read_calls
 from planwarden.agent.ports.policy import Policy
 
 MAX_REASON_CHARS = 2_000

@@ -10,12 +10,11 @@ from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import find_binding_faults, has_bindings
-from planwarden.agent.core.binding.placeholders import find_placeholders
+from planwarden.agent.core.binding.placeholders import find_empty_lists, find_placeholders
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import list_sources, resolve
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
-from planwarden.agent.core.execution.verify import find_empty_lists
 from planwarden.agent.core.plan.pins import PIN_CHARS, describe_difference
 from planwarden.agent.core.tool import ToolDefinition
 

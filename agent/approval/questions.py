@@ -23,8 +23,7 @@ from planwarden.agent.core.execution.notifications import build_alarms
 from planwarden.agent.core.execution.question import Alarm, ArgumentEdit
 from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionState
 from planwarden.agent.core.execution.thread_effects import REPEAT, describe_repeats
-from planwarden.agent.core.plan.plan import plan_to_json
-from planwarden.agent.core.plan.step_control import RetryPolicy
+from planwarden.agent.core.plan.plan import RetryPolicy, plan_to_json
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import Policy, Requirement
 

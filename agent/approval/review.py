@@ -26,8 +26,8 @@ from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
-from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.verify import needs_model
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import Plan, plan_to_json
 from planwarden.agent.core.plan.plan_parser import PlanIntake

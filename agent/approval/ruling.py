@@ -33,7 +33,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.plan.plan_parser import PlanIntake
-from planwarden.agent.core.prompt.replies import build_reply_events
+from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.ports.store import Guard
 
 MAX_NAMED_QUESTIONS = 5

@@ -54,13 +54,14 @@ def highest_risk(*risks: Risk) -> Risk:
     return RISKS[max((RISKS.index(risk) for risk in risks), default=0)]
 
 
-def _find_fault(words: dict[str, tuple[str | None, ...]], limits: dict[str, object], struct: object) -> str | None:
+def _find_fault(words: dict[str, tuple[str | None, ...]], limits: tuple[str, ...], struct: object) -> str | None:
     """Return as a sentence which field has none of its words, or which limit is not a number of seconds."""
     for field, possible in words.items():
         if (value := getattr(struct, field)) not in possible:
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
             return f"{field} is {value!r}{meant}; use {', '.join(map(repr, possible[:-1]))} or {possible[-1]!r}"
-    for field, limit_s in limits.items():
+    for field in limits:
+        limit_s = getattr(struct, field)
         seconds = limit_s if isinstance(limit_s, int | float) and not isinstance(limit_s, bool) else 0
         if limit_s is not None and not 0 < seconds <= MAX_WAIT_S:
             return f"{field} is {limit_s!r}; a limit is more than 0 and at most {MAX_WAIT_S:.0f} s, None for no limit"
@@ -97,8 +98,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a word that is not among those of its field, and for a limit such as infinity."""
-        limits: dict[str, object] = {"timeout_s": self.timeout_s, "answer_within_s": self.answer_within_s}
-        if (fault := _find_fault(_DEFINITION_WORDS, limits, self)) is not None:
+        if (fault := _find_fault(_DEFINITION_WORDS, ("timeout_s", "answer_within_s"), self)) is not None:
             raise UsageError(f"tool {self.name!r}: {fault}")
 
     @property
@@ -173,7 +173,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
         message, form = cast("object", self.message), cast("object", self.form)
         if not isinstance(message, str) or not isinstance(form, dict | None):
             raise ToolError("its question cannot be asked: message has to be text, and form a JSON Schema or None")
-        if (fault := _find_fault(_QUESTION_WORDS, {"timeout_s": self.timeout_s}, self)) is not None:
+        if (fault := _find_fault(_QUESTION_WORDS, ("timeout_s",), self)) is not None:
             raise ToolError(f"its question cannot be asked: {fault}")
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import AskCaller
 

@@ -14,8 +14,8 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, ModelError, PlanwardenError
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.plan_input import CallInput
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import AskCaller
 

@@ -5,8 +5,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 
 

@@ -14,8 +14,8 @@ from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
 from planwarden.agent.core.execution.notifications import Notification
+from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, ExecutionStatus
-from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant

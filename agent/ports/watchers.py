@@ -9,7 +9,7 @@ import msgspec
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.prompt.prompts import Prompt
+from planwarden.agent.core.prompts import Prompt
 
 
 class NotificationSource(Protocol):

@@ -32,9 +32,9 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.rehearsal import runs_in_rehearsal
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
-from planwarden.agent.core.prompt.prompts import DELEGATE
+from planwarden.agent.core.execution.verify import runs_in_rehearsal
+from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import Effect, ToolDefinition, is_of_host
 from planwarden.agent.ports.policy import describe_denial
 from planwarden.agent.ports.toolbox import Toolbox

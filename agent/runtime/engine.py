@@ -35,8 +35,7 @@ from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.pins import build_pins
-from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.plan.plan_words import MAX_STEPS
+from planwarden.agent.core.plan.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model

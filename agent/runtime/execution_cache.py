@@ -7,7 +7,7 @@ import msgspec
 
 from planwarden.agent.common.errors import PlanUnfinished
 from planwarden.agent.common.struct import plain_value
-from planwarden.agent.core.execution.long_tuple import LongTuple
+from planwarden.agent.core.execution.folds.transitions import LongTuple
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run

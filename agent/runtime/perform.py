@@ -34,11 +34,11 @@ from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.control.decide import remaining_budgets
 from planwarden.agent.core.control.provider_waits import bound_asked_s
 from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.question import KINDS
 from planwarden.agent.core.execution.state import Call, ExecutionState
-from planwarden.agent.core.execution.suspension_kinds import KINDS
 from planwarden.agent.core.plan.plan_parser import ParsingNeeded
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import Reply, build_reply_events
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question

@@ -40,7 +40,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan_parser import ParsingNeeded
 from planwarden.agent.core.plan.revision import revise
-from planwarden.agent.core.prompt.prompts import (
+from planwarden.agent.core.prompts import (
     DELEGATE,
     Prompt,
     build_planning_prompt,

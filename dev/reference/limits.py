@@ -3,9 +3,9 @@
 from dev.reference.code import table
 from planwarden.agent.approval import answers
 from planwarden.agent.common import artifact, canonical
+from planwarden.agent.core import replies
 from planwarden.agent.core.execution import references
-from planwarden.agent.core.plan import plan_words
-from planwarden.agent.core.prompt import replies
+from planwarden.agent.core.plan import plan as plans
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import admission
 from planwarden.server.inbox import security_middleware as inbox_security
@@ -26,15 +26,15 @@ def _size(count: int) -> str:
 
 def limits() -> str:
     """One row for each kind of input."""
-    assert plan_words.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
+    assert plans.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
     inline = f"{_size(artifact.INLINE_BYTES)} and {artifact.INLINE_VALUES:,} values"
     stored = f"{_size(artifact.MAX_ARTIFACT_BYTES)} and {artifact.MAX_ARTIFACT_VALUES:,} values"
     answer = f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text"
     listed = f"lists of questions have {mcp_results.LISTED_ROWS} rows of each"
     in_minutes = f"in {service_limits.ATTEMPTS_S / 60:g} minutes"
     rows = (
-        ("steps of a plan", f"{plan_words.MAX_STEPS} (`[execution] maxSteps`)"),
-        ("calls of one reply or step", f"{plan_words.MAX_CALLS_PER_STEP}"),
+        ("steps of a plan", f"{plans.MAX_STEPS} (`[execution] maxSteps`)"),
+        ("calls of one reply or step", f"{plans.MAX_CALLS_PER_STEP}"),
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
         ("result of a call", f"{inline} in the log, {stored} beside it, or the call fails"),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
@@ -46,7 +46,7 @@ def limits() -> str:
             "rules, conditions of a rule, budgets of a rule",
             f"{rules.MAX_RULES}, {rules.MAX_CONDITIONS}, {rules.MAX_BUDGETS}; judging a call takes at most about 50 ms",
         ),
-        ("goal, description, prompt override", f"{plan_words.MAX_TEXT_CHARS:,} characters"),
+        ("goal, description, prompt override", f"{plans.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
         ("text of a model", f"{replies.MAX_CONTENT_CHARS:,} characters"),
         ("nesting of JSON", f"{canonical.MAX_DEPTH}"),

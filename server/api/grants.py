@@ -133,7 +133,7 @@ class GrantService:
     ) -> bool:
         """Return whether a grant for calls of any plan lets the principal's call through now."""
         execution = new_execution("", "", principal)
-        call = Call(call_id="", step_id="", tool_name=definition.name, proposed=arguments, by_model=False)
+        call = Call(call_id="", origin="", tool_name=definition.name, proposed=arguments, by_model=False)
         now, grants = self._engine.store.clock.now(), self._engine.grants
         return grants.find_covering(execution, call, definition, arguments, requirement, now) is not None
 

@@ -18,10 +18,10 @@ from planwarden.agent.core.control.decide import find_exhausted_budget
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState, new_execution
-from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.core.plan.inputs import fill_inputs
-from planwarden.agent.core.plan.plan_words import MAX_ID_CHARS
+from planwarden.agent.core.plan.plan import MAX_ID_CHARS
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, StartOptions

@@ -27,7 +27,7 @@ from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_
 from planwarden.agent.core.execution.thread_effects import list_effects, list_thread_effects
 from planwarden.agent.core.plan import plan_parser
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results
-from planwarden.agent.core.prompt.prompts import summarize
+from planwarden.agent.core.prompts import summarize
 from planwarden.agent.ports.store import Header, StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import ParsedPlan, PreparedThread, StartOptions

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import anyio.lowlevel
 
 from planwarden.agent.common.canonical import measure_encoded
+from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
-from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.store import Lookups
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.suspension import Suspension, SuspensionPage

@@ -18,9 +18,9 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.task_groups import run_beside
+from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions

@@ -21,7 +21,7 @@ from planwarden.agent.common.form import describe
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
 from planwarden.agent.core.plan.inputs import find_inputs_faults
-from planwarden.agent.core.plan.plan_words import STEPS_KEYS
+from planwarden.agent.core.plan.plan import STEPS_KEYS
 
 MAX_FILE_BYTES = 512 * 1024
 MAX_NAME_CHARS = 64

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.prompt.prompts import DELEGATE
+from planwarden.agent.core.prompts import DELEGATE
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings, find_home
 from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.tools import list_builtin_tools

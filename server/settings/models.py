@@ -14,8 +14,8 @@ import anyio
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.paths import expand_home
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider.endpoint import Endpoint, read_endpoint

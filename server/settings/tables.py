@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import NO_ALARMS, Schedule
-from planwarden.agent.core.plan.plan_words import MAX_STEPS
+from planwarden.agent.core.plan.plan import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.auth.settings import HttpSettings

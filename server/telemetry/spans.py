@@ -27,7 +27,7 @@ from opentelemetry.util.types import AttributeValue
 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.prompt.prompts import Prompt
+from planwarden.agent.core.prompts import Prompt
 
 logger = logging.getLogger(__name__)
 

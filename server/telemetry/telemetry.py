@@ -18,7 +18,7 @@ from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
-from planwarden.agent.core.prompt.prompts import Prompt
+from planwarden.agent.core.prompts import Prompt
 from planwarden.server.telemetry.export import build_providers
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.spans import (

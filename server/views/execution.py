@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
-from planwarden.agent.core.execution.edits import describe_edits
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
-from planwarden.agent.core.prompt.prompt_results import join
-from planwarden.agent.core.prompt.prompts import find_final_text, summarize
+from planwarden.agent.core.execution.synopsis import describe_edits
+from planwarden.agent.core.prompt_results import join
+from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.escaping import name_some
 from planwarden.server.views.forecast import Forecast

@@ -9,8 +9,8 @@ from planwarden.agent.approval.forecast import CallForecast, are_conditions_met
 from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.question import MatchedRule
-from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.verify import needs_model
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.server.views.escaping import cut_text, escape_text
 from planwarden.server.views.plan_graph import build_graph, list_in_order, write_mermaid

@@ -8,11 +8,10 @@ import msgspec
 
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.question import MatchedRule
+from planwarden.agent.core.execution.question import MatchedRule, SuspensionKind
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
-from planwarden.agent.core.execution.suspension_kinds import SuspensionKind
 from planwarden.agent.core.plan.plan_input import plan_schema
-from planwarden.agent.core.prompt.prompts import TEXT_SCHEMA, step_answer_schema, write_results
+from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.tool import RemoteCall
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.card import Card, build_card

@@ -7,7 +7,7 @@ from typing import Any
 from planwarden.agent.common.artifact import Artifact, check_artifact
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.suspension_kinds import Addressee
+from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage

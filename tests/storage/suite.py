@@ -17,8 +17,8 @@ from pytest import ParameterSet
 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
+from planwarden.agent.core.execution.question import KINDS, Addressee
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
-from planwarden.agent.core.execution.suspension_kinds import KINDS, Addressee
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock

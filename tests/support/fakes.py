@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ModelError, StoreError
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.model import AskCaller, Model

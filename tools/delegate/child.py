@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.state import Call, ExecutionState
-from planwarden.agent.core.prompt.prompts import DELEGATE
+from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import RISKS, RemoteCall, Risk, Suspend
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from planwarden.tools.downstream.tools import one_line

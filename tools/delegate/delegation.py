@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, ToolError
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.prompt.prompts import DELEGATE
+from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, build_object_schema, define
 from planwarden.tools.delegate.agent import (

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from planwarden.agent.common.canonical import canonical_json, check_depth, digest
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.schema import Schema
-from planwarden.agent.core.prompt.prompts import DELEGATE
+from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import Effect, Risk, ToolDefinition
 from planwarden.tools.downstream.config import ServerConfig
 

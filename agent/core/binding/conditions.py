@@ -256,7 +256,8 @@ def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> 
     for child, part, place in parts:
         if isinstance(child, dict) and isinstance(part, dict):
             yield from find_type_faults(child, part, place)
-    branches = [next(find_type_faults(child, shape, path), None) for child in _list_objects(matches.get("anyOf"))]
+    choices = [child for child in _read_list(matches.get("anyOf")) if isinstance(child, dict)]
+    branches = [next(find_type_faults(child, shape, path), None) for child in choices]
     if branches and all(branches):
         yield str(branches[0])
 
@@ -269,10 +270,6 @@ def _overlap(kinds: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 def _name_types(kinds: tuple[str, ...]) -> str:
     return " or ".join(_NAMES[kind][0] for kind in kinds)
-
-
-def _list_objects(value: JsonValue) -> list[dict[str, JsonValue]]:
-    return [child for child in _read_list(value) if isinstance(child, dict)]
 
 
 def list_types(schema: JsonSchema) -> tuple[str, ...]:
@@ -302,9 +299,7 @@ def _point(path: str) -> str:
 
 
 def _tell(value: JsonValue) -> str:
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return describe(value)
+    return f"a list of {len(value)}" if isinstance(value, list) else describe(value)
 
 
 def _tell_missing(name: str, value: JsonValue, path: str) -> str:

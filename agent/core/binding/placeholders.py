@@ -181,3 +181,18 @@ def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
             yield f"{path}/{key}", child
         else:
             yield from list_texts(child, f"{path}/{key}")
+
+
+def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
+    """Yield one sentence for each empty list at the top level if an earlier step returned a list with entries."""
+    if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
+        return
+    for key, value in arguments.items():
+        if value == []:
+            yield f"/{key} is empty although earlier steps returned data for it"
+
+
+def _has_entries(result: JsonValue) -> bool:
+    if isinstance(result, dict):
+        return any(isinstance(value, list) and value for value in result.values())
+    return isinstance(result, list) and bool(result)

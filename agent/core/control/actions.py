@@ -10,7 +10,7 @@ import msgspec
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import Call, ExecutionState
+from planwarden.agent.core.execution.state import Call
 
 
 class BeginStep(msgspec.Struct, frozen=True, gc=False):
@@ -50,26 +50,3 @@ class RevisePlan(msgspec.Struct, frozen=True, gc=False):
 
 Order = BeginStep | DispatchCall | AskModel | WaitForModel | AskReview | RevisePlan
 Action = Order | ev.Event
-
-
-def decide_call(execution: ExecutionState, call: Call) -> Action | None:
-    """Dispatch this call, act on its rejection, or return None to wait."""
-    if call.status == "running":
-        return None
-    if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
-        suspension = execution.suspensions[call.suspension_id]
-        decision = suspension.decision
-        if decision is not None and not decision.approved and not suspension.question.asker:
-            if suspension.question.kind == "reconcile":
-                message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
-                return fail_step(call.step_id, code="outcome_unknown", message=message)
-            return reject_step(call.step_id, suspension.question.suspension_id, decision)
-    return DispatchCall(call)
-
-
-def fail_step(step_id: str, *, code: str, message: str) -> ev.Event:
-    return ev.StepFailed(step_id=step_id, code=code, message=message)
-
-
-def reject_step(step_id: str, suspension_id: str, decision: ev.RecordedDecision) -> ev.Event:
-    return ev.StepRejected(step_id=step_id, suspension_id=suspension_id, reason=decision.reason)

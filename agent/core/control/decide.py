@@ -3,7 +3,9 @@
 No action at all means: wait for a result or an answer.
 """
 
+import math
 from collections.abc import Iterator
+from typing import get_args
 
 from planwarden.agent.core.control.actions import (
     Action,
@@ -13,14 +15,10 @@ from planwarden.agent.core.control.actions import (
     Order,
     RevisePlan,
     WaitForModel,
-    decide_call,
-    fail_step,
-    reject_step,
 )
-from planwarden.agent.core.control.loops import decide_items
+from planwarden.agent.core.control.loops import decide_call, decide_items, reject_step
 from planwarden.agent.core.control.provider_waits import find_wait_s, has_given_up
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.rehearsal import is_unknown_in_rehearsal, needs_result
 from planwarden.agent.core.execution.state import (
     CALL_SETTLED,
     STEP_TERMINAL,
@@ -29,8 +27,8 @@ from planwarden.agent.core.execution.state import (
     ModelOutage,
     StepState,
 )
-from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.prompt.prompts import find_final_text
+from planwarden.agent.core.execution.verify import find_missing_tools, is_unknown_in_rehearsal, needs_result
+from planwarden.agent.core.prompts import find_final_text
 
 
 def decide(execution: ExecutionState) -> tuple[Action, ...]:
@@ -61,22 +59,13 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
 
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
     """Return the first budget of the options that is used up, or None."""
-    options, usage = execution.options, execution.usage
-    tokens = options.budget_model_tokens
-    if tokens is not None and usage.input_tokens + usage.output_tokens >= tokens:
-        return "modelTokens"
-    if options.budget_tool_calls is not None and usage.tool_calls >= options.budget_tool_calls:
-        return "toolCalls"
-    if options.budget_seconds is not None and execution.active_s >= options.budget_seconds:
-        return "seconds"
-    return None
+    budgets, names = remaining_budgets(execution), get_args(ev.Budget)
+    return next((name for name in names if budgets.get(name, math.inf) <= 0), None)
 
 
 def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
     """Return what remains of each budget that the options set, by its name on the wire."""
     options, usage = execution.options, execution.usage
-    if options.budget_model_tokens is options.budget_tool_calls is options.budget_seconds is None:
-        return {}
     limits = {
         "modelTokens": (options.budget_model_tokens, usage.input_tokens + usage.output_tokens),
         "toolCalls": (options.budget_tool_calls, usage.tool_calls),
@@ -193,25 +182,18 @@ def _may_continue_after(dependency: StepState, step_id: str) -> bool:
 
 
 def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action | None:
-    current: Call | None = None
-    failed: Call | None = None
-    is_rehearsed = False
-    for call in state.calls:
-        if call.status == "failed" and not call.by_model:
-            failed = failed or call
-        elif call.status == "rehearsed":
-            is_rehearsed = True
-        elif current is None and call.status not in CALL_SETTLED:
-            current = call
+    step_id, calls = state.step.step_id, state.calls
     if state.error_code is not None:
-        return fail_step(state.step.step_id, code=state.error_code, message=state.error_message or state.error_code)
+        return ev.StepFailed(step_id=step_id, code=state.error_code, message=state.error_message or state.error_code)
+    failed = next((call for call in calls if call.status == "failed" and not call.by_model), None)
     if failed is not None:
         return _end_after_failed_call(state, failed)
+    current = next((call for call in calls if call.status not in CALL_SETTLED), None)
     if current is not None:
         return decide_call(execution, current)
-    if is_rehearsed:
+    if any(call.status == "rehearsed" for call in calls):
         # What follows in the step would need the result of a call that was not made.
-        return ev.StepRehearsed(step_id=state.step.step_id)
+        return ev.StepRehearsed(step_id=step_id)
     return _reject_after_prompt(execution, state) or _decide_without_call(execution, state)
 
 
@@ -222,7 +204,7 @@ def _end_after_failed_call(state: StepState, call: Call) -> Action:
             return ev.StepRehearsed(step_id=state.step.step_id)
         return ev.StepCompleted(step_id=state.step.step_id, validation="failed")
     message = f"{call.tool_name} failed: {call.error_message}"
-    return fail_step(state.step.step_id, code=call.error_code or "tool_error", message=message)
+    return ev.StepFailed(step_id=state.step.step_id, code=call.error_code or "tool_error", message=message)
 
 
 def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action | None:
@@ -231,7 +213,7 @@ def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action 
     decision = prompts[-1].decision if prompts else None
     if decision is None or decision.approved:
         return None
-    return reject_step(state.step.step_id, prompts[-1].question.suspension_id, decision)
+    return reject_step(state.step.step_id, prompts[-1])
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
@@ -247,7 +229,7 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action 
             return ev.StepCompleted(step_id=step.step_id, validation="failed")
         tail = f"; never called successfully: {', '.join(missing)}" if missing else ""
         message = f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}"
-        return fail_step(step.step_id, code="iterations_exhausted", message=message)
+        return ev.StepFailed(step_id=step.step_id, code="iterations_exhausted", message=message)
     return _prompt(execution, "step", state.outage, step.step_id)
 
 
@@ -281,7 +263,7 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
         f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
         f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)"
     )
-    return fail_step(step.step_id, code="tools_not_called", message=message)
+    return ev.StepFailed(step_id=step.step_id, code="tools_not_called", message=message)
 
 
 def find_running_calls(execution: ExecutionState) -> Iterator[Call]:

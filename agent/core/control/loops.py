@@ -5,11 +5,11 @@ item waits until that other call has been made for every item: one wave after an
 asked about many of them, and the step ends only when none of its calls is on its way or asked about.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from planwarden.agent.core.control.actions import Action, Order, decide_call, fail_step, reject_step
+from planwarden.agent.core.control.actions import Action, DispatchCall, Order
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 
 
 def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
@@ -20,11 +20,31 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
     free = [call for call in current if call not in waiting and not (is_asked and call.status == "proposed")]
     actions = [action for call in free if (action := decide_call(execution, call)) is not None]
     ends = [action for action in actions if not isinstance(action, Order)]
-    if rejection := _find_rejection(execution, state):
-        ends.append(reject_step(state.step.step_id, *rejection))
+    ends.extend(_find_rejections(execution, state))
     if not ends and current:
         return actions
     return [] if waiting or is_asked else [ends[0] if ends else _end(execution, state)]
+
+
+def decide_call(execution: ExecutionState, call: Call) -> Action | None:
+    """Dispatch this call, act on its rejection, or return None to wait."""
+    if call.status == "running":
+        return None
+    if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
+        suspension = execution.suspensions[call.suspension_id]
+        decision = suspension.decision
+        if decision is not None and not decision.approved and not suspension.question.asker:
+            if suspension.question.kind == "reconcile":
+                message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
+                return ev.StepFailed(step_id=call.step_id, code="outcome_unknown", message=message)
+            return reject_step(call.step_id, suspension)
+    return DispatchCall(call)
+
+
+def reject_step(step_id: str, suspension: SuspensionState) -> ev.StepRejected:
+    """Return the end of a step after the answer to a question about it was no."""
+    reason = None if suspension.decision is None else suspension.decision.reason
+    return ev.StepRejected(step_id=step_id, suspension_id=suspension.question.suspension_id, reason=reason)
 
 
 def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
@@ -60,13 +80,12 @@ def _list_current(state: StepState) -> list[Call]:
     return calls
 
 
-def _find_rejection(execution: ExecutionState, state: StepState) -> tuple[str, ev.RecordedDecision] | None:
-    """Return the question about the loop's calls to which the answer was no, and that answer."""
+def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev.StepRejected]:
+    """Yield the end of the step for each question about the loop's calls to which the answer was no."""
     for suspension in execution.find_suspensions("batch"):
-        question, decision = suspension.question, suspension.decision
-        if question.step_id == state.step.step_id and decision and not decision.approved:
-            return question.suspension_id, decision
-    return None
+        decision = suspension.decision
+        if suspension.question.step_id == state.step.step_id and decision and not decision.approved:
+            yield reject_step(state.step.step_id, suspension)
 
 
 def _end(execution: ExecutionState, state: StepState) -> Action:
@@ -85,12 +104,9 @@ def _end(execution: ExecutionState, state: StepState) -> Action:
             f"{state.failed_items} of {len(items)} items failed; item {index}: {failed.tool_name} failed: "
             f"{failed.error_message}"
         )
-        return fail_step(step.step_id, code=failed.error_code or "tool_error", message=message)
-    if all(_is_rejected(state.list_item_calls(index)) for index in range(len(items))):
-        suspension_id = next(call.suspension_id for call in state.calls if call.status == "rejected") or ""
-        return reject_step(step.step_id, suspension_id, ev.RecordedDecision(approved=False))
+        return ev.StepFailed(step_id=step.step_id, code=failed.error_code or "tool_error", message=message)
+    rejected = [call for call in state.calls if call.status == "rejected"]
+    if len({call.place // len(step.tool_calls) for call in rejected}) == len(items):
+        suspension_id = rejected[0].suspension_id or ""
+        return ev.StepRejected(step_id=step.step_id, suspension_id=suspension_id)
     return ev.StepCompleted(step_id=step.step_id, validation="passed")
-
-
-def _is_rejected(calls: Sequence[Call]) -> bool:
-    return any(call.status == "rejected" for call in calls)

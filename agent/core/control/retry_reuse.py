@@ -12,13 +12,12 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.plan.item_calls import find_item_order
-from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, find_item_order
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of all results that one execution takes over, artifacts not counted."""
@@ -57,8 +56,9 @@ def take_over(
     steps = tuple(reused for reused in reused_steps if reused.is_completed or reused.calls)
     if measure_at_least(list(_list_values(steps)), MAX_BYTES) > MAX_BYTES:
         raise LimitExceeded(f"the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB together")
-    rejected = (step.step_id for step in plan.steps if _is_rejected(source, step.step_id))
-    return ev.StepsTakenOver(steps=steps, again=tuple(_describe_again(source, plan, steps)), rejected=tuple(rejected))
+    statuses = {name: state.status for name, state in source.steps.items()}
+    rejected = tuple(step.step_id for step in plan.steps if statuses.get(step.step_id) == "rejected")
+    return ev.StepsTakenOver(steps=steps, again=tuple(_describe_again(source, plan, steps)), rejected=rejected)
 
 
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
@@ -110,13 +110,10 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
             f"the plan has no step {from_step[:64]!r}; it has {', '.join(map(repr, ids[:20]))}",
             details={"steps": list[JsonValue](ids[:50])},
         )
-    followers: dict[str, list[str]] = {}
-    for step in plan.steps:
-        for dependency in step.dependencies:
-            followers.setdefault(dependency, []).append(step.step_id)
     reached, waiting = {from_step}, [from_step]
     while waiting:
-        new = [name for name in followers.get(waiting.pop(), ()) if name not in reached]
+        before = waiting.pop()
+        new = [step.step_id for step in plan.steps if before in step.dependencies and step.step_id not in reached]
         reached.update(new)
         waiting.extend(new)
     return frozenset(reached)
@@ -150,10 +147,6 @@ def _does_same(earlier: PlanStep, step: PlanStep) -> bool:
     """Return whether both steps do the same, whatever they wait for and whatever follows a rejection."""
     likened = replace(step, dependencies=earlier.dependencies, confirms=earlier.confirms, on_reject=earlier.on_reject)
     return is_same_json(earlier, likened)
-
-
-def _is_rejected(source: ExecutionState, step_id: str) -> bool:
-    return step_id in source.steps and source.steps[step_id].status == "rejected"
 
 
 def _find_changed_inputs(source: ExecutionState, inputs: Mapping[str, JsonValue]) -> frozenset[str]:
@@ -242,9 +235,9 @@ def _take_calls(
         holds = _find_holding_calls(step, changed)
         # Those of a loop that did not come to begin again, and of one that did.
         reused_before = () if earlier.reuse is None else earlier.reuse.calls
-        yield from (call for call in reused_before if holds[_find_place(call.call_id, len(holds))])
+        yield from (call for call in reused_before if holds[call.place % len(holds)])
         settled = (call for call in earlier.calls if call.status in ("succeeded", "outcome_unknown"))
-        lasting = (call for call in settled if holds[_find_place(call.call_id, len(holds))])
+        lasting = (call for call in settled if holds[call.place % len(holds)])
         yield from (_take_call(source, call, call.call_id, False) for call in lasting)
     if earlier.step.loop is not None or step.loop is not None:
         return
@@ -267,11 +260,6 @@ def _find_holding_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
     return holds
 
 
-def _find_place(call_id: str, size: int) -> int:
-    """Return the place among the calls of its item that the id of a loop's call says."""
-    return (int(call_id.rpartition(":")[2]) - 1) % size
-
-
 def _is_same(planned: PlannedCall | None, call: Call, changed: Collection[str]) -> bool:
     return (
         planned is not None
@@ -283,20 +271,18 @@ def _is_same(planned: PlannedCall | None, call: Call, changed: Collection[str]) 
 
 def _take_call(source: ExecutionState, call: Call, call_id: str, is_confirmation: bool) -> ev.TakenCall:
     is_unknown = call.status == "outcome_unknown"
-    return ev.TakenCall(
+    return copy_fields(
+        ev.TakenCall,
+        call,
         call_id=call_id,
-        tool_name=call.tool_name,
-        origin=call.origin or f"{source.execution_id}:{call.call_id}",
-        proposed=call.proposed,
-        arguments=call.arguments,
-        by_model=call.by_model,
-        effect=call.effect,
-        value=call.value,
-        artifact=call.artifact,
-        beside=call.beside,
+        origin=_name_origin(source, call),
         is_confirmation=is_confirmation,
         unknown=(call.error_message or "its result never arrived") if is_unknown else None,
     )
+
+
+def _name_origin(source: ExecutionState, call: Call) -> str:
+    return call.origin or f"{source.execution_id}:{call.call_id}"
 
 
 def _list_values(steps: Iterable[ev.TakenStep]) -> Iterator[JsonValue]:
@@ -316,16 +302,10 @@ def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.Tak
         if earlier is None or step.step_id in completed:
             continue
         confirming = _find_confirming_tools(source, earlier)
-        repeated = [
-            call
-            for call in earlier.calls
-            if call.status == "succeeded"
-            and call.tool_name not in confirming
-            and (call.origin or f"{source.execution_id}:{call.call_id}") not in origins
-        ]
+        succeeded = [call for call in earlier.calls if call.status == "succeeded" and call.tool_name not in confirming]
+        repeated = [call.value for call in succeeded if _name_origin(source, call) not in origins]
         if repeated:
-            value = repeated[0].value if len(repeated) == 1 else [call.value for call in repeated]
-            text = canonical_json(value)
+            text = canonical_json(repeated[0] if len(repeated) == 1 else repeated)
             result = text if len(text) <= RESULT_CHARS else f"{text[:RESULT_CHARS]}..."
             proof = earlier.taken_from or source.execution_id
             yield ev.EarlierRun(step_id=step.step_id, execution_id=proof, result=result)

@@ -15,10 +15,9 @@ from planwarden.agent.core.binding.conditions import Matcher
 from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress, find_list_fault
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import AbsentValue, BindingSources, find_values, list_sources, resolve
-from planwarden.agent.core.execution.rehearsal import find_missing_result, is_unknown_in_rehearsal
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.plan.plan import PlanStep
-from planwarden.agent.core.plan.step_control import Condition
+from planwarden.agent.core.execution.verify import find_missing_result, is_unknown_in_rehearsal
+from planwarden.agent.core.plan.plan import Condition, PlanStep
 
 MAX_REASON_CHARS = 500
 MAX_LOOP_CALLS = 20_000

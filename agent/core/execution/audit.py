@@ -8,8 +8,8 @@ row before it, and each row about an event has a digest of all of that event.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -99,12 +99,10 @@ def build_audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionSta
     """Return the rows that one transaction's events add, in order. `execution` is the state after the events."""
     entries: list[AuditEntry] = []
     for item in recorded:
-        event = item.event
-        describe = _ROWS.get(type(event))
-        row = None if describe is None else describe(event, execution)
+        row = _describe(item.event, execution)
         if row is not None:
             kind, suspension_id, facts = row
-            event_digest = digest(msgspec.to_builtins(event, enc_hook=plain_value))[:DIGEST_CHARS]
+            event_digest = digest(msgspec.to_builtins(item.event, enc_hook=plain_value))[:DIGEST_CHARS]
             entry = AuditEntry(
                 kind=kind,
                 execution_id=execution.execution_id,
@@ -124,61 +122,44 @@ _Row = tuple[Kind, str | None, dict[str, JsonValue]]
 """Kind, suspension and facts of a row."""
 
 
-def _describe_plan(event: ev.PlanAccepted, execution: ExecutionState) -> _Row | None:
-    """Return the row of a saved plan that runs; None for every other plan."""
-    saved = execution.saved_plan
-    if saved is None:
-        return None
-    facts: dict[str, JsonValue] = {"plan": saved.name, "version": saved.digest}
-    if execution.starter is not None:
-        facts |= {"principal": execution.starter.principal, "channel": execution.starter.channel}
-    return "plan_run", None, facts
+def _describe(event: ev.Event, execution: ExecutionState) -> _Row | None:
+    match event:
+        case ev.PlanAccepted() if (saved := execution.saved_plan) is not None:
+            starter = execution.starter
+            by = {} if starter is None else {"principal": starter.principal, "channel": starter.channel}
+            return "plan_run", None, {"plan": saved.name, "version": saved.digest, **by}
+        case ev.ToolCallIntended():
+            return _describe_call(event, execution)
+        case ev.ToolFailed():
+            return _describe_refused(event, execution)
+        case ev.Suspended(question=question) if question.addressee == "human":
+            return "asked", question.suspension_id, _describe_question(question)
+        case ev.SuspensionRevised(question=question):
+            facts = {**_describe_question(question), "reason": event.reason[:200], **_describe_editor(question)}
+            return "revised", question.suspension_id, facts
+        case _:
+            return _describe_answer(event, execution)
 
 
-def _describe_asked(event: ev.Suspended, execution: ExecutionState) -> _Row | None:
-    question = event.question
-    if question.addressee != "human":
-        return None
-    return "asked", question.suspension_id, _describe_question(question)
-
-
-def _describe_revised(event: ev.SuspensionRevised, execution: ExecutionState) -> _Row:
-    question = event.question
-    facts: dict[str, JsonValue] = {**_describe_question(question), "reason": event.reason[:200]}
-    return "revised", question.suspension_id, {**facts, **_describe_editor(question)}
-
-
-def _describe_endorsed(event: ev.SuspensionEndorsed, execution: ExecutionState) -> _Row:
-    return "endorsed", event.suspension_id, _describe_decider(event)
-
-
-def _describe_decided(event: ev.SuspensionDecided, execution: ExecutionState) -> _Row | None:
-    if not _is_for_person(execution, event.suspension_id):
-        return None
-    facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_describe_decider(event)}
-    if event.decision.reason is not None:
-        is_claim = event.assurance == "claimed"
-        facts["claim" if is_claim else "reason"] = event.decision.reason[:200]
-    return "decided", event.suspension_id, facts
-
-
-def _describe_reminded(event: ev.SuspensionReminded, execution: ExecutionState) -> _Row:
-    facts: dict[str, JsonValue] = {"number": event.number}
-    if event.to:
-        facts["to"] = list[JsonValue](event.to)
-    return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, facts
-
-
-def _describe_timed_out(event: ev.SuspensionTimedOut, execution: ExecutionState) -> _Row | None:
-    if not _is_for_person(execution, event.suspension_id):
-        return None
-    return "timed_out", event.suspension_id, {"outcome": event.outcome}
-
-
-def _describe_withdrawn(event: ev.SuspensionWithdrawn, execution: ExecutionState) -> _Row | None:
-    if not _is_for_person(execution, event.suspension_id):
-        return None
-    return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
+def _describe_answer(event: ev.Event, execution: ExecutionState) -> _Row | None:
+    facts: dict[str, JsonValue]
+    match event:
+        case ev.SuspensionEndorsed():
+            return "endorsed", event.suspension_id, _describe_decider(event)
+        case ev.SuspensionReminded():
+            facts = {"number": event.number, **({"to": list[JsonValue](event.to)} if event.to else {})}
+            return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, facts
+        case ev.SuspensionDecided() if _is_for_person(execution, event.suspension_id):
+            facts = {"approved": event.decision.approved, **_describe_decider(event)}
+            if event.decision.reason is not None:
+                facts["claim" if event.assurance == "claimed" else "reason"] = event.decision.reason[:200]
+            return "decided", event.suspension_id, facts
+        case ev.SuspensionTimedOut() if _is_for_person(execution, event.suspension_id):
+            return "timed_out", event.suspension_id, {"outcome": event.outcome}
+        case ev.SuspensionWithdrawn() if _is_for_person(execution, event.suspension_id):
+            return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
+        case _:
+            return None
 
 
 def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Row | None:
@@ -251,21 +232,6 @@ def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> di
     if event.rendered:
         facts["rendered"] = event.rendered[:DIGEST_CHARS]
     return facts
-
-
-_ROWS: Mapping[type[ev.Event], Callable[[Any, ExecutionState], _Row | None]] = {
-    ev.PlanAccepted: _describe_plan,
-    ev.Suspended: _describe_asked,
-    ev.SuspensionRevised: _describe_revised,
-    ev.SuspensionEndorsed: _describe_endorsed,
-    ev.SuspensionDecided: _describe_decided,
-    ev.SuspensionReminded: _describe_reminded,
-    ev.SuspensionTimedOut: _describe_timed_out,
-    ev.SuspensionWithdrawn: _describe_withdrawn,
-    ev.ToolCallIntended: _describe_call,
-    ev.ToolFailed: _describe_refused,
-}
-"""What the row of an event says, for those events that may add one."""
 
 
 def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry, facts: str | None = None) -> bytes:

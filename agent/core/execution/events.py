@@ -23,10 +23,11 @@ from planwarden.agent.core.execution.question import (
     CoveredCall,
     MatchedRule,
     Needs,
+    Purpose,
     Question,
     RecordedDecision,
+    SuspensionKind,
 )
-from planwarden.agent.core.execution.suspension_kinds import Purpose, SuspensionKind
 from planwarden.agent.core.plan.plan import Plan, ValidationMode
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk
 
@@ -109,8 +110,8 @@ class ThreadEffect(StoredStruct):
     """A person was asked, and let it run."""
 
 
-class ExecutionCreated(StoredStruct, tag="EC"):
-    """A caller sent a goal or a plan; the event holds everything that the execution needs to run."""
+class CreationFacts(StoredStruct):
+    """Everything that an execution needs to run, as it was when it was created."""
 
     goal: str | None = None
     options: Options = msgspec.field(default_factory=Options)
@@ -124,7 +125,7 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     """The executions of other agents that delegated it, outermost first, as the caller says."""
     traceparent: str | None = None
     """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
-    it."""
+    it; None when the process that created it was not observed."""
     tracestate: str | None = None
     host: str | None = None
     """The program that asked for it, as it named itself; None when it came through another channel."""
@@ -137,6 +138,10 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     """The newest effects of the thread's earlier executions, oldest first."""
     is_operators: bool = False
     """The plan is the operator's own, sent at a terminal: its words are not an agent's."""
+
+
+class ExecutionCreated(CreationFacts, tag="EC"):
+    """A caller sent a goal or a plan."""
 
 
 class PlanAccepted(StoredStruct, tag="PA"):
@@ -152,26 +157,41 @@ class PlanAccepted(StoredStruct, tag="PA"):
     """What the run was given, with defaults filled in."""
 
 
-class TakenCall(StoredStruct):
-    """A call that an earlier execution made and that this one does not make again."""
+class CallFacts(StoredStruct):
+    """A call as the execution that made it and those that take it over know it."""
 
     call_id: str
-    """In this execution."""
+    """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
     tool_name: str
     origin: str
-    """`EXECUTION:CALL` of the log that has its intent; the idempotency key that the tool was given."""
+    """`EXECUTION:CALL` of the earlier execution that made it, and so its idempotency key; empty for an own call."""
     proposed: dict[str, JsonValue]
     arguments: dict[str, JsonValue] | None = None
-    """What was dispatched."""
+    """What was shown or dispatched; None before that."""
     by_model: bool = False
     effect: Effect = "effect"
+    """What may be repeated, as pinned when it was dispatched."""
     value: JsonValue = None
     artifact: str | None = None
-    """As in `ToolReturned`."""
+    """The artifact that holds the whole result; `value` is its stand-in then."""
     beside: JsonValue = None
-    """As in `ToolReturned`."""
+    """What a server sent in addition to its structured value: text, images."""
     is_confirmation: bool = False
-    """A person was asked whether to go on, and its value is the answer."""
+    """It was taken over, and is the answer of a person who was asked whether to go on."""
+
+    @property
+    def step_id(self) -> str:
+        return self.call_id.rpartition(":")[0]
+
+    @property
+    def place(self) -> int:
+        """Its number among the calls of its step, from 0."""
+        return int(self.call_id.rpartition(":")[2]) - 1
+
+
+class TakenCall(CallFacts):
+    """A call that an earlier execution made and that this one does not make again."""
+
     unknown: str | None = None
     """Why nobody knows whether it happened; None for a call that has a result."""
 

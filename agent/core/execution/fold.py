@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds import calls, executions, plans, steps, suspensions
+from planwarden.agent.core.execution.folds import executions, plans, steps, suspensions
 from planwarden.agent.core.execution.folds.transitions import FieldChanges
 from planwarden.agent.core.execution.state import TRANSITIONS, ExecutionState
 
@@ -25,14 +25,14 @@ _FOLDS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], FieldChanges
     ev.RevisionRefused: plans.apply_revision_refused,
     ev.ModelReplied: executions.apply_replied,
     ev.ModelFailed: executions.apply_model_failed,
-    ev.ToolCallIntended: calls.apply_intended,
-    ev.ToolReturned: calls.apply_returned,
-    ev.ToolFailed: calls.apply_failed,
-    ev.CallAttemptFailed: calls.apply_attempt_failed,
-    ev.CallRejected: calls.apply_rejected,
-    ev.ToolOutcomeUnknown: calls.apply_outcome_unknown,
-    ev.CallReportedLate: calls.apply_reported_late,
-    ev.CallRehearsed: calls.apply_rehearsed,
+    ev.ToolCallIntended: steps.apply_intended,
+    ev.ToolReturned: steps.apply_returned,
+    ev.ToolFailed: steps.apply_call_failed,
+    ev.CallAttemptFailed: steps.apply_attempt_failed,
+    ev.CallRejected: steps.apply_call_rejected,
+    ev.ToolOutcomeUnknown: steps.apply_outcome_unknown,
+    ev.CallReportedLate: steps.apply_reported_late,
+    ev.CallRehearsed: steps.apply_call_rehearsed,
     ev.Suspended: suspensions.apply_asked,
     ev.SuspensionRevised: suspensions.apply_revised,
     ev.SuspensionDecided: suspensions.apply_decided,
@@ -49,10 +49,10 @@ _FOLDS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], FieldChanges
     ev.StepFailed: steps.apply_failed,
     ev.StepRejected: steps.apply_rejected,
     ev.CancelRequested: executions.apply_cancel_requested,
-    ev.ExecutionCompleted: executions.apply_completed,
-    ev.ExecutionRehearsed: executions.apply_rehearsed,
+    ev.ExecutionCompleted: executions.apply_ended,
+    ev.ExecutionRehearsed: executions.apply_ended,
     ev.ExecutionRejected: executions.apply_ended,
-    ev.ExecutionFailed: executions.apply_failed,
+    ev.ExecutionFailed: executions.apply_ended,
     ev.ExecutionExhausted: executions.apply_exhausted,
     ev.ExecutionCancelled: executions.apply_ended,
 }

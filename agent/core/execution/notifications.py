@@ -49,27 +49,22 @@ def find_notifiable(
 
     `execution` is the state after the events.
     """
+    kind: NotificationKind
     for entry in recorded:
-        kind_and_id = _find_kind(entry.event)
-        if kind_and_id is not None:
-            kind, suspension_id = kind_and_id
-            suspension = execution.suspensions[suspension_id]
-            if suspension.question.addressee == "human":
-                yield entry, kind, suspension
-
-
-def _find_kind(event: ev.Event) -> tuple[NotificationKind, str] | None:
-    match event:
-        case ev.Suspended(question=question):
-            return "asked", question.suspension_id
-        case ev.SuspensionReminded(suspension_id=suspension_id, kind=kind):
-            return "reminded" if kind == "remind" else "escalated", suspension_id
-        case ev.SuspensionDecided(suspension_id=suspension_id):
-            return "decided", suspension_id
-        case ev.SuspensionTimedOut(suspension_id=suspension_id):
-            return "timed_out", suspension_id
-        case _:
-            return None
+        match entry.event:
+            case ev.Suspended(question=question):
+                kind, suspension_id = "asked", question.suspension_id
+            case ev.SuspensionReminded(suspension_id=suspension_id, kind=alarm):
+                kind = "reminded" if alarm == "remind" else "escalated"
+            case ev.SuspensionDecided(suspension_id=suspension_id):
+                kind = "decided"
+            case ev.SuspensionTimedOut(suspension_id=suspension_id):
+                kind = "timed_out"
+            case _:
+                continue
+        suspension = execution.suspensions[suspension_id]
+        if suspension.question.addressee == "human":
+            yield entry, kind, suspension
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

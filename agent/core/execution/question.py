@@ -1,20 +1,83 @@
-"""Questions: what somebody is asked, by which rules the answer counts, and the answer.
+"""Questions: their kinds as a table, what somebody is asked, by which rules the answer counts, and the answer.
+
+What is true of all questions of a kind is in `KINDS` and nowhere else. A reader that needs to know it looks at
+`question.traits`; only a place with a reason of its own names one kind.
 
 A question is stored in the events that ask it, as a list of its fields in the order below. From the first release on a
 new field goes to the end and has a default.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
-from planwarden.agent.common.struct import JsonValue, StoredStruct
-from planwarden.agent.core.execution.suspension_kinds import KINDS, Addressee, Kind, SuspensionKind
+from planwarden.agent.common.struct import FrozenStruct, JsonValue, StoredStruct
 from planwarden.agent.core.tool import OnTimeout, RemoteCall, Risk
 
+SuspensionKind = Literal[
+    "confirmation",
+    "input",
+    "approval",
+    "batch",
+    "plan",
+    "step",
+    "synthesis",
+    "reconcile",
+    "delegated",
+    "wait",
+    "review",
+]
+Addressee = Literal["human", "caller", "clock"]
+Purpose = Literal["plan", "step", "synthesize"]
+Released = Literal["call", "rows", "again", "later_calls", "planned_calls"]
 Needs = Literal["client", "human", "signed", "second"]
 """The assurance that an approval has to have."""
 Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
 """What an answer is worth."""
 AlarmKind = Literal["remind", "escalate"]
+
+
+class Kind(FrozenStruct):
+    """What is true of every question of one kind."""
+
+    addressee: Addressee
+    """Whose answer the execution waits for."""
+    heading: str = "Decision needed"
+    """planwarden's own words above the question; those about rows also say how many there are."""
+    releases: Released | None = None
+    """What an approval lets run: the call of the question, its rows, the lost call once more, the later calls that it
+    names, or, if the answer says so, the calls of the plan that it names."""
+    purpose: Purpose | None = None
+    """The prompt that the caller answers in place of a model; it also says which form the answer has."""
+    resumes_tool: bool = False
+    """A tool asked while it was called, and receives the answer."""
+    is_in_words: bool = False
+    """The arguments of its call are the words that are shown, and say nothing more."""
+    public_name: SuspensionKind | None = None
+    """What callers see instead of its own name."""
+
+    @property
+    def is_about_calls(self) -> bool:
+        """It asks whether calls run, exactly as shown; what is said about them decides nothing."""
+        return self.releases in ("call", "rows")
+
+
+KINDS: Mapping[SuspensionKind, Kind] = {
+    "approval": Kind(addressee="human", heading="Run this call?", releases="call"),
+    "batch": Kind(addressee="human", heading="Run this call?", releases="rows", public_name="approval"),
+    "confirmation": Kind(
+        addressee="human", heading="Confirm?", releases="later_calls", resumes_tool=True, is_in_words=True
+    ),
+    "input": Kind(
+        addressee="human", heading="Answer needed", releases="later_calls", resumes_tool=True, is_in_words=True
+    ),
+    "delegated": Kind(addressee="human", resumes_tool=True),
+    "reconcile": Kind(addressee="human", heading="Did this call happen?", releases="again"),
+    "review": Kind(addressee="human", heading="Start this plan?", releases="planned_calls"),
+    "plan": Kind(addressee="caller", purpose="plan"),
+    "step": Kind(addressee="caller", purpose="step"),
+    "synthesis": Kind(addressee="caller", purpose="synthesize"),
+    "wait": Kind(addressee="clock", resumes_tool=True),
+}
 
 
 class MatchedRule(StoredStruct):

@@ -24,8 +24,7 @@ from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import FrozenStruct, JsonValue
 from planwarden.agent.core.binding.bindings import EarlierResult, Reference
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.plan.item_calls import ItemOrder
-from planwarden.agent.core.plan.plan import Plan, PlanStep
+from planwarden.agent.core.plan.plan import ItemOrder, Plan, PlanStep
 
 ExecutionStatus = Literal[
     "new", "running", "planned", "suspended", "completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"
@@ -149,27 +148,16 @@ STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_
 CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
 
 
-class Call(FrozenStruct):
+class Call(ev.CallFacts, array_like=False):
     """One tool call of a step, from proposal to result."""
 
-    call_id: str
-    """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
-    step_id: str
-    tool_name: str
-    proposed: dict[str, JsonValue]
-    by_model: bool
     status: CallStatus = "proposed"
-    arguments: dict[str, JsonValue] | None = None
-    """What was shown or dispatched; None before that."""
-    value: JsonValue = None
     error_code: str | None = None
     error_message: str | None = None
     suspension_id: str | None = None
     """The latest question about this call."""
     consumed: tuple[str, ...] = ()
     """Suspensions whose answers released a dispatch; each releases one."""
-    effect: ev.Effect = "effect"
-    """What may be repeated, as pinned when it was dispatched."""
     attempts: int = 0
     """Times that it was dispatched."""
     intended_at: float | None = None
@@ -182,25 +170,12 @@ class Call(FrozenStruct):
     """The business key that the store keeps for it."""
     shares: tuple[ev.BudgetShare, ...] = ()
     """What it took of budgets."""
-    artifact: str | None = None
-    """The artifact that holds the whole result; `value` is its stand-in then."""
-    beside: JsonValue = None
-    """As in `ToolReturned`."""
     last_failure: str | None = None
     """Why the last attempt failed, while the call waits for the next one."""
-    origin: str = ""
-    """`EXECUTION:CALL` of the earlier execution that made it, and so its idempotency key; empty for an own call."""
-    is_confirmation: bool = False
-    """It was taken over, and is the answer of a person who was asked whether to go on."""
     late_report: str | None = None
     """What a process that had lost the execution reported about this call since it was last dispatched."""
     rehearsed: ev.CallRehearsed | None = None
     """What it would have been, when a rehearsal did not make it."""
-
-    @property
-    def place(self) -> int:
-        """Its number among the calls of its step, from 0."""
-        return int(self.call_id.rpartition(":")[2]) - 1
 
 
 class ModelTurn(FrozenStruct):
@@ -425,7 +400,7 @@ class TokenUsage(FrozenStruct):
     """Calls that were dispatched."""
 
 
-class ExecutionState(FrozenStruct):
+class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     """The fold of a log; immutable."""
 
     execution_id: str
@@ -435,10 +410,6 @@ class ExecutionState(FrozenStruct):
     status: ExecutionStatus = "new"
     version: int = 0
     """Number of events folded."""
-    goal: str | None = None
-    options: ev.Options = msgspec.field(default_factory=ev.Options)
-    plan_only: bool = False
-    context: str | None = None
     plan: Plan | None = None
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = {}
@@ -477,30 +448,14 @@ class ExecutionState(FrozenStruct):
     updated_at: float = 0.0
     active_s: float = 0.0
     """Seconds spent in status `running`, as far as the log shows."""
-    chain: tuple[str, ...] = ()
-    """Executions of other agents that delegated it, the first one first."""
     client_ids: frozenset[str] = frozenset()
     """OAuth clients that created or started it; none of them can vouch for a person who decides."""
-    traceparent: str | None = None
-    """As in `ExecutionCreated`; None when the process that created it was not observed."""
-    tracestate: str | None = None
-    host: str | None = None
-    """As in `ExecutionCreated`."""
-    saved_plan: ev.PlanVersion | None = None
-    retry_of: str | None = None
-    """As in `ExecutionCreated`."""
     again: tuple[ev.EarlierRun, ...] = ()
     """Steps that run again although an earlier execution ran them."""
-    thread_effects: tuple[ev.ThreadEffect, ...] = ()
-    """As in `ExecutionCreated`."""
     rejected_before: frozenset[str] = frozenset()
     """Steps that were rejected in the execution that it goes on from."""
     is_revised: bool = False
     """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` says."""
-    starter: ev.Starter | None = None
-    """As in `ExecutionCreated`."""
-    is_operators: bool = False
-    """As in `ExecutionCreated`."""
 
     @property
     def is_finished(self) -> bool:

@@ -1,15 +1,20 @@
 """The synopsis of an execution: what a list shows of it and finds it by, so that no list reads its log.
 
+`describe_edits` says what people changed in arguments between a question and its answer: the planner of the call must
+be told, and a report must say what was really done.
+
 The texts are those of the author of the goal or the plan: cut, and not escaped. NUL and halves of characters,
 for which a database has no text, are replaced.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-from planwarden.agent.common.struct import FrozenStruct
-from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.struct import FrozenStruct, JsonValue
+from planwarden.agent.core.execution import events as ev
+from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.plan.pins import list_tool_names
 
 TITLE_CHARS = 300
@@ -22,6 +27,10 @@ MAX_TOOLS = 100
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MAX_WORDS = 5
 MAX_WORD_CHARS = 200
+MAX_EDITS = 10
+"""The most edits that are reported for one execution; the newest are kept."""
+MAX_VALUE_CHARS = 80
+_MODEL: tuple[ev.Assurance, ...] = ("claimed", "caller")
 _BUDGETS = {
     "modelTokens": "the budget of model tokens is used up",
     "toolCalls": "the budget of tool calls is used up",
@@ -57,7 +66,8 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
     """Return the synopsis of the execution as it is now."""
     goal = execution.goal or ""
     saved_plan = clean_text(execution.saved_plan.name if execution.saved_plan else "", NAME_CHARS)
-    steps = "" if goal else _join(state.step.description or state.step.step_id for state in execution.steps.values())
+    lines = (state.step.description or state.step.step_id for state in execution.steps.values())
+    steps = "" if goal else "; ".join(lines)[:SEARCH_CHARS]
     searched = (execution.execution_id, execution.thread_id, saved_plan, goal[:SEARCH_CHARS] or steps)
     return Synopsis(
         title=clean_text(goal or saved_plan or steps, TITLE_CHARS),
@@ -84,12 +94,9 @@ def describe_fault(execution: ExecutionState) -> str:
         case "cancelled":
             fault = execution.cancel_reason or ""
         case "rejected":
-            decisions = [
-                suspension.decision for suspension in execution.suspensions.values() if suspension.decision is not None
-            ]
-            fault = next(
-                (decision.reason for decision in reversed(decisions) if not decision.approved and decision.reason), ""
-            )
+            decisions = [item.decision for item in execution.suspensions.values() if item.decision is not None]
+            reasons = (decision.reason for decision in reversed(decisions) if not decision.approved)
+            fault = next(filter(None, reasons), "")
         case _:
             fault = ""
     return clean_text(fault, FAULT_CHARS)
@@ -112,17 +119,52 @@ def _list_tools(execution: ExecutionState) -> tuple[str, ...]:
     return tuple(sorted(clean_text(name) for name in names if "\n" not in name)[:MAX_TOOLS])
 
 
-def _join(descriptions: Iterable[str]) -> str:
-    text = ""
-    for description in descriptions:
-        text += f"; {description}" if text else description
-        if len(text) >= SEARCH_CHARS:
-            break
-    return text[:SEARCH_CHARS]
-
-
 def _fold(text: str) -> str:
     """Return the text as it is compared: no difference of case, of width or of white space."""
     cut = clean_text(text, SEARCH_CHARS)
     folded = cut.lower() if cut.isascii() else unicodedata.normalize("NFKC", cut).casefold()
     return " ".join(folded.split())[: 2 * SEARCH_CHARS]
+
+
+def describe_edits(execution: ExecutionState) -> str:
+    """Return a sentence about arguments that others than the calling model changed; empty if there are none."""
+    edits = [
+        edit
+        for suspension in execution.suspensions.values()
+        if suspension.decision and suspension.decision.approved
+        for edit in _list_edits(suspension)
+    ]
+    if not edits:
+        return ""
+    more = f"; and {len(edits) - MAX_EDITS} more before these" if len(edits) > MAX_EDITS else ""
+    return f"Changed before it was approved: {'; '.join(edits[-MAX_EDITS:])}{more}."
+
+
+def _list_edits(suspension: SuspensionState) -> Iterator[str]:
+    """Yield each argument that a person changed, as a part of a sentence."""
+    question, first = suspension.question, suspension.first
+    if first is None:
+        return
+    for edit in question.edits:
+        if edit.assurance in _MODEL:
+            continue
+        for path in edit.arguments:
+            place, _, name = path.partition("/") if question.rows else ("", "", path)
+            tool = (question.covers[int(place)].tool_name if place else question.tool_name) or ""
+            before, after = (_find_arguments(version, place) for version in (first, question))
+            row = f" (row {int(place) + 1})" if place else ""
+            yield (
+                f"{tool} of step {question.step_id!r}{row}: {name[:MAX_VALUE_CHARS]!r} from {_quote(before, name)} to "
+                f"{_quote(after, name)}, by {edit.principal!r}"
+            )
+
+
+def _find_arguments(question: ev.Question, place: str) -> dict[str, JsonValue]:
+    return question.covers[int(place)].arguments if place else question.arguments or {}
+
+
+def _quote(arguments: dict[str, JsonValue], name: str) -> str:
+    if name not in arguments:
+        return "nothing"
+    text = canonical_json(arguments[name])
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text)} characters)"

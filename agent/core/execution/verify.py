@@ -2,12 +2,15 @@
 
 Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool does not.
 Names and rules are those of the Tool-Aware Execution Framework, described in docs/concepts.md.
+
+A rehearsal makes only calls that read, and proves nothing about the others. A step that waits for another one to be
+over goes on after it; a step that takes its result is skipped, and so is a step whose calls a model writes, because the
+model would write them from that result.
 """
 
-from collections.abc import Iterator
-
-from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState, StepState
+from planwarden.agent.core.plan.plan import PlanStep
+from planwarden.agent.core.tool import ToolDefinition
 
 UNFINISHED_STEPS = ("pending", "in_progress", "suspended")
 
@@ -28,16 +31,41 @@ def find_needed_tools(execution: ExecutionState) -> set[str]:
     }
 
 
-def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
-    """Yield one sentence for each empty list at the top level if an earlier step returned a list with entries."""
-    if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
-        return
-    for key, value in arguments.items():
-        if value == []:
-            yield f"/{key} is empty although earlier steps returned data for it"
+def runs_in_rehearsal(definition: ToolDefinition) -> bool:
+    """Return True for a tool that only reads, by its effect and by its risk, and asks nobody."""
+    return definition.effect == "read" and definition.risk == "read" and not definition.is_blocking
 
 
-def _has_entries(result: JsonValue) -> bool:
-    if isinstance(result, dict):
-        return any(isinstance(value, list) and value for value in result.values())
-    return isinstance(result, list) and bool(result)
+def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool:
+    """Return True when only a real run can say how the step ends: a call of it, or of one that it needs, was not
+    made."""
+    if not execution.options.rehearse:
+        return False
+    while state.status == "skipped" and (cause := execution.steps.get(state.skipped_by or "")) is not None:
+        state = cause
+    return state.status == "rehearsed"
+
+
+def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
+    """Return the first step whose result the step takes although only a real run has it."""
+    if not execution.options.rehearse:
+        return None
+    return next(
+        (
+            name
+            for name in state.needs
+            if is_unknown_in_rehearsal(execution, execution.steps[name]) and needs_result(execution, state.step, name)
+        ),
+        None,
+    )
+
+
+def needs_result(execution: ExecutionState, step: PlanStep, step_id: str) -> bool:
+    """Return True when the step takes the result of the other one: by a binding, or because a model writes its
+    calls."""
+    return needs_model(step) or any(binding.reference.step_id == step_id for binding in step.list_bindings())
+
+
+def needs_model(step: PlanStep) -> bool:
+    """Return True when the plan does not list all calls of the step."""
+    return not step.tool_calls or bool(set(step.required_tools) - {call.tool_name for call in step.tool_calls})

@@ -5,7 +5,7 @@ of a digest, without the tool's name; this takes a tenth of the space of names a
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 
 from planwarden.agent.common.schema import read_properties
@@ -60,11 +60,8 @@ def _list_changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str
     if before.description != after.description:
         yield f"description {_quote_difference(before.description, after.description)}"
     if before.annotations != after.annotations:
-        names = sorted(
-            name
-            for name in before.annotations.keys() | after.annotations.keys()
-            if before.annotations.get(name) != after.annotations.get(name)
-        )
+        old, new = before.annotations, after.annotations
+        names = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
         yield f"annotations changed: {_join_names(names)}"
     if before.capabilities != after.capabilities:
         yield "capabilities changed"
@@ -74,19 +71,17 @@ def _list_schema_changes(word: str, before: Mapping[str, JsonValue], after: Mapp
     if before == after:
         return
     old, new = read_properties(before), read_properties(after)
-    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-    new_required = sorted(_read_required(after) - _read_required(before))
-    free = sorted(_read_required(before) - _read_required(after))
+    required, required_now = _read_required(before), _read_required(after)
     for text, names in (
-        ("added", sorted(new.keys() - old.keys())),
-        ("removed", sorted(old.keys() - new.keys())),
-        ("changed", changed),
-        ("now required", new_required),
-        ("no longer required", free),
+        ("added", new.keys() - old.keys()),
+        ("removed", old.keys() - new.keys()),
+        ("changed", {name for name in old.keys() & new.keys() if old[name] != new[name]}),
+        ("now required", required_now - required),
+        ("no longer required", required - required_now),
     ):
         if names:
             yield f"{word}s {text}: {_join_names(names)}"
-    if old == new and _read_required(before) == _read_required(after):
+    if old == new and required == required_now:
         yield f"schema of the {word}s changed"
 
 
@@ -95,22 +90,18 @@ def _read_required(schema: Mapping[str, JsonValue]) -> set[str]:
     return {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
 
 
-def _join_names(names: list[str]) -> str:
+def _join_names(names: Collection[str]) -> str:
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(_quote(name[:40]) for name in names[:_NAMES]) + more
+    return ", ".join(json.dumps(name[:40]) for name in sorted(names)[:_NAMES]) + more
 
 
 def _quote_difference(before: str, after: str) -> str:
     """Return both texts around the first place where they differ, quoted."""
     place = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     start = max(0, (min(len(before), len(after)) if place is None else place) - _BEFORE_CHARS)
-    return f"{_quote(_cut_excerpt(before, start))} is now {_quote(_cut_excerpt(after, start))}"
+    return f"{_quote_excerpt(before, start)} is now {_quote_excerpt(after, start)}"
 
 
-def _cut_excerpt(text: str, start: int) -> str:
+def _quote_excerpt(text: str, start: int) -> str:
     head, tail = ("..." if start else ""), ("..." if len(text) > start + _EXCERPT_CHARS else "")
-    return f"{head}{text[start : start + _EXCERPT_CHARS]}{tail}"
-
-
-def _quote(text: str) -> str:
-    return json.dumps(text)
+    return json.dumps(f"{head}{text[start : start + _EXCERPT_CHARS]}{tail}")

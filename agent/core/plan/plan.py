@@ -1,15 +1,15 @@
-"""Plans: the values that a checked plan consists of, and what can be read off them.
+"""Plans: the values that a checked plan consists of, its words and limits, and what can be read off it.
 
-A plan is a list of steps that form a directed acyclic graph. `plan_parser` makes one from JSON,
-with every default filled in and every dependency explicit.
+A plan is a list of steps that form a directed acyclic graph. `plan_parser` makes one from JSON, with every default
+filled in and every dependency explicit.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 import msgspec
 
-from planwarden.agent.common.struct import JsonValue, StoredStruct
+from planwarden.agent.common.struct import FrozenStruct, JsonValue, StoredStruct
 from planwarden.agent.core.binding.bindings import (
     INPUTS,
     ITEM,
@@ -20,13 +20,26 @@ from planwarden.agent.core.binding.bindings import (
     Path,
     Reference,
     find_bindings,
+    find_references,
     is_plain,
 )
-from planwarden.agent.core.plan.plan_words import OnReject, StepType, ValidationMode
-from planwarden.agent.core.plan.step_control import Condition, Loop, RetryPolicy, StepControl, control_to_json
 
+StepType = Literal["tool", "reasoning"]
+ValidationMode = Literal["strict", "advisory"]
+OnReject = Literal["skip", "stop", "continue"]
+OnItemFailure = Literal["stop", "continue"]
 Author = Literal["caller", "model"]
 """Who wrote a plan."""
+
+MAX_STEPS = 50
+MAX_CALLS_PER_STEP = 50
+MAX_CONDITIONS = 20
+MAX_ID_CHARS = 64
+MAX_NAME_CHARS = 128
+MAX_TEXT_CHARS = 20_000
+DEFAULT_ITEMS = 100
+STEPS_KEYS = ("todoList", "steps")
+"""The key of the list of steps, and its name in older plans."""
 
 ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
 """From arguments, the paths in them that are not known yet (null for now) and a limit of work: what is wrong
@@ -53,6 +66,48 @@ class PlannedCall(StoredStruct):
     tool_name: str
     arguments: dict[str, JsonValue]
     """May contain bindings; see `planwarden.agent.core.binding.bindings`."""
+
+
+class Condition(StoredStruct):
+    """Holds when the value is there and fits the schema."""
+
+    value: dict[str, JsonValue]
+    """A binding."""
+    matches: dict[str, JsonValue]
+    """A JSON Schema."""
+
+
+class Loop(StoredStruct):
+    """Makes the calls of its step once for each item."""
+
+    items: JsonValue
+    """A binding to a list, or a list."""
+    max_items: int = DEFAULT_ITEMS
+    max_concurrent: int = 1
+    on_item_failure: OnItemFailure = "stop"
+
+
+class RetryPolicy(StoredStruct):
+    """How often, and after how long, a call that failed by its tool's own word is made again."""
+
+    attempts: int
+    """Calls in all."""
+    delay_s: float
+    """Seconds before the second attempt."""
+    factor: float
+    """By which each further wait is longer."""
+    max_delay_s: float
+
+    def find_delay_s(self, attempts: int) -> float:
+        """Return the seconds to wait after so many attempts."""
+        return min(self.max_delay_s, self.delay_s * self.factor ** (attempts - 1))
+
+
+class StepControl(StoredStruct):
+    when: tuple[Condition, ...] = ()
+    """All must hold, else the step is skipped."""
+    loop: Loop | None = None
+    retry: RetryPolicy | None = None
 
 
 class PlanStep(StoredStruct):
@@ -95,6 +150,27 @@ class PlanStep(StoredStruct):
             if self.control.loop is not None:
                 bindings.extend(find_bindings(self.control.loop.items))
         return bindings
+
+
+class ItemOrder(FrozenStruct):
+    """In which order the calls of a loop are made. Calls of an item are counted from 0."""
+
+    takes: tuple[tuple[int, ...], ...] = ()
+    """For each call of an item: the earlier ones whose results it takes."""
+    ends: tuple[int, ...] = ()
+    """For each wave: the first call of an item that does not belong to it or to a wave before."""
+
+
+def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
+    """Return the order of the calls that are made for each item."""
+    takes: list[tuple[int, ...]] = []
+    ends: list[int] = []
+    for number, planned in enumerate(calls):
+        sources = {reference.call for reference in find_references(planned.arguments) if reference.call is not None}
+        takes.append(tuple(sorted(sources)))
+        if any(other >= (ends[-1] if ends else 0) for other in sources):
+            ends.append(number)
+    return ItemOrder(takes=tuple(takes), ends=(*ends, len(calls)))
 
 
 class Plan(StoredStruct):
@@ -148,19 +224,36 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     return {**inputs, "todoList": steps}
 
 
+_RETRY_KEYS = ("attempts", "delayS", "factor", "maxDelayS")
+_ALWAYS_WRITTEN = ("id", "description", "stepType", "dependencies")
+
+
 def step_to_json(step: PlanStep) -> dict[str, JsonValue]:
-    document: dict[str, JsonValue] = {"id": step.step_id, "description": step.description, "stepType": step.step_type}
-    if step.required_tools:
-        document["requiredTools"] = list(step.required_tools)
-    if step.expected_outcome is not None:
-        document["expectedOutcome"] = step.expected_outcome
-    if step.tool_validation_mode != "strict":
-        document["toolValidationMode"] = step.tool_validation_mode
-    document["dependencies"] = list(step.dependencies)
-    if step.tool_calls:
-        document["toolCalls"] = [{"toolName": call.tool_name, "arguments": call.arguments} for call in step.tool_calls]
-    if step.confirms:
-        document["confirms"] = list(step.confirms)
-    if step.on_reject != "skip":
-        document["onReject"] = step.on_reject
-    return document | control_to_json(step.control)
+    """Return the step as JSON without defaults."""
+    document = _write_step(step)
+    return {key: value for key, value in document.items() if key in _ALWAYS_WRITTEN or value != _BARE_STEP[key]}
+
+
+def _write_step(step: PlanStep) -> dict[str, JsonValue]:
+    loop, retry = step.loop or Loop(items=None), step.retry
+    return {
+        "id": step.step_id,
+        "description": step.description,
+        "stepType": step.step_type,
+        "requiredTools": list(step.required_tools),
+        "expectedOutcome": step.expected_outcome,
+        "toolValidationMode": step.tool_validation_mode,
+        "dependencies": list(step.dependencies),
+        "toolCalls": [{"toolName": call.tool_name, "arguments": call.arguments} for call in step.tool_calls],
+        "confirms": list(step.confirms),
+        "onReject": step.on_reject,
+        "when": [{"value": condition.value, "matches": condition.matches} for condition in step.when],
+        "forEach": loop.items,
+        "maxItems": loop.max_items,
+        "maxConcurrent": loop.max_concurrent,
+        "onItemFailure": loop.on_item_failure,
+        "retry": None if retry is None else dict(zip(_RETRY_KEYS, msgspec.structs.astuple(retry), strict=True)),
+    }
+
+
+_BARE_STEP = _write_step(PlanStep(step_id="", description="", step_type="reasoning"))

@@ -23,25 +23,37 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
-from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_TOLD, find_id_faults, join_faults, list_look_alikes
+from planwarden.agent.core.plan.checks.faults import (
+    MAX_LISTED,
+    MAX_TOLD,
+    find_control_faults,
+    find_id_faults,
+    join_faults,
+    list_look_alikes,
+)
 from planwarden.agent.core.plan.checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan.checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
 from planwarden.agent.core.plan.checks.tools import WrittenCall, check_tools, list_placeholders
 from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import (
+    DEFAULT_ITEMS,
+    MAX_NAME_CHARS,
+    MAX_STEPS,
     Author,
+    Condition,
+    Loop,
     Plan,
     PlannedCall,
     PlanStep,
+    RetryPolicy,
+    StepControl,
     ToolFacts,
     list_earlier_results,
     list_foreign_references,
     list_own_names,
 )
 from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
-from planwarden.agent.core.plan.plan_words import MAX_NAME_CHARS, MAX_STEPS
-from planwarden.agent.core.plan.step_control import find_control_faults, read_control
 
 MAX_NAMED = 100_000
 """Steps of an unchecked plan whose tools are looked for."""
@@ -175,12 +187,27 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
             tool_calls=calls,
             confirms=tuple(dict.fromkeys(entry.confirms)),
             on_reject=entry.onReject or "skip",
-            control=read_control(entry),
+            control=_read_control(entry),
         )
         sources = [step_id for binding in step.list_bindings() if (step_id := binding.reference.step_id) in ids]
         dependencies = dict.fromkeys([*declared, *sources, *confirmed_by.get(entry.id, ())])
         steps.append(replace(step, dependencies=tuple(dependencies)))
     return tuple(steps)
+
+
+def _read_control(entry: StepInput) -> StepControl | None:
+    loop = retry = None
+    if entry.forEach is not None:
+        loop = Loop(
+            items=entry.forEach,
+            max_items=entry.maxItems or DEFAULT_ITEMS,
+            max_concurrent=entry.maxConcurrent or 1,
+            on_item_failure=entry.onItemFailure or "stop",
+        )
+    if (more := entry.retry) is not None:
+        retry = RetryPolicy(attempts=more.attempts, delay_s=more.delayS, factor=more.factor, max_delay_s=more.maxDelayS)
+    when = tuple(Condition(value=condition.value, matches=condition.matches) for condition in entry.when)
+    return StepControl(when=when, loop=loop, retry=retry) if when or loop or retry else None
 
 
 def _list_lists(steps: Iterable[PlanStep]) -> list[WrittenCall]:

@@ -17,15 +17,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from planwarden.agent.common.canonical import canonical_json, check_depth, read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.plan.plan_words import MAX_CALLS_PER_STEP, STEPS_KEYS
-from planwarden.agent.core.prompt.replies import (
-    CALLS_KEY,
-    MARKER_START,
-    MAX_CONTENT_CHARS,
-    Reply,
-    find_calls,
-    find_json,
-)
+from planwarden.agent.core.plan.plan import MAX_CALLS_PER_STEP, STEPS_KEYS
+from planwarden.agent.core.replies import CALLS_KEY, MARKER_START, MAX_CONTENT_CHARS, Reply, find_calls, find_json
 from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}

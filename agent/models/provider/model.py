@@ -17,8 +17,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from planwarden.agent.common.errors import ModelError
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import MAX_CONTENT_CHARS, Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.answer import ModelAnswer, read_answer
 from planwarden.agent.models.provider.endpoint import Endpoint

@@ -22,8 +22,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from planwarden.agent.core.plan.revision import OPERATION_SCHEMA
-from planwarden.agent.core.prompt.prompts import Prompt, fence
-from planwarden.agent.core.prompt.replies import MARKER_END, MARKER_START
+from planwarden.agent.core.prompts import Prompt, fence
+from planwarden.agent.core.replies import MARKER_END, MARKER_START
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Endpoint
 

@@ -11,8 +11,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core.execution.question import KINDS
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.execution.suspension_kinds import KINDS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import find_execution

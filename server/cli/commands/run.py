@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ThreadBusy, UsageError
-from planwarden.agent.core.execution.rehearsal import needs_model
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.verify import needs_model
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home

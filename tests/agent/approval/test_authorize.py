@@ -117,7 +117,7 @@ def judge(case: Case) -> str:
     if case.has_grant:
         grants.fill((build_grant(definition, clock.now()),))
     context = ApprovalContext(tools=Registry(), policy=policy, clock=clock, ids=RandomIds(), grants=grants)
-    call = Call(call_id="a:1", step_id="a", tool_name="pay", proposed={}, by_model=False)
+    call = Call(call_id="a:1", origin="", tool_name="pay", proposed={}, by_model=False)
     permits = [build_permit(answer, number, definition, policy) for number, answer in enumerate(case.answers)]
     execution = ExecutionState(
         execution_id="e",

@@ -11,8 +11,7 @@ from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.binding import pointers
 from planwarden.agent.core.binding.bindings import Reference
-from planwarden.agent.core.execution import long_tuple
-from planwarden.agent.core.execution.long_tuple import replace_at
+from planwarden.agent.core.execution.folds.transitions import PART, replace_at
 from planwarden.agent.core.execution.references import MAX_REFERENCES, AbsentValue, list_sources, resolve
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.inputs import fill_inputs
@@ -157,9 +156,6 @@ def test_a_template_cannot_make_much_of_little() -> None:
     absent: Json = {"$from": "a", "pointer": "/no", "default": "y" * 1_000}
     with pytest.raises(InvalidArguments, match="would be larger than"):
         put(list[JsonValue]([absent] * 300), after({}))
-
-
-PART = long_tuple.PART
 
 
 @given(st.sampled_from([1, PART, PART + 1, 1_000]), st.lists(st.integers(0, 999), max_size=5))

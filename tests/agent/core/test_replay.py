@@ -9,8 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.control.replay import ReplayFault, find_replay_fault
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
-from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, ToolFacts
-from planwarden.agent.core.plan.step_control import Loop, StepControl
+from planwarden.agent.core.plan.plan import Loop, Plan, PlannedCall, PlanStep, StepControl, ToolFacts
 from tests.kit import apply, ev, parse_plan, plan, requirement, tool_step
 
 Log = list[list[ev.Event]]

@@ -20,8 +20,7 @@ from planwarden.agent.core.execution.state import (
     ExecutionState,
     new_execution,
 )
-from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.core.plan.step_control import Loop, StepControl
+from planwarden.agent.core.plan.plan import Loop, Plan, PlannedCall, PlanStep, StepControl
 from planwarden.storage.codec import decode_events, encode_events
 from tests.requirements import requirement
 from tests.support.strategies import EVENT_TYPES, EVENTS

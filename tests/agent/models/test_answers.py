@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.plan.plan_input import plan_schema
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import MAX_CONTENT_CHARS, Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Mode
 from tests.kit import Ledger, each_once, model_step, plan, warden

@@ -10,7 +10,7 @@ import pytest
 
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S
-from planwarden.agent.core.prompt.prompts import Prompt
+from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.models.provider import transport as provider_transport
 from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import RetryLimits

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.plan.plan_input import plan_schema
-from planwarden.agent.core.prompt.prompts import Prompt
+from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Mode
 from tests.support.doubles.manners import MANNERS, Manner, obedient

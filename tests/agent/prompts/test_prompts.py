@@ -11,9 +11,9 @@ import pytest
 from benchmarks.catalogue import catalogue
 from pydantic import JsonValue
 
+from planwarden.agent.core import prompts
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.prompt import prompts
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.transaction_builder import choose_tools
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
-from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.core.prompt.replies import Reply
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
 from planwarden.agent.ports.model import AskCaller
 from tests.kit import Ledger, SqliteStore, decide, model_step, plan, requirement, tool_step, warden
 from tests.support.loop_time import pass_time as pass_loop_time

@@ -138,15 +138,7 @@ def test_ten_thousand_items_are_pages_of_bounded_size(size: int, pages: int) -> 
     step = parse_plan(kit.plan(_loop(10_000)), author="caller", tools=_FACTS, max_steps=10)[0].steps[0]
     value = "x" * size
     calls = tuple(
-        Call(
-            call_id=f"double:{n + 1}",
-            step_id="double",
-            tool_name="double",
-            proposed={},
-            by_model=False,
-            status="succeeded",
-            value=value,
-        )
+        Call(call_id=f"double:{n + 1}", tool_name="double", origin="", proposed={}, status="succeeded", value=value)
         for n in range(10_000)
     )
     state = StepState(step=step, status="completed", calls=calls, items=tuple(range(10_000)))

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, NotRetryable, ThreadBusy, UnknownThread
-from planwarden.agent.core.prompt.prompts import build_step_prompt
+from planwarden.agent.core.prompts import build_step_prompt
 from tests.kit import NO, Decision, decide, requirement
 from tests.storage.suite import BackEnd
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden

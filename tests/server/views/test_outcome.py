@@ -8,8 +8,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.execution.edits import MAX_EDITS
 from planwarden.agent.core.execution.state import CallStatus, ExecutionState, ExecutionStatus, StepStatus
+from planwarden.agent.core.execution.synopsis import MAX_EDITS
 from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
 from planwarden.server.inbox.pages.execution import build_plan_view

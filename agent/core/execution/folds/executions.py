@@ -10,23 +10,8 @@ from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, M
 
 
 def apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -> FieldChanges:
-    return {
-        "goal": event.goal,
-        "options": event.options,
-        "plan_only": event.plan_only,
-        "context": event.context,
-        "chain": event.chain,
-        "created_at": at,
-        "traceparent": event.traceparent,
-        "tracestate": event.tracestate,
-        "host": event.host,
-        "saved_plan": event.saved_plan,
-        "retry_of": event.retry_of,
-        "starter": event.starter,
-        "thread_effects": event.thread_effects,
-        "is_operators": event.is_operators,
-        **_add_client(execution, event.client_id),
-    }
+    facts = {name: getattr(event, name) for name in ev.CreationFacts.__struct_fields__}
+    return {**facts, "created_at": at, **_add_client(execution, event.client_id)}
 
 
 def apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: float) -> FieldChanges:
@@ -55,39 +40,25 @@ def apply_cancel_requested(execution: ExecutionState, event: ev.CancelRequested,
     return {"cancel_requested": True, "cancel_reason": event.reason}
 
 
-def apply_completed(execution: ExecutionState, event: ev.ExecutionCompleted, at: float) -> FieldChanges:
-    check_is_rehearsal(execution, event, is_rehearsal=False)
-    return _withdraw_open(execution, at)
-
-
-def apply_rehearsed(execution: ExecutionState, event: ev.ExecutionRehearsed, at: float) -> FieldChanges:
-    check_is_rehearsal(execution, event, is_rehearsal=True)
-    return _withdraw_open(execution, at)
-
-
-def apply_ended(execution: ExecutionState, event: ev.Event, at: float) -> FieldChanges:
-    return _withdraw_open(execution, at)
-
-
-def apply_failed(execution: ExecutionState, event: ev.ExecutionFailed, at: float) -> FieldChanges:
-    return {"error_code": event.code, "error_message": event.message, **_withdraw_open(execution, at)}
-
-
 def apply_exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at: float) -> FieldChanges:
     if execution.open_suspensions:
         raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may continue")
     return {"exhausted": event.budget}
 
 
-def _withdraw_open(execution: ExecutionState, at: float) -> FieldChanges:
-    if not execution.open_suspensions:
-        return {}
-    return {
-        "suspensions": {
+def apply_ended(execution: ExecutionState, event: ev.Event, at: float) -> FieldChanges:
+    """Withdraw what is still asked."""
+    if isinstance(event, ev.ExecutionCompleted | ev.ExecutionRehearsed):
+        check_is_rehearsal(execution, event, is_rehearsal=isinstance(event, ev.ExecutionRehearsed))
+    changes: FieldChanges = {}
+    if isinstance(event, ev.ExecutionFailed):
+        changes |= {"error_code": event.code, "error_message": event.message}
+    if execution.open_suspensions:
+        changes["suspensions"] = {
             suspension_id: replace(suspension, status="withdrawn", decided_at=at) if suspension.is_open else suspension
             for suspension_id, suspension in execution.suspensions.items()
         }
-    }
+    return changes
 
 
 def apply_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) -> FieldChanges:

@@ -7,14 +7,13 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import IllegalTransition
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.transitions import FieldChanges, find_step, pass_over_items, put_step
 from planwarden.agent.core.execution.state import Call, ExecutionState, ModelTurn, StepState
 from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.plan.item_calls import find_item_order
 from planwarden.agent.core.plan.pins import map_pins
-from planwarden.agent.core.plan.plan import PlannedCall, PlanStep
+from planwarden.agent.core.plan.plan import PlannedCall, PlanStep, find_item_order
 
 
 def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> FieldChanges:
@@ -184,7 +183,7 @@ def make_call(
 ) -> Call:
     """Return a call of the step that nobody has looked at yet."""
     call_id = f"{step.step_id}:{number}"
-    return Call(call_id=call_id, step_id=step.step_id, tool_name=tool_name, proposed=arguments, by_model=by_model)
+    return Call(call_id=call_id, tool_name=tool_name, origin="", proposed=arguments, by_model=by_model)
 
 
 def take_over_call(step_id: str, reused: ev.TakenCall) -> Call:
@@ -193,23 +192,9 @@ def take_over_call(step_id: str, reused: ev.TakenCall) -> Call:
     Raises:
         IllegalTransition: it belongs to another step.
     """
-    if reused.call_id.rpartition(":")[0] != step_id:
+    if reused.step_id != step_id:
         raise IllegalTransition(f"call {reused.call_id!r} does not belong to step {step_id!r}")
-    is_unknown = reused.unknown is not None
-    return Call(
-        call_id=reused.call_id,
-        step_id=step_id,
-        tool_name=reused.tool_name,
-        proposed=reused.proposed,
-        by_model=reused.by_model,
-        status="outcome_unknown" if is_unknown else "succeeded",
-        arguments=reused.arguments,
-        value=reused.value,
-        error_code="outcome_unknown" if is_unknown else None,
-        error_message=reused.unknown,
-        effect=reused.effect,
-        artifact=reused.artifact,
-        beside=reused.beside,
-        origin=reused.origin,
-        is_confirmation=reused.is_confirmation,
-    )
+    if reused.unknown is None:
+        return copy_fields(Call, reused, status="succeeded")
+    fault = {"error_code": "outcome_unknown", "error_message": reused.unknown}
+    return copy_fields(Call, reused, status="outcome_unknown", **fault)

@@ -1,17 +1,24 @@
-"""What events about a step change: it begins, its loop does, and it ends in one of its ways."""
+"""What events about a step and its calls change: it begins, its loop does, its calls get results, and it ends."""
+
+from bisect import bisect_left
 
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.plans import begin_loop
 from planwarden.agent.core.execution.folds.transitions import (
     FieldChanges,
+    check_is_rehearsal,
     check_is_reviewed,
     find_step,
+    move_call,
     move_step,
     next_call_status,
+    put_step,
+    replace_at,
 )
 from planwarden.agent.core.execution.state import CALL_SETTLED, Call, ExecutionState, StepState
 
@@ -84,3 +91,99 @@ def apply_rehearsed(execution: ExecutionState, event: ev.StepRehearsed, at: floa
 
 def _has_rehearsed_call(state: StepState) -> bool:
     return any(call.status == "rehearsed" for call in state.calls)
+
+
+def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    check_is_reviewed(execution, event)
+    if execution.options.rehearse and event.effect != "read":
+        raise IllegalTransition(f"call {event.call_id!r} does more than read, and a rehearsal only reads")
+    suspension = execution.suspensions.get(event.suspension_id or "")
+    arguments = event.arguments
+    if arguments is None:
+        if suspension is None or suspension.question.call_id != event.call_id:
+            raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
+        arguments = suspension.question.arguments
+    changes = move_call(
+        execution,
+        event,
+        event.call_id,
+        arguments=arguments,
+        effect=event.effect,
+        suspension_id=event.suspension_id or call.suspension_id,
+        consumed=call.consumed if event.suspension_id is None else (*call.consumed, event.suspension_id),
+        attempts=call.attempts + 1,
+        intended_at=at,
+        grant_id=event.grant_id,
+        rule=event.rule,
+        once=event.once or call.once,
+        shares=event.shares or call.shares,
+        late_report=None,
+        last_failure=None,
+    )
+    is_same = suspension is not None and (suspension.question.asker or suspension.question.kind == "wait")
+    if not (is_same and call.status == "decided"):
+        # Otherwise the same call continues: its server or agent has the answer, or it looks again at what it waits for.
+        changes["usage"] = replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)
+    return changes
+
+
+def apply_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> FieldChanges:
+    return move_call(execution, event, event.call_id, value=event.value, artifact=event.artifact, beside=event.beside)
+
+
+def apply_call_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    if call.status == "outcome_unknown" and not _did_not_happen(execution, call):
+        raise IllegalTransition(f"nobody said that call {event.call_id!r} did not happen")
+    fault = {"error_code": event.code, "error_message": event.message}
+    return move_call(execution, event, event.call_id, **fault, rule=event.rule or call.rule, beside=event.beside)
+
+
+def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
+    """Return whether a person said so."""
+    suspension = execution.suspensions.get(call.suspension_id or "")
+    decision = suspension.decision if suspension is not None and suspension.question.kind == "reconcile" else None
+    content = decision.content if decision is not None else None
+    return isinstance(content, dict) and content.get("happened") is False
+
+
+def apply_attempt_failed(execution: ExecutionState, event: ev.CallAttemptFailed, at: float) -> FieldChanges:
+    return move_call(execution, event, event.call_id, last_failure=event.message)
+
+
+def apply_call_rejected(execution: ExecutionState, event: ev.CallRejected, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    arguments = call.arguments if call.arguments is not None else _find_row_arguments(execution, event)
+    return move_call(execution, event, event.call_id, suspension_id=event.suspension_id, arguments=arguments)
+
+
+def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
+    """What the person saw in the row that they left out. The rows stand in the order of their calls."""
+    suspension = execution.suspensions.get(event.suspension_id)
+    rows = suspension.question.covers if suspension is not None else ()
+    place = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))
+    row = rows[place] if place < len(rows) else None
+    return row.arguments if row is not None and row.call_id == event.call_id else None
+
+
+def _find_number(call_id: str) -> int:
+    number = call_id.rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> FieldChanges:
+    fault = {"error_code": "outcome_unknown", "error_message": event.message}
+    return move_call(execution, event, event.call_id, **fault)
+
+
+def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, at: float) -> FieldChanges:
+    call = execution.call(event.call_id)
+    state = execution.steps[call.step_id]
+    calls = replace_at(state.calls, call.place, replace(call, late_report=event.message))
+    return put_step(execution, replace(state, calls=calls))
+
+
+def apply_call_rehearsed(execution: ExecutionState, event: ev.CallRehearsed, at: float) -> FieldChanges:
+    check_is_rehearsal(execution, event, is_rehearsal=True)
+    return move_call(execution, event, event.call_id, arguments=event.arguments, rehearsed=event)

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.transitions import (
     FieldChanges,
@@ -68,9 +69,7 @@ def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: fl
 
 def apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> FieldChanges:
     current = _find_open(execution, event.suspension_id)
-    endorsement = EndorsementState(
-        principal=event.principal, assurance=event.assurance, channel=event.channel, at=at, content=event.content
-    )
+    endorsement = copy_fields(EndorsementState, event, at=at)
     if any(replace(earlier, at=at) == endorsement for earlier in current.endorsements):
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
     # Somebody who answers differently now takes the earlier answer back.
@@ -116,7 +115,7 @@ def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:
-        changes |= move_call(execution, event, execution.call(question.call_id), **fields)
+        changes |= move_call(execution, event, question.call_id, **fields)
     elif question.step_id is not None:
         changes |= move_step(execution, event, find_step(execution, question.step_id), **fields)
     return changes

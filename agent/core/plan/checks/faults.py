@@ -1,11 +1,15 @@
-"""The faults of a plan, bounded because a plan may have many, and those of its step ids."""
+"""The faults of a plan, bounded because a plan may have many, and those that one step has by itself."""
 
+import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from planwarden.agent.core.plan.plan import PlanStep
-from planwarden.agent.core.plan.plan_words import MAX_ID_CHARS
+from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import ITEM, Reference, find_binding_faults, find_references
+from planwarden.agent.core.binding.conditions import find_matches_faults
+from planwarden.agent.core.plan.plan import DEFAULT_ITEMS, MAX_ID_CHARS, PlanStep
+from planwarden.agent.core.plan.plan_input import StepInput
 
 MAX_LISTED = 50
 """Faults in the details of one error."""
@@ -13,6 +17,9 @@ MAX_QUOTED = 10
 """Names in one fault."""
 MAX_TOLD = 20
 """Faults in one message."""
+_LOOP_KEYS = ("maxItems", "maxConcurrent", "onItemFailure")
+_BINDING = '{"$from": "find", "pointer": "/ids"}'
+_ITEM_CALL = json.dumps(Reference(ITEM, "/email", call=0).to_json())
 
 
 def join_faults(problems: list[str]) -> str:
@@ -49,3 +56,63 @@ def list_look_alikes(steps: Sequence[PlanStep]) -> Iterator[str]:
         if usual != step_id:
             other = f"the step {usual!r}, which is another one" if usual in ids else repr(usual)
             yield f"step id {step_id!a} looks like {other}"
+
+
+def find_control_faults(entry: StepInput) -> Iterator[str]:
+    """Yield what is wrong with the control of a step, one sentence each."""
+    for number, condition in enumerate(entry.when):
+        yield from (f"when[{number}]: {fault}" for fault in _find_condition_faults(condition.value, condition.matches))
+    if entry.forEach is None:
+        if stray := [key for key in _LOOP_KEYS if getattr(entry, key) is not None]:
+            yield f"{', '.join(stray)} without 'forEach'"
+        return
+    is_bound = isinstance(entry.forEach, dict) and "$from" in entry.forEach
+    if not is_bound and not isinstance(entry.forEach, list):
+        yield f"'forEach' must be a list, or a binding to one, such as {_BINDING}"
+    yield from (f"forEach: {fault}" for fault in find_binding_faults(entry.forEach))
+    most = entry.maxItems or DEFAULT_ITEMS
+    if isinstance(entry.forEach, list) and len(entry.forEach) > most:
+        yield f"'forEach' has {len(entry.forEach)} items, and 'maxItems' is {most}"
+    if not entry.toolCalls:
+        yield "'forEach' needs 'toolCalls', which are made once for each item"
+    tool_names = {call.toolName for call in entry.toolCalls}
+    if foreign := [name for name in entry.requiredTools if name not in tool_names]:
+        yield f"'requiredTools' of a step with 'forEach' must be in its 'toolCalls': {', '.join(foreign)[:200]}"
+
+
+def _find_condition_faults(value: dict[str, JsonValue], matches: dict[str, JsonValue]) -> Iterator[str]:
+    if "$from" not in value:
+        yield f"'value' must be a binding, such as {_BINDING}"
+    yield from find_binding_faults(value)
+    yield from find_matches_faults(matches)
+
+
+def find_item_call_faults(step: PlanStep) -> Iterator[str]:
+    """Yield a sentence for each binding of the step that takes the result of a call which it cannot take."""
+    outside: list[JsonValue] = [condition.value for condition in step.when]
+    if step.loop is not None:
+        outside.append(step.loop.items)
+    for reference in find_references(outside):
+        if reference.call is not None:
+            yield f"'call' works only in the arguments of 'toolCalls' of a loop, as in {_ITEM_CALL}"
+    for number, planned in enumerate(step.tool_calls):
+        for reference in find_references(planned.arguments):
+            if reference.call is not None and (fault := _find_fault(step, number, reference, reference.call)):
+                yield f"toolCalls[{number}]: {fault}"
+
+
+def _find_fault(step: PlanStep, number: int, reference: Reference, call: int) -> str | None:
+    if reference.step_id != ITEM:
+        step_id = reference.step_id[:64]
+        return (
+            f"'call' goes with \"item\", not with step {step_id!r}: {_ITEM_CALL} takes an earlier call of the same item"
+        )
+    if step.loop is None:
+        return "'call' takes an earlier call of the same item, and the step has no 'forEach'"
+    if number == 0:
+        return f"no call comes before it; put the call that finds the value first, and {_ITEM_CALL} into a later one"
+    if not 0 <= call < number:
+        right = json.dumps(reference._replace(call=number - 1, pointer=reference.pointer[:200]).to_json())
+        choice = "0" if number == 1 else f"0 to {number - 1}"
+        return f"'call' is {str(call)[:20]}, and an earlier call of the same item is {choice}, counted from 0: {right}"
+    return None

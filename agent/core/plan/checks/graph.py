@@ -15,8 +15,7 @@ from planwarden.agent.core.binding.bindings import (
     is_plain,
 )
 from planwarden.agent.core.plan.checks.bindings import suggest_binding
-from planwarden.agent.core.plan.checks.faults import quote_some
-from planwarden.agent.core.plan.item_calls import find_item_call_faults
+from planwarden.agent.core.plan.checks.faults import find_item_call_faults, quote_some
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_own_names
 
 MAX_BOUND = 1_000

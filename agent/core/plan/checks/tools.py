@@ -15,8 +15,7 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.binding.bindings import Path, is_plain, leave_out_bindings
 from planwarden.agent.core.binding.placeholders import list_texts, search
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, join_faults
-from planwarden.agent.core.plan.plan import ArgumentCheck, PlanStep, ToolFacts, list_step_tools
-from planwarden.agent.core.plan.plan_words import MAX_NAME_CHARS
+from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, ArgumentCheck, PlanStep, ToolFacts, list_step_tools
 
 CHECK_LIMIT = 2_500_000
 """Units of `schema_cost` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""

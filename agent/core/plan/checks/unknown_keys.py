@@ -25,59 +25,42 @@ _USE = "use"
 _USE_HINT = "; no step contains a saved plan: write its steps here, or start it by itself with run_plan"
 
 _MISSING = re.compile(r"(\S+) has no ('\w+')")
-_Known = tuple[tuple[str, ...], frozenset[str]]
-"""Keys that fields know, in their order and as a set."""
-
-
-def _know(keys: tuple[str, ...]) -> _Known:
-    return keys, frozenset(keys)
-
-
-_PLAN, _STEP, _CALL = _know(PLAN_KEYS), _know(STEP_KEYS), _know(CALL_KEYS)
-_CONDITION, _RETRY = _know(CONDITION_KEYS), _know(RETRY_KEYS)
 
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
     """Return the faults of a plan's keys, and the warnings about keys that were dropped."""
     problems: list[str] = []
     warnings: list[str] = []
-    for where, node, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
+    faulty = (
+        (where, node, unknown, [key for key in keys if key not in ENGINE_KEYS])
+        for where, node, keys in _list_nodes(document, entries)
+        if isinstance(node, dict) and (unknown := sorted(node.keys() - keys))
+    )
+    for where, node, unknown, keys in islice(faulty, MAX_LISTED):
         if "toolName" in keys and (foreign := describe_foreign_call(where, node)) is not None:
             problems.append(foreign)
-        elif author == "model" and not _have_meaning(unknown, absent):
+        elif author == "model" and not _have_meaning(unknown, [key for key in keys if key not in node]):
             warnings.append(f"{where}: dropped unknown key(s) {quote_some(unknown)}")
         else:
             problems.append(describe_unknown_keys(where, unknown, keys) + (_USE_HINT if _USE in unknown else ""))
     return problems, warnings
 
 
-def _find_unknown_keys(
-    document: JsonValue, entries: list[JsonValue]
-) -> Iterator[tuple[str, dict[str, JsonValue], list[str], list[str], list[str]]]:
-    """Yield each place with keys that no field knows: its value, these keys, those it lacks, all it takes."""
-    for where, numbers, node, (keys, known_keys) in _list_nodes(document, entries):
-        if isinstance(node, dict) and not known_keys.issuperset(node):
-            own_keys = [key for key in keys if key not in ENGINE_KEYS]
-            absent = [key for key in own_keys if key not in node]
-            yield where.format(*numbers), node, sorted(node.keys() - known_keys), absent, own_keys
-
-
-def _list_nodes(
-    document: JsonValue, entries: list[JsonValue]
-) -> Iterator[tuple[str, tuple[int, ...], JsonValue, _Known]]:
-    """Yield the pattern of each place and the numbers in it, its value, and the keys that it may have."""
-    yield "plan", (), document, _PLAN
+def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
+    """Yield each place, its value, and the keys that it may have."""
+    yield "plan", document, PLAN_KEYS
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             continue
-        yield "todoList[{}]", (index,), entry, _STEP
+        step = f"todoList[{index}]"
+        yield step, entry, STEP_KEYS
         calls, when = entry.get("toolCalls"), entry.get("when")
         for number, call in enumerate(calls if isinstance(calls, list) else ()):
-            yield "todoList[{}].toolCalls[{}]", (index, number), call, _CALL
+            yield f"{step}.toolCalls[{number}]", call, CALL_KEYS
         for number, condition in enumerate(when if isinstance(when, list) else (when,) if when else ()):
-            yield "todoList[{}].when[{}]", (index, number), condition, _CONDITION
+            yield f"{step}.when[{number}]", condition, CONDITION_KEYS
         if retry := entry.get("retry"):
-            yield "todoList[{}].retry", (index,), retry, _RETRY
+            yield f"{step}.retry", retry, RETRY_KEYS
 
 
 def is_told(fault: str, problems: Iterable[str]) -> bool:

@@ -15,8 +15,8 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.pins import build_pins
+from planwarden.agent.core.plan.plan import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, STEPS_KEYS
 from planwarden.agent.core.plan.plan_parser import PlanIntake
-from planwarden.agent.core.plan.plan_words import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, STEPS_KEYS
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000

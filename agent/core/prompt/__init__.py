@@ -1,1 +1,0 @@
-"""Prompts for models, and how their replies are read."""
