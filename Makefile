@@ -165,7 +165,7 @@ bench: $(BENCH_READY) ## Measure against LangGraph and bare commits; writes benc
 	@$(RUN) benchmarks.run
 
 bench-scale: $(BENCH_READY) ## Measure 1, 2 and 4 processes on one PostgreSQL against DBOS, LangGraph and procrastinate
-	@$(RUN) benchmarks.scale.run
+	@$(RUN) benchmarks.scale
 
 bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a million finished ones; 5 GB, minutes
 	@$(RUN) benchmarks.sizes
@@ -173,7 +173,7 @@ bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a
 bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=../other, with its own .venv
 	@$(RUN) benchmarks.against $(TREE)
 
-bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools, and what a calling model reads and writes
+bench-tokens: $(READY) ## Measure what a calling model reads and writes
 	@$(RUN) benchmarks.tokens
 
 bench-guard: $(READY) ## Measure decisions of the guard by rule, through its tool and as a command
