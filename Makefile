@@ -146,12 +146,10 @@ docs: $(DOCS_READY) ## Write the generated reference, build the site in dist/doc
 	@$(RUN) dev.site
 
 screenshots: $(READY) ## Draw the pictures of the inbox and of the MCP App; needs Chromium
-	@$(RUN) dev.pictures.inbox
-	@$(RUN) dev.pictures.app
+	@$(RUN) dev.pictures inbox app
 
 pictures: $(NODE_READY) ## Draw the pictures of hosts, of the guard and of the demo; needs Chromium
-	@$(RUN) dev.pictures.hosts
-	@$(RUN) dev.pictures.guard
+	@$(RUN) dev.pictures hosts guard
 
 show: $(NODE_READY) ## Write docs/saved-plans.md: one plan over real servers, killed, retried, from everywhere; needs npm and PyPI
 	@$(RUN) dev.show
