@@ -152,7 +152,7 @@ pictures: $(NODE_READY) ## Draw the pictures of hosts, of the guard and of the d
 	@$(RUN) dev.pictures hosts guard
 
 show: $(NODE_READY) ## Write docs/saved-plans.md: one plan over real servers, killed, retried, from everywhere; needs npm and PyPI
-	@$(RUN) dev.show
+	@$(RUN) dev.show.page
 
 walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; then walk as each of four users, in minutes
 	@$(RUN) dev.walk
