@@ -146,15 +146,13 @@ docs: $(DOCS_READY) ## Write the generated reference, build the site in dist/doc
 	@$(RUN) dev.site
 
 screenshots: $(READY) ## Draw the pictures of the inbox and of the MCP App; needs Chromium
-	@$(RUN) dev.pictures.inbox
-	@$(RUN) dev.pictures.app
+	@$(RUN) dev.pictures inbox app
 
 pictures: $(NODE_READY) ## Draw the pictures of hosts, of the guard and of the demo; needs Chromium
-	@$(RUN) dev.pictures.hosts
-	@$(RUN) dev.pictures.guard
+	@$(RUN) dev.pictures hosts guard
 
 show: $(NODE_READY) ## Write docs/saved-plans.md: one plan over real servers, killed, retried, from everywhere; needs npm and PyPI
-	@$(RUN) dev.show
+	@$(RUN) dev.show.page
 
 walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; then walk as each of four users, in minutes
 	@$(RUN) dev.walk
@@ -165,7 +163,7 @@ bench: $(BENCH_READY) ## Measure against LangGraph and bare commits; writes benc
 	@$(RUN) benchmarks.run
 
 bench-scale: $(BENCH_READY) ## Measure 1, 2 and 4 processes on one PostgreSQL against DBOS, LangGraph and procrastinate
-	@$(RUN) benchmarks.scale.run
+	@$(RUN) benchmarks.scale
 
 bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a million finished ones; 5 GB, minutes
 	@$(RUN) benchmarks.sizes
@@ -173,7 +171,7 @@ bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a
 bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=../other, with its own .venv
 	@$(RUN) benchmarks.against $(TREE)
 
-bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools, and what a calling model reads and writes
+bench-tokens: $(READY) ## Measure what a calling model reads and writes
 	@$(RUN) benchmarks.tokens
 
 bench-guard: $(READY) ## Measure decisions of the guard by rule, through its tool and as a command

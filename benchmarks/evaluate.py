@@ -9,12 +9,13 @@ did not reach the goal.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
+from dev.page import write_parts
 from msgspec.structs import replace
 from pydantic import JsonValue
 from tests.support.doubles.caller import answer_all
@@ -42,7 +43,6 @@ from planwarden.storage.sqlite.memory import MemoryStore
 from planwarden.tools.base import Tool, as_tool
 
 WIRE = "openai-chat"
-REPORT = DOCS / "reference" / "evaluation.md"
 GOAL = "find and note"
 STEPS = 3
 """Of the plan."""
@@ -50,8 +50,7 @@ OFFLINE = frozenset({"50 MB"})
 """Left out: they test the HTTP client, and their size says nothing here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of the goal."""
 
     ended: str
@@ -64,28 +63,12 @@ class Outcome:
     """Completed steps that needed an enforcement prompt."""
     retries: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.ended} {self.claimed}".lstrip() + (f", {self.false} false" if self.false else "")
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One habit; None where a model in that seat cannot have it."""
 
-    manner: Manner
-    provider: Outcome | None
-    caller: Outcome | None
-    naive: Outcome | None
-
-    def is_harmless(self) -> bool:
-        """Return whether each step was completed in each seat, and none falsely."""
-        seats = [outcome for outcome in (self.provider, self.caller, self.naive) if outcome is not None]
-        return all(outcome.claimed == STEPS and not outcome.false for outcome in seats)
-
-    def list_failures(self) -> Iterator[str]:
-        """Yields how planwarden missed the bar."""
-        for seat, outcome in (("provider", self.provider), ("caller", self.caller)):
-            if outcome is not None and outcome.false:
-                yield f"{self.manner.name} ({seat}): {outcome.false} steps were falsely completed"
-            if outcome is not None and self.manner.is_recoverable and outcome.ended != "completed":
-                yield f"{self.manner.name} ({seat}): ended {outcome.ended}, but can be recovered from"
+Row = tuple[Manner, Outcome | None, Outcome | None, Outcome | None]
+"""One habit, with planwarden over a provider, with planwarden whose caller has it, and in the naive loop."""
 
 
 async def with_planwarden(manner: Manner, *, is_caller: bool) -> Outcome:
@@ -123,50 +106,39 @@ async def with_naive_loop(manner: Manner) -> Outcome:
     """Returns what a loop makes of it that asks once for a plan and once per step, and ticks each step off."""
     tools = {tool.definition.name: tool for tool in map(as_tool, Ledger().tools())}
     claimed = false = 0
+    definitions = {name: tool.definition for name, tool in tools.items()}
     async with serve_double(WIRE, manner, plan=THREE_STEPS) as double:
-        model = NaiveModel(_build_model(double))
-        plan = await model.plan(tools)
-        for step in plan.steps if plan is not None else ():
-            reply = await model.do(step, tools)
+        model = _build_model(double)
+        prompt = build_planning_prompt(_start(), list(definitions.values()), len(definitions))
+        for step in _read_steps(await _ask(model, prompt, ()), tools):
+            alone = replace(step, dependencies=(), tool_calls=(), control=None)
+            state = _start()
+            for event in (PlanAccepted(plan=Plan(steps=(alone,))), StepStarted(step_id=step.step_id)):
+                state = apply(state, event, 0.0)
+            prompt = build_step_prompt(state, state.steps[step.step_id])
+            reply = await _ask(model, prompt, [definitions[name] for name in step.required_tools])
             if reply is None:
                 break
-            succeeded: set[str] = set()
-            for call in reply.calls:
-                if call.tool_name in tools and await _runs(tools[call.tool_name], call.arguments):
-                    succeeded.add(call.tool_name)
+            calls = [call for call in reply.calls if call.tool_name in tools]
+            succeeded = {call.tool_name for call in calls if await _runs(tools[call.tool_name], call.arguments)}
             claimed += 1
             false += not set(step.required_tools) <= succeeded
     return Outcome(ended="", claimed=claimed, false=false)
 
 
-@dataclass
-class NaiveModel:
-    """A model as the naive loop asks it: with planwarden's prompts, once each."""
+def _read_steps(reply: Reply | None, tools: Iterable[str]) -> tuple[PlanStep, ...]:
+    try:
+        facts = {name: ToolFacts(is_blocking=False) for name in tools}
+        return () if reply is None else parse_plan(reply.plan, author="model", tools=facts)[0].steps
+    except InvalidPlan:
+        return ()
 
-    model: ProviderModel
 
-    async def plan(self, tools: Mapping[str, Tool]) -> Plan | None:
-        definitions = [tool.definition for tool in tools.values()]
-        reply = await self._ask(build_planning_prompt(_start(), definitions, len(definitions)), ())
-        try:
-            facts = {name: ToolFacts(is_blocking=False) for name in tools}
-            return None if reply is None else parse_plan(reply.plan, author="model", tools=facts)[0]
-        except InvalidPlan:
-            return None
-
-    async def do(self, step: PlanStep, tools: Mapping[str, Tool]) -> Reply | None:
-        alone = replace(step, dependencies=(), tool_calls=(), control=None)
-        state = _start()
-        for event in (PlanAccepted(plan=Plan(steps=(alone,))), StepStarted(step_id=step.step_id)):
-            state = apply(state, event, 0.0)
-        definitions = [tools[name].definition for name in step.required_tools]
-        return await self._ask(build_step_prompt(state, state.steps[step.step_id]), definitions)
-
-    async def _ask(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | None:
-        try:
-            return await self.model.reply(prompt, tools)
-        except ModelError:
-            return None
+async def _ask(model: ProviderModel, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | None:
+    try:
+        return await model.reply(prompt, tools)
+    except ModelError:
+        return None
 
 
 def _start() -> ExecutionState:
@@ -183,16 +155,14 @@ async def _runs(tool: Tool, arguments: dict[str, JsonValue]) -> bool:
     return True
 
 
-HEADS = ("habit", "recoverable", "planwarden", "as caller", "naive loop")
-
-
 async def evaluate() -> list[Row]:
+    """Return what became of each habit, None where a model in that seat cannot have it."""
     return [
-        Row(
+        (
             manner,
-            provider=None if manner.answers_closed else await with_planwarden(manner, is_caller=False),
-            caller=None if manner.needs_wire else await with_planwarden(manner, is_caller=True),
-            naive=None if manner.answers_closed else await with_naive_loop(manner),
+            None if manner.answers_closed else await with_planwarden(manner, is_caller=False),
+            None if manner.needs_wire else await with_planwarden(manner, is_caller=True),
+            None if manner.answers_closed else await with_naive_loop(manner),
         )
         for manner in MANNERS.values()
         if manner.name not in OFFLINE
@@ -200,66 +170,47 @@ async def evaluate() -> list[Row]:
 
 
 def report(rows: Sequence[Row]) -> str:
-    lines = [
-        "# Evaluation",
-        "",
-        "Does planwarden report a step as completed that did not make its calls? `make eval` tries it and writes this",
-        "page. Each row is a model with one habit. It plans three steps that must call `find`, `find` and `note`, and",
-        "`note`, and does them. A cell says how the execution ended, and how many steps completed. *As caller*: the",
-        "calling assistant has the habit. The *naive loop* gets the same prompts once and ticks each step off; *false*",
-        "are its steps without their calls. *Recoverable*: the model does what it promised once it is told what was",
-        "wrong, so the execution must end `completed`. An invented condition does not hold, so that step is skipped.",
-        "",
-        "The models are **scripted** doubles behind a real wire format (OpenAI Chat Completions). The table shows what",
-        "planwarden does about such habits, not how often real models have them.",
-        "",
-        f"| {' | '.join(HEADS)} |",
-        "|---|---|---|---|---|",
-    ]
-    harmless = [row.manner.name for row in rows if row.is_harmless()]
-    for row in (row for row in rows if not row.is_harmless()):
-        cells = [
-            f"**{row.manner.name}** {row.manner.does.replace('<', '&lt;')}",
-            "yes" if row.manner.is_recoverable else "no",
-            _show(row.provider),
-            _show(row.caller),
-            _show(row.naive),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines.extend(("", f"Harmless to planwarden and to the naive loop: {', '.join(harmless)}."))
-    lines.extend(("", _sum_up(rows), "", f"Missed the bar: {'; '.join(list_failures(rows)) or '**none**'}.", ""))
-    return "\n".join(lines)
-
-
-def _sum_up(rows: Sequence[Row]) -> str:
-    runs = [outcome for row in rows for outcome in (row.provider, row.caller) if outcome is not None]
-    naive = [row.naive for row in rows if row.naive is not None]
-    return (
-        f"Falsely completed: planwarden **{_sum(runs, 'false')}** of {_sum(runs, 'claimed')} completed steps, the "
-        f"naive loop **{_sum(naive, 'false')}** of {_sum(naive, 'claimed')}. Steps rescued by enforcement: "
-        f"{_sum(runs, 'rescued')}; retries spent: {_sum(runs, 'retries')}."
+    """Return the table, and the sums below it."""
+    lines = ["| habit | recoverable | planwarden | as caller | naive loop |", "|---|---|---|---|---|"]
+    harmless: list[str] = []
+    for manner, *seats in rows:
+        if all(outcome is None or (outcome.claimed == STEPS and not outcome.false) for outcome in seats):
+            harmless.append(manner.name)
+            continue
+        habit = f"**{manner.name}** {manner.does.replace('<', '&lt;')}"
+        cells = (habit, "yes" if manner.is_recoverable else "no", *(outcome or "–" for outcome in seats))
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    ours = [outcome for _, provider, caller, _ in rows for outcome in (provider, caller) if outcome is not None]
+    naive = [outcome for *_, outcome in rows if outcome is not None]
+    fields = ("false", "claimed", "rescued", "retries")
+    false, claimed, rescued, retries = (sum(getattr(outcome, field) for outcome in ours) for field in fields)
+    naive_false, naive_claimed = (sum(getattr(outcome, field) for outcome in naive) for field in fields[:2])
+    parts = (
+        "\n".join(lines),
+        f"Harmless to planwarden and to the naive loop: {', '.join(harmless)}.",
+        f"Falsely completed: planwarden **{false}** of {claimed} completed steps, the naive loop **{naive_false}** "
+        + f"of {naive_claimed}. Steps rescued by enforcement: {rescued}; retries spent: {retries}.",
+        f"Missed the bar: {'; '.join(list_failures(rows)) or '**none**'}.",
     )
+    return "\n\n".join(parts)
 
 
 def list_failures(rows: Sequence[Row]) -> list[str]:
-    return [failure for row in rows for failure in row.list_failures()]
-
-
-def _show(outcome: Outcome | None) -> str:
-    if outcome is None:
-        return "–"
-    return f"{outcome.ended} {outcome.claimed}".lstrip() + (f", {outcome.false} false" if outcome.false else "")
-
-
-def _sum(outcomes: Sequence[Outcome], field: str) -> int:
-    return sum(getattr(outcome, field) for outcome in outcomes)
+    """Return how planwarden missed the bar."""
+    failures: list[str] = []
+    for manner, provider, caller, _ in rows:
+        for seat, outcome in (("provider", provider), ("caller", caller)):
+            if outcome is not None and outcome.false:
+                failures.append(f"{manner.name} ({seat}): {outcome.false} steps were falsely completed")
+            if outcome is not None and manner.is_recoverable and outcome.ended != "completed":
+                failures.append(f"{manner.name} ({seat}): ended {outcome.ended}, but can be recovered from")
+    return failures
 
 
 def main() -> None:
+    """Evaluate, and write the page."""
     rows = anyio.run(evaluate)
-    text = report(rows)
-    REPORT.write_text(text, encoding="utf-8")
-    print(text)
+    write_parts(DOCS / "reference" / "evaluation.md", {"evaluation": report(rows)})
     if list_failures(rows):
         sys.exit(1)
 

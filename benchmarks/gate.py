@@ -9,12 +9,9 @@
 The store is a SQLite database on the disk where planwarden keeps its data by default.
 """
 
-import json
 import os
-import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -25,17 +22,16 @@ import anyio
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import ElicitResult, TextContent
-from platformdirs import user_cache_path
 
 import planwarden
-from benchmarks.report import about
-from benchmarks.startup import ENVIRONMENT, WITH_HANDSHAKE, first_answer
+from benchmarks.child import read_memory
+from benchmarks.harness import describe_machine, make_folder, write_result
+from benchmarks.startup import ENVIRONMENT, PROGRAM, measure_server
 from planwarden.agent.approval.answers import Decision
 
 CALLS, STARTS, DECISIONS, HELD, QUESTIONS = 1_000, 11, 200, 100, 50
 WARM = 50
 SERVER = (sys.executable, "-m", "benchmarks.clock_server")
-RESULT = Path(__file__).parent / "results" / "gate.json"
 SETTINGS = """
 [gate]
 hold_s = 900
@@ -59,39 +55,29 @@ LIMITS = {
 
 def main() -> None:
     """Measure, print and write."""
-    folder = user_cache_path("planwarden")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix="bench-") as made:
-        measured = {
-            "about": about(Path(made), ("mcp", "anyio")),
-            "call": anyio.run(measure_calls, make_home(made, "call")),
-            "start": measure_starts(make_home(made, "start")),
-            "effect by form": anyio.run(measure_forms, make_home(made, "form")),
-            "effect by program": anyio.run(measure_programs, make_home(made, "program")),
-            "held": anyio.run(measure_memory, make_home(made, "held")),
-        }
-    RESULT.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
-    for name, row in measured.items():
+    with make_folder() as folder:
+        result: dict[str, Any] = {"about": describe_machine(folder, "mcp", "anyio")}
+        for name, measure in MEASURES.items():
+            home = folder / name.replace(" ", "-")
+            home.mkdir()
+            (home / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
+            result[name] = anyio.run(measure, home)
+    write_result("gate", result)
+    for name, row in result.items():
         print(f"{name:>17}: {', '.join(f'{key} {value}' for key, value in row.items() if key != 'libraries')}")
     for (name, key), limit in LIMITS.items():
-        verdict = "" if measured[name][key] <= limit else ", which is too much"
-        print(f"{name:>17}: {key} {measured[name][key]} of {limit}{verdict}")
-
-
-def make_home(folder: str, name: str) -> Path:
-    home = Path(folder) / name
-    home.mkdir()
-    (home / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
-    return home
+        verdict = "" if result[name][key] <= limit else ", which is too much"
+        print(f"{name:>17}: {key} {result[name][key]} of {limit}{verdict}")
 
 
 def build_command(home: Path) -> tuple[str, ...]:
-    gate = ("-m", "planwarden.server.main", "gate", "--home", str(home), "--name", "clock", "--")
-    return sys.executable, *gate, *SERVER
+    """Return the command of a gate before the server."""
+    return *PROGRAM, "gate", "--home", str(home), "--name", "clock", "--", *SERVER
 
 
 @asynccontextmanager
 async def connect(command: Sequence[str], **callbacks: Any) -> AsyncGenerator[Client]:
+    """Open a client of a new process."""
     parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=ENVIRONMENT)
     async with Client(stdio_client(parameters), mode="legacy", **callbacks) as client:
         yield client
@@ -105,6 +91,7 @@ async def call(client: Client, name: str, number: int) -> int:
 
 
 async def measure_calls(home: Path) -> dict[str, float]:
+    """Return milliseconds of a call, through the gate and straight."""
     async with connect(SERVER) as server, connect(build_command(home)) as gate:
         seconds: list[list[float]] = [[], []]
         for number in range(WARM + CALLS):
@@ -112,22 +99,21 @@ async def measure_calls(home: Path) -> dict[str, float]:
                 began = time.perf_counter()
                 await call(client, "look", number)
                 times.append(time.perf_counter() - began)
-    straight, through = (summarise(times[WARM:]) for times in seconds)
+    straight, through = map(summarise, seconds)
     added = {"added_ms": round(through["p50_ms"] - straight["p50_ms"], 2)}
     return added | through | {f"straight {key}": value for key, value in straight.items()}
 
 
-def measure_starts(home: Path) -> dict[str, float]:
-    """The median of what the gate's answer comes later than the server's."""
-    pairs = [
-        [first_answer(command, {}, WITH_HANDSHAKE) for command in (SERVER, build_command(home))] for _ in range(STARTS)
-    ]
-    later = statistics.median(gate.first_s - server.first_s for server, gate in pairs)
-    idle_mb = max(gate.idle_bytes for _, gate in pairs) / 1e6
-    return {"later_ms": round(later * 1e3, 1), "idle_mb": round(idle_mb, 1)}
+async def measure_starts(home: Path) -> dict[str, float]:
+    """Return the median of what the gate's answer comes later than the server's."""
+    pairs = [[measure_server(command) for command in (SERVER, build_command(home))] for _ in range(STARTS)]
+    later_s = statistics.median(gate["first"] - server["first"] for server, gate in pairs)
+    idle_mb = max(gate["idle_bytes"] for _, gate in pairs) / 1e6
+    return {"later_ms": round(later_s * 1e3, 1), "idle_mb": round(idle_mb, 1)}
 
 
 async def measure_forms(home: Path) -> dict[str, float]:
+    """Return milliseconds from the host's answer to the call."""
     decided_at: list[int] = []
 
     async def approve(context: Any, parameters: Any) -> ElicitResult:
@@ -136,37 +122,37 @@ async def measure_forms(home: Path) -> dict[str, float]:
 
     async with connect(build_command(home), elicitation_callback=approve) as client:
         done_at = [await call(client, "write", number) for number in range(WARM + DECISIONS)]
-    return summarise([(done - decided) / 1e9 for decided, done in zip(decided_at, done_at, strict=True)][WARM:])
+    return summarise([(done - decided) / 1e9 for decided, done in zip(decided_at, done_at, strict=True)])
 
 
 async def measure_programs(home: Path) -> dict[str, float]:
+    """Return milliseconds from a decision in another process to the call."""
     seconds: list[float] = []
     async with connect(build_command(home)) as client:
         # The gate has listed its tools before the other process opens the home.
         await call(client, "look", 0)
-        async with planwarden.Warden(home) as warden, anyio.create_task_group() as tasks:
+        async with planwarden.Warden(home) as warden:
             for number in range(WARM + DECISIONS):
-                done_at: list[int] = []
+                decided_at = 0
 
-                async def ask(number: int = number, done_at: list[int] = done_at) -> None:
-                    done_at.append(await call(client, "write", number))
+                async def decide() -> None:
+                    nonlocal decided_at
+                    # Another process asks.
+                    while not (questions := (await warden.list_suspensions()).suspensions):  # noqa: ASYNC110
+                        await anyio.sleep(0.005)
+                    decided_at = time.time_ns()
+                    ids = questions[0].thread_id, questions[0].suspension_id
+                    await warden.resume_execution(*ids, Decision(approved=True), wait_seconds=0)
 
-                tasks.start_soon(ask)
-                # Another process asks.
-                while not (questions := (await warden.list_suspensions()).suspensions):  # noqa: ASYNC110
-                    await anyio.sleep(0.005)
-                decided_at = time.time_ns()
-                await warden.resume_execution(
-                    questions[0].thread_id, questions[0].suspension_id, Decision(approved=True), wait_seconds=0
-                )
-                while not done_at:  # noqa: ASYNC110
-                    await anyio.sleep(0.005)
-                seconds.append((done_at[0] - decided_at) / 1e9)
-    return summarise(seconds[WARM:])
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(decide)
+                    done_at = await call(client, "write", number)
+                seconds.append((done_at - decided_at) / 1e9)
+    return summarise(seconds)
 
 
 async def measure_memory(home: Path) -> dict[str, float]:
-    memory = 0.0
+    """Return the most that a gate has held, while calls wait."""
     async with connect(build_command(home)) as client, anyio.create_task_group() as tasks:
         for number in range(HELD):
             tasks.start_soon(call, client, "write", number % QUESTIONS)
@@ -175,23 +161,29 @@ async def measure_memory(home: Path) -> dict[str, float]:
                 await anyio.sleep(0.1)
         # The last calls that share a question arrive.
         await anyio.sleep(2)
-        memory = read_memory(home)
+        [memory] = [read_memory(process, "VmHWM") for process in os.listdir("/proc") if is_gate(process, home)]
         tasks.cancel_scope.cancel()
-    return {"mb": memory, "calls": HELD}
+    return {"mb": round(memory / 1e6, 1), "calls": HELD}
 
 
-def read_memory(home: Path) -> float:
-    """Return the most that the gate of the home has held, in MB."""
-    for path in Path("/proc").glob("[0-9]*"):
-        if path.name != str(os.getpid()) and f"\0{home}\0" in (path / "cmdline").read_text(errors="replace"):
-            return round(int(re.findall(r"VmHWM:\s+(\d+) kB", (path / "status").read_text())[0]) * 1024 / 1e6, 1)
-    raise RuntimeError("the gate has ended")
+def is_gate(process: str, home: Path) -> bool:
+    """Return whether the process is the gate of the home."""
+    return process.isdigit() and f"\0{home}\0" in Path("/proc", process, "cmdline").read_text(errors="replace")
 
 
 def summarise(seconds: list[float]) -> dict[str, float]:
-    """Return milliseconds."""
-    parts = statistics.quantiles(seconds, n=100)
-    return {"p50_ms": round(statistics.median(seconds) * 1e3, 2), "p99_ms": round(parts[98] * 1e3, 2)}
+    """Return milliseconds, without those of the first calls."""
+    parts = statistics.quantiles(seconds[WARM:], n=100)
+    return {"p50_ms": round(statistics.median(seconds[WARM:]) * 1e3, 2), "p99_ms": round(parts[98] * 1e3, 2)}
+
+
+MEASURES = {
+    "call": measure_calls,
+    "start": measure_starts,
+    "effect by form": measure_forms,
+    "effect by program": measure_programs,
+    "held": measure_memory,
+}
 
 
 if __name__ == "__main__":

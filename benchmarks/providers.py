@@ -9,41 +9,22 @@ from collections import defaultdict
 from pathlib import Path
 
 import anyio
+from dev.page import write_parts
 from tests.agent.models.runs import GOAL, WAYS, Finished, Way, make_home, run_goal
 from tests.support.doubles.messages import ModelRequest
 from tests.support.paths import DOCS
 
 PAGE = DOCS / "reference" / "providers.md"
-INTRODUCTION = """# Providers
-
-Which requests does planwarden send to a provider's model? `make providers` runs
-
-```
-planwarden run-goal "{goal}"
-```
-
-once for each wire format, with two tools, and writes this page. Every run printed the same:
-
-```text
-{transcript}
-```
-
-**No provider was asked.** The other end is a double on a loopback port. It refuses a wrong key, an unknown model and a
-forced tool that was not offered, and answers as an obedient model would. The page shows that the requests and answers
-fit the wire format and that the tools ran, not what a real model answers. To start a double by hand:
-`python -m tests.support.doubles WIRE MANNER [PLAN.json]`.
-"""
 
 
-async def runs() -> list[tuple[Way, Finished]]:
-    found: list[tuple[Way, Finished]] = []
+async def run_all() -> list[tuple[Way, Finished]]:
+    """Return each way to ask a model with its run."""
     with tempfile.TemporaryDirectory() as folder:
-        for way in WAYS.values():
-            found.append((way, await run_goal(way, make_home(Path(folder) / way.name))))
-    return found
+        return [(way, await run_goal(way, make_home(Path(folder) / way.name))) for way in WAYS.values()]
 
 
 def write_row(way: Way, run: Finished) -> str:
+    """Return the line of a wire format."""
     environment = " ".join(f"`{name}={value}`" for name, value in run.environment.items())
     paths = dict.fromkeys(f"`{asked.path.partition('?')[0]}`" for asked in run.asked)
     return f"| {way.title} | {environment} | {' '.join(paths)} |"
@@ -60,25 +41,21 @@ def _request(number: int, asked: ModelRequest) -> str:
 
 
 def list_requests(run: Finished) -> str:
+    """Return what a provider was asked, in order."""
     return "\n".join(_request(number, asked) for number, asked in enumerate(run.asked, 1))
 
 
-def page(found: list[tuple[Way, Finished]]) -> str:
-    [transcript] = {run.transcript for _, run in found}
-    head = "| wire format | environment | paths |\n|---|---|---|"
-    lines = [INTRODUCTION.format(goal=GOAL, transcript=transcript), head]
-    lines += [write_row(way, run) for way, run in found]
-    requests: defaultdict[str, list[str]] = defaultdict(list)
-    for way, run in found:
-        requests[list_requests(run)].append(way.title)
-    lines += [f"\n**{', '.join(titles)}**\n\n{text}" for text, titles in requests.items()]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
-    text = page(anyio.run(runs))
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
+    """Run, and write the page."""
+    runs = anyio.run(run_all)
+    [transcript] = {run.transcript for _, run in runs}
+    titles: defaultdict[str, list[str]] = defaultdict(list)
+    for way, run in runs:
+        titles[list_requests(run)].append(way.title)
+    rows = ["| wire format | environment | paths |\n|---|---|---|", *(write_row(way, run) for way, run in runs)]
+    rows += [f"\n**{', '.join(ways)}**\n\n{text}" for text, ways in titles.items()]
+    command = f'```\nplanwarden run-goal "{GOAL}"\n```'
+    write_parts(PAGE, {"command": command, "transcript": f"```text\n{transcript}\n```", "requests": "\n".join(rows)})
 
 
 if __name__ == "__main__":

@@ -1,65 +1,194 @@
-"""Everything in one run: `python -m benchmarks.run`, under four minutes on two cores.
+"""planwarden beside LangGraph and bare commits, on SQLite: `python -m benchmarks.run`, under four minutes on two cores.
 
-The databases go to the user's cache folder, which is on the disk where planwarden keeps its data by default; another
-disk is chosen with `--folder`. A temporary folder in memory would make every commit free and every ratio wrong.
+All sides run in processes of their own and take turns in every round, in an order that rotates, so that a slow minute
+of the machine hits all of them. Nothing is asserted and nothing is thrown away: the report shows medians and extremes.
+
+Commits are counted in the write-ahead log: the last frame of every transaction carries the size of the database
+(https://sqlite.org/fileformat2.html#the_write_ahead_log). Bytes are the size of the database file after everything in
+the log has been moved into it, divided by the number of executions; index pages and free space included.
 """
 
 import argparse
 import json
-import sys
-import tempfile
+import sqlite3
 import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
-from platformdirs import user_cache_path
+from dev.page import report_progress, write_parts
 
-from benchmarks import measure, report
+from benchmarks import planwarden_side, startup
+from benchmarks.floor import BODIES
+from benchmarks.harness import README, Child, describe_machine, make_folder, spread, write_result
+from benchmarks.report import write_bench
+from benchmarks.side import IN_FLIGHT
 
-HERE = Path(__file__).parent
 ROUNDS = 7
+SEQUENTIAL = 40
+COUNTED = 5
+"""Executions whose commits are counted; few enough to stay below SQLite's automatic checkpoint."""
+QUICK = 5
+"""How many times as many executions a quick side runs per sample, so that all samples take about as long."""
+HEADER, FRAME_HEADER = 32, 24
+"""Bytes in the log: before everything, and before each page."""
+PATIENCE_S = 10.0
+LIBRARIES = ("planwarden", "langgraph", "langgraph-checkpoint-sqlite", "aiosqlite", "mcp", "pydantic", "anyio")
+
+
+def settle(database: Path) -> int:
+    """Move the log into the database, empty it, and return the size of the database. No other process may write."""
+    is_busy = True
+    give_up_at = time.monotonic() + PATIENCE_S
+    with closing(sqlite3.connect(database)) as connection:
+        # planwarden's own checkpoint, on a thread, may still be under way.
+        while is_busy and time.monotonic() < give_up_at:
+            is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    if is_busy:
+        raise RuntimeError(f"{database.name} is being written; its log cannot be emptied")
+    return database.stat().st_size
+
+
+def count_commits(database: Path) -> tuple[int, int]:
+    """Return the transactions and the bytes in the log since it was last emptied, before it has to be again."""
+    content = database.with_name(database.name + "-wal").read_bytes()
+    frame_size = FRAME_HEADER + int.from_bytes(content[8:12], "big")
+    frames = [content[start : start + FRAME_HEADER] for start in range(HEADER, len(content), frame_size)]
+    # What is left of an older round has another salt.
+    valid = list(takewhile(lambda frame: frame[8:16] == content[16:24], frames))
+    # The frame that ends a transaction has the size of the database, the others have 0.
+    return sum(1 for frame in valid if any(frame[4:8])), len(valid) * frame_size
+
+
+@dataclass
+class Side:
+    """One side, how much of it is needed for its sizes, and what it took."""
+
+    name: str
+    module: str
+    database: str
+    finished: int = 0
+    suspended: int = 0
+    times: int = 1
+    child: Any = None
+    samples: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """Seconds, seconds of CPU and switches of an execution; a switch is when it gives the processor up to wait."""
+    figures: dict[str, float] = field(default_factory=dict[str, float])
+
+    def start(self, stack: ExitStack, folder: Path) -> None:
+        """Start its process, and warm it up."""
+        place = folder / self.name
+        place.mkdir(exist_ok=True)
+        self.database = str(place / self.database)
+        self.child = stack.enter_context(Child(self.module, self.name.rpartition(" ")[2], place))
+        self.figures["idle_bytes"] = self.child.call("look")["peak_bytes"]
+        self.child.call("sequential", count=10)
+        self.child.call("concurrent", count=IN_FLIGHT)
+
+    def count_commits(self) -> None:
+        """Count the transactions and the bytes of log that one execution costs, in the log itself."""
+        # A side that slept renews its leases first, which belongs to no execution; give it time for that.
+        self.child.call("sequential", count=SEQUENTIAL)
+        settle(Path(self.database))
+        self.child.call("sequential", count=COUNTED)
+        commits, size = count_commits(Path(self.database))
+        self.figures |= {"commits": commits / COUNTED, "log_bytes": size / COUNTED}
+
+    def sample(self) -> None:
+        """Run executions one after the other, and at once."""
+        for mode, number in (("sequential", SEQUENTIAL * self.times), ("concurrent", IN_FLIGHT * self.times)):
+            answer = self.child.call(mode, count=number)
+            for key in ("seconds", "cpu", "switches"):
+                self.samples.setdefault(f"{mode}_{key}", []).append(answer[key] / number)
+            self.figures["peak_bytes"] = answer["peak_bytes"]
+
+    def measure_sizes(self) -> list[tuple[str, str]]:
+        """Measure bytes per finished and per suspended execution; return questions that wait now."""
+        empty = settle(Path(self.database))
+        self.child.call("concurrent", count=self.finished)
+        finished = settle(Path(self.database))
+        waiting = self.child.call("suspend", count=self.suspended)["value"]
+        suspended = settle(Path(self.database))
+        self.figures["finished_bytes"] = (finished - empty) / self.finished
+        self.figures["suspended_bytes"] = (suspended - finished) / self.suspended
+        return waiting
+
+    def sum_up(self) -> Mapping[str, Any]:
+        """Return medians, extremes and single figures."""
+        return {**{key: spread(values) for key, values in self.samples.items()}, **self.figures}
+
+
+def make_sides() -> tuple[Side, ...]:
+    """Return planwarden, its peers and the floor."""
+    forms = ("step-nodes", "plan-executor", "bare", "functional")
+    return (
+        Side("planwarden", "planwarden_side", planwarden_side.DATABASE, 2_000, 10_000, QUICK),
+        *(Side(f"langgraph {form}", "langgraph_side", "langgraph.db", 200, 200) for form in forms),
+        Side("floor", "floor", "floor.db", times=QUICK),
+    )
+
+
+def record_bodies(folder: Path) -> list[str]:
+    """Return what planwarden logs for one execution: the body of each of its transactions, in order."""
+    folder.mkdir()
+    with Child("planwarden_side", "planwarden", folder) as child:
+        child.call("sequential", count=1)
+    with closing(sqlite3.connect(folder / planwarden_side.DATABASE)) as connection:
+        return [str(body) for (body,) in connection.execute("SELECT body FROM events ORDER BY position")]
+
+
+def measure(folder: Path, rounds: int) -> dict[str, Any]:
+    """Return everything that the report shows."""
+    facts, sides = describe_machine(folder, *LIBRARIES), make_sides()
+    (folder / "floor").mkdir()
+    (folder / "floor" / BODIES).write_text(json.dumps(record_bodies(folder / "log")))
+    with ExitStack() as stack:
+        report_progress("starting and warming up, counting commits")
+        for side in sides:
+            side.start(stack, folder)
+        for side in sides:
+            side.count_commits()
+        for turn in range(rounds):
+            report_progress(f"round {turn + 1} of {rounds}")
+            shift = turn % len(sides)
+            for side in sides[shift:] + sides[:shift]:
+                side.sample()
+        report_progress("measuring sizes")
+        waiting, *_ = [side.measure_sizes() for side in sides if side.finished]
+    report_progress("resuming in fresh processes")
+    cold = startup.measure_cold_resume(folder / "planwarden", waiting)
+    report_progress("first answers")
+    answers = startup.measure_first_answers(folder / "server")
+    report_progress("commands")
+    commands = startup.measure_commands(folder / "commands")
+    return {
+        "about": facts,
+        "sides": {side.name: side.sum_up() for side in sides},
+        "cold_resume": {**_spread_all(cold, ("seconds", "interpreter")), "imported": cold["imported"]},
+        "first_answer": {
+            version: {name: _spread_all(values, values) for name, values in servers.items()}
+            for version, servers in answers.items()
+        },
+        "commands": _spread_all(commands, commands),
+    }
+
+
+def _spread_all(samples: Mapping[str, list[float]], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: spread(samples[key]) for key in keys}
 
 
 def main() -> None:
     """Measure, print, and write `results/latest.json` and `README.md`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns that every side gets")
-    parser.add_argument("--folder", type=Path, default=user_cache_path("planwarden"), help="where the databases go")
-    parser.add_argument("--dry", action="store_true", help="only print; leave the results in the repository alone")
-    chosen = parser.parse_args()
-    chosen.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=chosen.folder, prefix="bench-") as folder:
-        summary = _measure(Path(folder), chosen.rounds)
-    print(report.terminal(summary))
-    if not chosen.dry:
-        (HERE / "results").mkdir(exist_ok=True)
-        (HERE / "results" / "latest.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        (HERE / "README.md").write_text(report.readme(summary), encoding="utf-8")
-
-
-def _measure(folder: Path, rounds: int) -> dict[str, object]:
-    start = time.perf_counter()
-
-    def say(what: str) -> None:
-        print(f"[{time.perf_counter() - start:4.0f} s] {what}", file=sys.stderr)
-
-    facts = report.about(folder)
-    say("starting and warming up")
-    with measure.children(folder) as started:
-        say("counting commits")
-        measure.count_commits(started)
-        for turn in measure.throughput(started, rounds):
-            say(f"round {turn} of {rounds}")
-        say("measuring sizes")
-        waiting = measure.sizes(started)
-    say("resuming in fresh processes")
-    cold = measure.cold_resume(folder / measure.PLANWARDEN.variant, waiting)
-    say("first answers")
-    answer = measure.first_answer(folder)
-    say("commands")
-    commands = measure.person_commands(folder)
-    say("done")
-    figures = {child.spec.name: child.figures for child in started}
-    return report.summarise(facts, figures, cold, answer, commands)
+    rounds = parser.parse_args().rounds
+    with make_folder() as folder:
+        summary = measure(folder, rounds)
+    write_result("latest", summary)
+    write_parts(README, {"bench": write_bench(summary)})
 
 
 if __name__ == "__main__":

@@ -1,50 +1,77 @@
-"""What the runner asks of every side, and how it runs executions at the same time."""
+"""What one process of a system does, and how it tells the process that measures."""
 
 import asyncio
+import json
+import sys
+import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
 IN_FLIGHT = 100
 """Executions at once when they are concurrent."""
+HOLD_S = 150.0
+"""Seconds that a held call takes, so long that its process is dead or stopped before it returns."""
 
 
-class Side(Protocol):
-    """One system under measurement."""
+class Side:
+    """One system under measurement; a process of it calls the methods that its standard input names.
 
-    async def run(self, count: int, *, concurrent: bool) -> None:
-        """Runs whole executions, suspension and approval included."""
-        ...
+    Those that share a database with others may have three more: `wait(name)` begins an execution that belongs to this
+    process and returns what `decide(waiting)` needs in any process, and `hold(name)` begins a call that takes long and
+    that another process starts again when it has taken the execution over. What they do is told by `report_effect`.
+    """
 
-    async def suspend(self, count: int) -> list[tuple[str, str]]:
-        """Runs executions up to the question; returns their thread and suspension ids."""
-        ...
+    async def run_one(self) -> None:
+        """Run a whole execution, suspension and approval included."""
+        raise NotImplementedError
 
+    async def suspend_one(self) -> tuple[str, str]:
+        """Run an execution up to the question; return its thread and suspension ids."""
+        raise NotImplementedError
 
-class Executions:
-    """A side made of two coroutine functions, one execution each."""
-
-    def __init__(
-        self, run_one: Callable[[], Awaitable[object]], suspend_one: Callable[[], Awaitable[tuple[str, str]]]
-    ) -> None:
-        self._run_one = run_one
-        self._suspend_one = suspend_one
-
-    async def run(self, count: int, *, concurrent: bool) -> None:
-        if concurrent:
-            await together(self._run_one, count)
-            return
+    async def sequential(self, count: int) -> None:
+        """Run executions one after the other."""
         for _ in range(count):
-            await self._run_one()
+            await self.run_one()
+
+    async def concurrent(self, count: int) -> None:
+        """Run executions, `IN_FLIGHT` at a time."""
+        await run_together(self.run_one, count)
 
     async def suspend(self, count: int) -> list[tuple[str, str]]:
-        return await together(self._suspend_one, count)
+        """Run executions up to the question; return the ids of the last ones."""
+        return (await run_together(self.suspend_one, count))[-20:]
+
+    async def run(self, seconds: float, at_once: int) -> int:
+        """Start the next execution whenever one of the `at_once` ends, until the time is over; return how many ran."""
+        until = time.monotonic() + seconds
+
+        async def work() -> int:
+            done = 0
+            while not done or time.monotonic() < until:
+                await self.run_one()
+                done += 1
+            return done
+
+        return sum(await asyncio.gather(*(work() for _ in range(at_once))))
 
 
-async def together(make: Callable[[], Awaitable[Result]], count: int) -> list[Result]:
-    """Runs `count` of them, `IN_FLIGHT` at a time."""
-    found: list[Result] = []
+async def run_together(make: Callable[[], Awaitable[Result]], count: int) -> list[Result]:
+    """Return what `count` of them return, `IN_FLIGHT` at a time."""
+    results: list[Result] = []
     for start in range(0, count, IN_FLIGHT):
-        found.extend(await asyncio.gather(*(make() for _ in range(min(IN_FLIGHT, count - start)))))
-    return found
+        results += await asyncio.gather(*(make() for _ in range(min(IN_FLIGHT, count - start))))
+    return results
+
+
+def report_effect(name: str) -> None:
+    """Tell that the effect happens now, by the machine's clock that all processes share."""
+    answer(effect=name, at=time.monotonic())
+
+
+def answer(**facts: Any) -> None:
+    """Send one line to the process that measures."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()

@@ -1,156 +1,179 @@
 """How long a person waits for a process that has just been started.
 
-* Cold resume: a fresh process answers one of many suspended executions and runs the rest. From `fork` to exit.
-* First answer: an MCP server over standard input and output, from `fork` to the answers to `initialize` and
-  `tools/list`, against an empty server made with the same SDK.
+* Cold resume: a fresh process answers one of many suspended executions and runs the rest. From start to exit.
+* First answer: an MCP server over standard input and output, from its start to the answers to `initialize` and
+  `tools/list`, beside an empty server made with the same SDK.
+* Commands: `list`, `show` and `approve` as a person runs them, on a home with a hundred open questions. They get a
+  terminal, on which `y` is typed as soon as a question appears.
 
 The operating system has the files in its cache, as it has on every start but the first of the day.
 """
 
 import json
 import os
-import re
+import pty
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-SERVER = "planwarden.server.main"
-TIMEOUT_S = 60.0
+from benchmarks.child import read_memory
+from benchmarks.harness import Child
+
 SETTLE_S = 1.0
+STARTS = 9
+WAITING = 100
 WITH_HANDSHAKE = "2025-06-18"
 VERSIONS = (WITH_HANDSHAKE, "2026-07-28")
 """Of the protocol: the last one with a handshake, and the first one without."""
 
-EMPTY_COMMAND = (sys.executable, "-m", "benchmarks.empty_server")
-SERVER_COMMAND = (sys.executable, "-m", SERVER, "serve")
+PROGRAM = (sys.executable, "-m", "planwarden.server.main")
+EMPTY = (sys.executable, "-c", 'from mcp.server import MCPServer; MCPServer("empty").run("stdio")')
+"""Shows what every server made with this SDK imports before it can answer."""
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """Of started processes: an installed package has its bytecode, so all but the first start have to find it, too."""
 
+TOOLS = """
+import planwarden
+from benchmarks.workload import FUNCTIONS
 
-class NoAnswer(RuntimeError):
-    """The server did not start, or did not speak the protocol."""
-
-
-@dataclass(frozen=True, slots=True)
-class FirstAnswer:
-    """Seconds from the start of the process."""
-
-    first_s: float
-    """To the answer to `initialize`, or to `server/discover` from version 2026-07-28 on."""
-    tools_s: float
-    """To the answer to `tools/list`, which follows at once."""
-    idle_bytes: int
-    """Memory of the process a second later, when it has nothing to do; 0 where the system does not say it."""
+mark = planwarden.tool(risk="read", effect="effect")
+globals().update({function.__name__: mark(function) for function in FUNCTIONS})
+"""
 
 
-def has_server() -> bool:
-    """Returns whether this tree has an MCP server to measure."""
-    return find_spec(SERVER) is not None
+class RawServer:
+    """A server as a process, and a client that writes JSON by hand, which costs next to nothing."""
+
+    def __init__(self, command: Sequence[str], version: str = WITH_HANDSHAKE, **environment: str) -> None:
+        """Start the process, and wait for its first answer."""
+        self.started = time.perf_counter()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, text=True, env={**ENVIRONMENT, **environment}, **pipes)
+        self._numbers, self._meta = count(1), dict[str, Any]()
+        client = {"name": "benchmark", "version": "1"}
+        if version == WITH_HANDSHAKE:
+            self.call("initialize", protocolVersion=version, capabilities={}, clientInfo=client)
+            self._send(method="notifications/initialized")
+        else:
+            names = {"protocolVersion": version, "clientCapabilities": {}, "clientInfo": client}
+            self._meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in names.items()}}
+            self.call("server/discover")
+        self.first_s = self.measure_age()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate(timeout=60)
+
+    def measure_age(self) -> float:
+        """Return the seconds since the start."""
+        return time.perf_counter() - self.started
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a request and return its result; what the server notifies of is skipped."""
+        number = next(self._numbers)
+        self._send(id=number, method=method, params={**parameters, **self._meta})
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            message: dict[str, Any] = json.loads(line)
+            if message.get("id") == number and "method" not in message:
+                if "result" not in message:
+                    raise RuntimeError(f"the server refused {method}: {message.get('error')}")
+                return message["result"]
+        raise RuntimeError(f"the server ended before it answered {method}; {self.process.args} says why")
+
+    def _send(self, **message: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self.process.stdin.flush()
 
 
-def cold_resume(home: Path, thread_id: str, suspension_id: str) -> tuple[float, dict[str, Any]]:
-    """Seconds from start to exit of the process, and what it says about itself."""
-    return timed("benchmarks.cold_resume", str(home), thread_id, suspension_id)
+def measure_server(command: Sequence[str], version: str = WITH_HANDSHAKE, **environment: str) -> dict[str, float]:
+    """Return seconds from the start to the first answer and to that of `tools/list`, and bytes held a second later."""
+    with RawServer(command, version, **environment) as server:
+        server.call("tools/list")
+        tools_s = server.measure_age()
+        time.sleep(SETTLE_S)
+        return {
+            "first": server.first_s,
+            "tools_list": tools_s,
+            "idle_bytes": read_memory(server.process.pid, "VmRSS"),
+        }
 
 
-def timed(module: str, *arguments: str) -> tuple[float, dict[str, Any]]:
-    """Seconds from start to exit of `python -m module`, and the JSON that it prints."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=TIMEOUT_S,
-        env=ENVIRONMENT,
-    )
-    return time.perf_counter() - start, json.loads(done.stdout)
+def measure_first_answers(home: Path) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return what `measure_server` does, by version of the protocol and server."""
+    servers = {"planwarden": (*PROGRAM, "serve"), "empty": EMPTY}
+    samples: dict[str, Any] = {version: {name: {} for name in servers} for version in VERSIONS}
+    for turn in range(STARTS + 1):
+        for version in VERSIONS:
+            for name, command in servers.items():
+                for key, value in measure_server(command, version, PLANWARDEN_HOME=str(home)).items():
+                    # The first start of each compiles what was not compiled and creates the database.
+                    samples[version][name].setdefault(key, []).extend([value] if turn else [])
+    return samples
 
 
-def interpreter() -> float:
-    """Seconds that Python itself needs to start and end."""
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "pass"], check=True, timeout=TIMEOUT_S)
-    return time.perf_counter() - start
+def measure_cold_resume(home: Path, waiting: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return seconds of a process that resumes one of many executions, and of Python alone."""
+    # The disk still writes what was made for the figures before.
+    os.sync()
+    seconds: dict[str, list[float]] = {"seconds": [], "interpreter": []}
+    imported = ""
+    for ids in waiting[:STARTS]:
+        for key, words in (("interpreter", ("-c", "")), ("seconds", ("-m", "benchmarks.planwarden_side", home, *ids))):
+            began = time.perf_counter()
+            output = subprocess.run(
+                [sys.executable, *words], check=True, stdout=subprocess.PIPE, env=ENVIRONMENT
+            ).stdout
+            seconds[key].append(time.perf_counter() - began)
+            imported = output or imported
+    return {**seconds, "imported": json.loads(imported)}
 
 
-def first_answer(command: Sequence[str], environment: Mapping[str, str], version: str) -> FirstAnswer:
-    """Start a server, shake hands with it, ask for its tools, and stop it. Raises `NoAnswer`."""
-    client: dict[str, Any] = {"name": "benchmark", "version": "1"}
-    meta: dict[str, Any] = {}
-    if version == WITH_HANDSHAKE:
-        opening: dict[str, Any] = {"method": "initialize"}
-        opening["params"] = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
-    else:
-        names = {"protocolVersion": version, "clientCapabilities": {}, "clientInfo": client}
-        meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in names.items()}}
-        opening = {"method": "server/discover", "params": meta}
-    start = time.perf_counter()
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**ENVIRONMENT, **environment},
-        ) as process,
-    ):
-        try:
-            send(process, {"id": 1, **opening})
-            read_answer(process, 1)
-            first_s = time.perf_counter() - start
-            if version == WITH_HANDSHAKE:
-                send(process, {"method": "notifications/initialized"})
-            send(process, {"id": 2, "method": "tools/list", "params": meta})
-            read_answer(process, 2)
-            tools_s = time.perf_counter() - start
-            time.sleep(SETTLE_S)
-            idle_bytes = _resident_bytes(process.pid)
-        except (RuntimeError, OSError) as error:
-            errors.seek(0)
-            last = (errors.read().strip().splitlines() or ["it wrote no error"])[-1]
-            raise NoAnswer(f"{error}: {last}") from error
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-    return FirstAnswer(first_s, tools_s, idle_bytes)
+def measure_commands(home: Path) -> Mapping[str, list[float]]:
+    """Return seconds from start to exit of each command, without the first of each, which finds no bytecode."""
+    home.mkdir(mode=0o700, parents=True)
+    (home / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (home / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n', encoding="utf-8")
+    with Child("planwarden_side", "home", home) as child:
+        waiting = child.call("suspend", count=WAITING)["value"]
+    os.sync()
+    seconds: dict[str, list[float]] = {"list": [], "show": [], "approve": []}
+    for turn, (thread_id, suspension_id) in enumerate(waiting[: STARTS + 1]):
+        for name, words in {"list": (), "show": (thread_id,), "approve": (suspension_id,)}.items():
+            taken = _run_on_terminal(*PROGRAM, "--home", str(home), name, *words)
+            seconds[name] += [taken] if turn else []
+    return seconds
 
 
-def _resident_bytes(pid: int) -> int:
+def _run_on_terminal(*command: str) -> float:
+    ours, theirs = pty.openpty()
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT) as process:
+        os.close(theirs)
+        shown, is_answered = b"", False
+        while block := _read(ours):
+            shown += block
+            if not is_answered and b"Enter leaves it open]" in shown:
+                os.write(ours, b"y\n")
+                is_answered = True
+        code = process.wait()
+    os.close(ours)
+    if code:
+        raise RuntimeError(f"{command} ended with {code}: {shown.decode(errors='replace')[-500:]}")
+    return time.perf_counter() - began
+
+
+def _read(terminal: int) -> bytes:
     try:
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return os.read(terminal, 65_536)
     except OSError:
-        return 0
-    return 0 if found is None else int(found[1]) * 1024
-
-
-def send(process: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
-    """Sends a request or a notification, as the client of the server."""
-    assert process.stdin is not None
-    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    process.stdin.flush()
-
-
-def read_answer(process: "subprocess.Popen[str]", request_id: int | str) -> dict[str, Any]:
-    """Returns the result of the request; skips notifications in between."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        message: dict[str, Any] = json.loads(line)
-        if message.get("id") == request_id and "method" not in message:
-            if "result" not in message:
-                raise RuntimeError(f"the server refused request {request_id}: {message.get('error')}")
-            return message["result"]
-    raise RuntimeError(f"the server ended before it answered request {request_id}")
+        # Linux says EIO when the last process has closed its side.
+        return b""

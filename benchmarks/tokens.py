@@ -1,119 +1,197 @@
-"""What models read and write: prompts with 10 to 1,000 tools, and whole conversations of a calling model.
+"""What a calling model reads and writes: a scripted caller over a real MCP client, message by message.
 
-Planning and a tool step are compared with all schemas in every prompt. Tokens are characters / 4, as everywhere in this
-project. `recall` is the share of the written queries whose right tool is among the first 20 of the ranked list.
-Conversations are those of `benchmarks.conversation`. Run as `python -m benchmarks.tokens`; writes results/tokens.json,
-and the tables of conversations in README.md.
+The caller is the model: it writes the plan, the calls of each step and the final text, as `run_goal` asks it. The other
+way sends the same plan, with its calls, to `execute_plan`. Counted are the arguments of its calls as compact JSON, and
+what a host puts before its model: structured content (Claude Code, Codex), text (Gemini CLI, opencode), or both (VS
+Code, Cursor, Claude Desktop). `python -m benchmarks.tokens` writes results/tokens.json and a table in README.md.
 """
 
 import asyncio
 import json
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import replace
+from dev.page import write_parts, write_table
+from mcp import Client
+from mcp.types import TextContent
+from pydantic import JsonValue
 
-from benchmarks.catalogue import QUERIES, catalogue, schema_chars
+import planwarden
 from benchmarks.conversation import Conversation, measure
-from benchmarks.report import conversations_section, replace_section
-from planwarden.agent.core.execution.events import ExecutionCreated, PlanAccepted, StepStarted
-from planwarden.agent.core.execution.fold import apply
-from planwarden.agent.core.execution.state import ExecutionState, new_execution
-from planwarden.agent.core.plan.plan import Plan, PlanStep
-from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
-from planwarden.agent.runtime.transaction_builder import choose_tools
-from planwarden.server.views.encoding import to_json
-from planwarden.server.views.tools import build_tool_view
-from planwarden.tools.registry import Registry
+from benchmarks.harness import README, write_result
+from planwarden.agent.models.caller import CallerModel
+from planwarden.server.api.service import Service
+from planwarden.server.api.warden import Warden
+from planwarden.server.mcp.server import PlanwardenServer
+from planwarden.storage.sqlite.memory import MemoryStore
 
-SIZES = (10, 50, 200, 1_000)
-GOAL = "Find the contacts in the CRM that nobody has touched for a year, ask me, and delete them."
-RESULT = Path(__file__).parent / "results" / "tokens.json"
-README = Path(__file__).parent / "README.md"
+LIMITS = {3: 10_000, 10: 20_000}
+"""Bytes of a whole conversation by number of steps: of `run_goal` with the caller as model."""
+FIRMS = ("Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Ginkgo", "Hazel", "Ivy")
+
+Document = dict[str, Any]
 
 
-def tokens(text: str) -> int:
-    return len(text) // 4
+@planwarden.tool(risk="read", effect="read")
+async def find_overdue(days: int, limit: int = 10) -> list[dict[str, str | int]]:
+    """Find customers with invoices that are overdue by so many days."""
+    rows: list[dict[str, str | int]] = [
+        {"customer": firm, "invoice": f"R-{100 + n}", "amount": 250 * (n + 1)} for n, firm in enumerate(FIRMS)
+    ]
+    return rows[:limit]
 
 
-def planning(registry: Registry) -> Prompt:
-    execution = apply(new_execution("e", "t", "local"), ExecutionCreated(goal=GOAL), 0.0)
-    return build_planning_prompt(execution, choose_tools(registry, GOAL), len(registry.definitions()))
+@planwarden.tool(risk="read", effect="idempotent")
+async def draft_reminder(customer: str, invoice: str, tone: str = "friendly") -> dict[str, str]:
+    """Write the draft of a reminder to a customer, and keep it among the drafts."""
+    return {"draft": f"d-{customer.lower()}", "subject": f"Reminder: invoice {invoice}", "state": "kept"}
 
 
-def one_step(tool_name: str) -> Prompt:
-    step = PlanStep(step_id="s1", description="Find the contacts", step_type="tool", required_tools=(tool_name,))
-    execution: ExecutionState = new_execution("e", "t", "local")
-    for event in (ExecutionCreated(goal=GOAL), PlanAccepted(plan=Plan(steps=(step,))), StepStarted(step_id="s1")):
-        execution = apply(execution, event, 0.0)
-    return build_step_prompt(execution, execution.steps["s1"])
+@dataclass(frozen=True)
+class Message:
+    """One call and its answer, in bytes."""
+
+    tool: str
+    about: str
+    sent: int
+    structured: int
+    text: int
 
 
-def with_schemas(prompt: Prompt, registry: Registry, names: list[str]) -> int:
-    """Tokens of the prompt together with the full definitions of the named tools."""
-    total = tokens(f"{prompt.instructions}\n\n{prompt.text}")
-    for name in names:
-        definition = registry.get(name)
-        assert definition is not None
-        view = to_json(build_tool_view(replace(definition, digest="")))
-        kept = {key: view[key] for key in ("name", "description", "inputSchema")}
-        total += tokens(json.dumps(kept, separators=(",", ":")))
-    return total
+class Conversation:
+    """Calls tools as a model does, and counts until the execution is over."""
+
+    def __init__(self, way: str, steps: int, client: Client) -> None:
+        self.way, self.steps, self._client = way, steps, client
+        self.messages: list[Message] = []
+
+    async def call(self, tool: str, about: str, arguments: Document) -> Document:
+        """Return the structured content of the answer."""
+        result = await self._client.call_tool(tool, arguments)
+        [block] = result.content
+        if result.is_error or not isinstance(block, TextContent):
+            raise RuntimeError(f"{tool} was refused: {result.content}")
+        document: Document = result.structured_content
+        sizes = measure_json(arguments), measure_json(document), len(block.text.encode())
+        self.messages.append(Message(tool, about, *sizes))
+        return document
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes sent, and sent and read in each form; the two forms say the same."""
+        sent, structured, text = (
+            sum(getattr(message, key) for message in self.messages) for key in ("sent", "structured", "text")
+        )
+        return {"sent": sent, "structured": sent + structured, "text": sent + text, "both": sent + structured + text}
+
+    def to_json(self) -> Document:
+        """Return it as it is in results/tokens.json."""
+        limit = LIMITS[self.steps] if self.way == "run_goal" else None
+        messages = [asdict(message) for message in self.messages]
+        return {"way": self.way, "steps": self.steps, "limit": limit, **self.sizes, "messages": messages}
 
 
-def recall(registry: Registry, at: int) -> tuple[float, list[str]]:
-    """Returns the share of the queries whose tool is found, and the queries where it is not."""
-    known = [(query, name) for query, name in QUERIES if registry.get(name) is not None]
-    lost = [query for query, name in known if name not in [d.name for d in registry.search(query, at)]]
-    return (1 - len(lost) / len(known) if known else 1.0), lost
+def list_steps(count: int) -> dict[str, tuple[str, Document]]:
+    """Return tool and arguments of each step, by its id: one that finds, and one for each reminder."""
+    steps: dict[str, tuple[str, Document]] = {"find": ("find_overdue", {"days": 30, "limit": count - 1})}
+    for number, firm in enumerate(FIRMS[: count - 1]):
+        arguments = {"customer": firm, "invoice": f"R-{100 + number}", "tone": "firm"}
+        steps[f"remind_{firm.lower()}"] = ("draft_reminder", arguments)
+    return steps
+
+
+def write_plan(count: int, *, with_calls: bool) -> Document:
+    """Return the plan as a careful model writes it."""
+    steps: list[Document] = []
+    for step_id, (tool, arguments) in list_steps(count).items():
+        what = f"Draft a reminder to {arguments['customer']}" if "customer" in arguments else "Find who is overdue"
+        calls = {"toolCalls": [{"toolName": tool, "arguments": arguments}]} if with_calls else {"requiredTools": [tool]}
+        steps.append({"id": step_id, "description": what, **calls})
+    return {"todoList": steps}
+
+
+async def run_goal(client: Client, count: int) -> Conversation:
+    """Plan, make each call and write the text, one question after the other."""
+    caller, steps = Conversation("run_goal", count, client), list_steps(count)
+    goal = f"Remind the {count - 1} customers who owe us longest: a firm letter to each, as a draft."
+    answer = await caller.call("run_goal", "goal", {"goal": goal})
+    while answer["status"] == "suspended":
+        [question] = answer["suspensions"]
+        content: Document
+        match question["kind"]:
+            case "plan":
+                content = write_plan(count, with_calls=False)
+            case "step":
+                tool, arguments = steps[question["stepId"]]
+                content = {"toolCalls": [{"toolName": tool, "arguments": arguments}]}
+            case _:
+                content = {"content": f"I kept {count - 1} drafts of firm reminders; nothing was sent. Please look."}
+        about = question.get("stepId") or question["kind"]
+        ids = {"threadId": answer["threadId"], "suspensionId": question["suspensionId"]}
+        answer = await caller.call("submit_answer", about, {**ids, "content": content})
+    if answer["status"] != "completed":
+        raise RuntimeError(f"the goal did not complete: {answer}")
+    return caller
+
+
+async def execute_plan(client: Client, count: int) -> Conversation:
+    """Send every step at once."""
+    caller = Conversation("execute_plan", count, client)
+    answer = await caller.call("execute_plan", "plan", {"plan": write_plan(count, with_calls=True)})
+    if answer["status"] != "completed":
+        raise RuntimeError(f"the plan did not complete: {answer}")
+    return caller
+
+
+@asynccontextmanager
+async def serve(home: Path) -> AsyncGenerator[Client]:
+    """Open a client of protocol 2026-07-28 to a server as it is shipped, with the two tools."""
+    warden = Warden(home=home, model=CallerModel(), tools=[find_overdue, draft_reminder], store=MemoryStore())
+
+    @asynccontextmanager
+    async def opening() -> AsyncGenerator[Service]:
+        yield warden.service
+
+    async with warden, Client(PlanwardenServer(opening), mode="auto") as client:
+        yield client
+
+
+def measure_json(value: JsonValue) -> int:
+    """Return the bytes of compact JSON."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+async def measure() -> list[Document]:
+    """Return each way with each number of steps."""
+    with tempfile.TemporaryDirectory() as home:
+        async with serve(Path(home)) as client:
+            return [(await way(client, count)).to_json() for way in (run_goal, execute_plan) for count in LIMITS]
+
+
+def write_conversations(conversations: list[Document]) -> str:
+    """Return the table of the README."""
+    head = ("way", "steps", "sent", "structured content", "text", "both", "at most")
+    keys = ("sent", "structured", "text", "both", "limit")
+    rows = [
+        [row["way"], row["steps"], *(f"{row[key]:,}" if row[key] is not None else "" for key in keys)]
+        for row in conversations
+    ]
+    return write_table(head, rows)
 
 
 def main() -> None:
-    rows: list[dict[str, float | int]] = []
-    print(f"schemas of {schema_chars()} characters; tokens = characters / 4\n")
-    print(
-        f"{'tools':>6} {'planning':>9} {'all schemas':>12} {'tool step':>10} {'all schemas':>12} {'recall at 20':>13}"
-    )
-    for size in SIZES:
-        registry = Registry(catalogue(size))
-        names = [definition.name for definition in registry.definitions()]
-        tool_name = "crm_search_contact"
-        found, lost = recall(registry, 20)
-        row = {
-            "tools": size,
-            "planning": with_schemas(planning(registry), registry, []),
-            "planning_all_schemas": with_schemas(planning(registry), registry, names),
-            "step": with_schemas(one_step(tool_name), registry, [tool_name]),
-            "step_all_schemas": with_schemas(one_step(tool_name), registry, names),
-            "recall_at_20": round(found, 3),
-        }
-        rows.append(row)
-        print(
-            f"{size:>6,} {row['planning']:>9,} {row['planning_all_schemas']:>12,} {row['step']:>10,} "
-            f"{row['step_all_schemas']:>12,} {row['recall_at_20']:>13}"
-        )
-        for query in lost:
-            print(f"       not found: {query}")
+    """Measure, print and write."""
     conversations = asyncio.run(measure())
+    write_result("tokens", {"conversations": conversations})
     for conversation in conversations:
-        show(conversation)
-    messages = [each.to_json() for each in conversations]
-    found = {"schema_chars": schema_chars(), "rows": rows, "conversations": messages}
-    RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    README.write_text(
-        replace_section(README.read_text(encoding="utf-8"), conversations_section(messages)),
-        encoding="utf-8",
-    )
-
-
-def show(conversation: Conversation) -> None:
-    """Prints the conversation message by message."""
-    limit = f", at most {conversation.limit:,}" if conversation.limit is not None else ""
-    print(
-        f"\n{conversation.way}, {conversation.steps} steps: {conversation.total:,} bytes in and out{limit}\n"
-        f"{'':30} {'sent':>6} {'structured':>10} {'text':>6}"
-    )
-    for message in conversation.messages:
-        print(f"{message.tool:>14} {message.about:<15} {message.sent:>6,} {message.structured:>10,} {message.text:>6,}")
+        print(f"\n{conversation['way']}, {conversation['steps']} steps: sent, structured, text")
+        for message in conversation["messages"]:
+            print(*message.values())
+    write_parts(README, {"tokens": write_conversations(conversations)})
 
 
 if __name__ == "__main__":

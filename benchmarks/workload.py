@@ -2,20 +2,20 @@
 
 The calls are fixed and only the order's number changes, so no model takes part anywhere. The four tools are
 asynchronous, check their arguments against a schema, count as effects that must not happen twice, and do next to
-nothing themselves: what is measured is the price of durability and suspension, not the tools. With real tools, which
-take longer, the sides differ less.
+nothing themselves: what is measured is the price of durability and suspension, not the tools.
 """
 
-from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from planwarden.agent.common.struct import JsonValue
 
 CENTS = 1999
+CONFIRMATION = "displayConfirmation"
+_numbers = count(1042)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
+class PlannedCall(NamedTuple):
     """One step of the job."""
 
     tool: str
@@ -23,24 +23,19 @@ class PlannedCall:
     arguments: dict[str, JsonValue]
 
 
-CONFIRMATION = "displayConfirmation"
-
-_numbers = count(1042)
-
-
 def number_orders_from(first: int) -> None:
-    """Gives the orders of this process numbers of their own, where several processes share a database."""
+    """Give the orders of this process numbers of their own, where several processes share a database."""
     global _numbers
     _numbers = count(first)
 
 
 def make_order() -> str:
-    """Returns the number of a new order: each execution has its own, as in a shop."""
+    """Return the number of a new order: each execution has its own, as in a shop."""
     return f"A-{next(_numbers)}"
 
 
 def plan_job(order: str) -> tuple[PlannedCall, ...]:
-    """Returns the five steps for one order."""
+    """Return the five steps for one order."""
     return (
         PlannedCall("find_order", "Look the order up", {"order": order}),
         PlannedCall("reserve_stock", "Reserve the goods", {"order": order, "quantity": 2}),

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.scale.server import started
+from tests.support.postgres import Server
 
 if __name__ == "__main__":
-    with started() as postgres:
-        url = f"postgresql://postgres@/postgres?host={postgres.folder}&port=5432"
+    server = Server(fsync="on", shared_buffers="128MB")
+    try:
+        url = f"postgresql://postgres@/postgres?host={server.folder}&port=5432"
         command = [sys.argv[1], str(Path(__file__).with_name("run.py")), url]
         sys.exit(subprocess.run(command, check=False).returncode)
+    finally:
+        server.end()

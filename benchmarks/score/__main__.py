@@ -1,4 +1,4 @@
-"""Writes the generated part of docs/score.md: `python -m benchmarks.score`, or with `--check` compares it.
+"""Write the generated part of docs/score.md: `python -m benchmarks.score`, or with `--check` compares it.
 
 `--check` does not drive the harness, and fails if the page says something else, or if there is a hole.
 """
@@ -7,11 +7,11 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
 import anyio
+from dev.page import fill_parts, write_parts, write_table
 from tests.support.paths import DOCS
 
 from benchmarks.score.asking import Half, count, judge_corpus
@@ -24,38 +24,27 @@ DURABLE_COLUMNS = ("effects lost", "effects doubled", "told the opposite", "aske
 
 
 def main() -> int:
-    """Returns 1 if there is a hole, if a call that is never to pass passes, or if `--check` finds another figure."""
+    """Return 1 if there is a hole, if a call that is never to pass passes, or if `--check` finds another figure."""
     is_check = "--check" in sys.argv[1:]
-    text, parts = PAGE.read_text(encoding="utf-8"), {"vectors": "", "asking": ""}
-    parts["vectors"], holes = anyio.run(write_vectors)
-    parts["asking"], passed = write_asking()
-    parts["durable"] = write_durable(json.loads(DURABLE.read_text(encoding="utf-8"))["systems"])
+    vectors, holes = anyio.run(write_vectors)
+    asking, passed = write_asking()
+    parts = {"vectors": vectors, "asking": asking, "durable": write_durable()}
     if not is_check:
-        with tempfile.TemporaryDirectory() as made:
-            parts["harness"] = write_harness(run_harness(Path(made)))
-    written = text
-    for name, part in parts.items():
-        begin, end = f"<!--{name}-->\n", f"<!--/{name}-->"
-        before, after = written.split(begin)[0], written.split(end)[1]
-        written = f"{before}{begin}{part}\n{end}{after}"
-        print(part, end="\n\n")
+        with tempfile.TemporaryDirectory() as folder:
+            parts["harness"] = write_harness(run_harness(Path(folder)))
+    text = PAGE.read_text(encoding="utf-8")
+    is_stale = is_check and fill_parts(text, parts) != text
+    if not is_check:
+        write_parts(PAGE, parts)
     for fault in (*holes, *(f"passed, and never should: {call}" for call in passed)):
         print(f"HOLE: {fault}", file=sys.stderr)
-    if is_check and written != text:
+    if is_stale:
         print("docs/score.md says something else; `make score` writes it", file=sys.stderr)
-    elif not is_check:
-        PAGE.write_text(written, encoding="utf-8")
-    return 1 if holes or passed or (is_check and written != text) else 0
-
-
-def table(*rows: Iterable[object]) -> str:
-    first, *others = [[str(cell) for cell in row] for row in rows]
-    lines = [first, ["---", *["---:"] * (len(first) - 1)], *others]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return 1 if holes or passed or is_stale else 0
 
 
 async def write_vectors() -> tuple[str, list[str]]:
-    """Returns the table, and the holes."""
+    """Return the table, and the holes."""
     outcomes: tuple[Outcome, ...] = get_args(Outcome)
     rows, holes = list[list[object]](), list[str]()
     for suite in SUITES:
@@ -67,11 +56,11 @@ async def write_vectors() -> tuple[str, list[str]]:
                 holes.append(f"{suite}/{vector.name}")
         rows.append([suite, counts.total(), *(counts[outcome] for outcome in outcomes)])
     rows.append(["**all**", *(f"**{sum(int(str(row[column])) for row in rows)}**" for column in range(1, 7))])
-    return table(["suite", "vectors", *outcomes], *rows), holes
+    return write_table(["suite", "vectors", *outcomes], rows), holes
 
 
 def write_asking() -> tuple[str, list[str]]:
-    """Returns the table, and the calls that passed although they never should."""
+    """Return the table, and the calls that passed although they never should."""
     with tempfile.TemporaryDirectory() as home:
         plain, full = (judge_corpus(Path(home), names_project=names_project) for names_project in (False, True))
     passed = [call.text for call, answer in (*plain, *full) if (call.label, answer) == ("never", "pass")]
@@ -81,19 +70,21 @@ def write_asking() -> tuple[str, list[str]]:
         for label, numbers in count(full, half).items()
     ]
     columns = ["label, half", "calls", "asked as written", "pass", "asked", "refused"]
-    return table(columns, *rows), passed
+    return write_table(columns, rows), passed
 
 
 def write_harness(suites: dict[str, list[tuple[str, str, str]]]) -> str:
+    """Return how many cases of the harness ended how."""
     results = ("passed", "failed", "inconclusive")
     rows = [[name, *(sum(case[2] == result for case in cases) for result in results)] for name, cases in suites.items()]
-    return table(["cases", *results], *rows)
+    return write_table(["cases", *results], rows)
 
 
-def write_durable(systems: dict[str, dict[str, Any]]) -> str:
-    """Returns what the benchmark of durable questions counted, a line for each system."""
+def write_durable() -> str:
+    """Return what the benchmark of durable questions counted, a line for each system."""
+    systems: dict[str, dict[str, Any]] = json.loads(DURABLE.read_text(encoding="utf-8"))["systems"]
     rows = [[name, *(counts[column] for column in DURABLE_COLUMNS)] for name, counts in systems.items()]
-    return table([f"of {next(iter(systems.values()))['jobs']} jobs", *DURABLE_COLUMNS], *rows)
+    return write_table([f"of {next(iter(systems.values()))['jobs']} jobs", *DURABLE_COLUMNS], rows)
 
 
 if __name__ == "__main__":

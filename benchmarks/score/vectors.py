@@ -8,6 +8,7 @@ asked to let happen what it says was done. The package's own code is not used.
 import base64
 import hashlib
 import json
+import tomllib
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from importlib.resources import files
@@ -39,7 +40,6 @@ from tests.kit import (
 from tests.storage.suite import Scribe
 
 import planwarden
-from benchmarks.score.reasons import DIFFERS, NO_AXIS
 from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import LeaseLost, PlanwardenError, VersionConflict
 from planwarden.agent.core.tool import ToolDefinition
@@ -52,6 +52,10 @@ from planwarden.tools.guarded.hosts import PASS_S
 Outcome = Literal["refused", "allowed", "no axis", "differs", "hole"]
 HOME, FOLDER = Path("/nonexistent/home"), "/nonexistent/project"
 Record = dict[str, Any]
+REASONS: dict[str, dict[str, dict[str, list[str]]]] = tomllib.loads(
+    Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8")
+)
+"""Why a vector is without an axis, or differs: by the outcome, then by suite, the vectors of each reason."""
 
 
 class Vector(msgspec.Struct, frozen=True):
@@ -289,9 +293,13 @@ SUITES: dict[str, Callable[[Vector], Awaitable[bool]]] = {
 
 async def judge(suite: str, vector: Vector) -> Outcome:
     """Return what planwarden does with the vector."""
-    if vector.name in NO_AXIS[suite]:
+    if _has_reason("no axis", suite, vector):
         return "no axis"
     lets_pass = await SUITES[suite](vector)
     if lets_pass == vector.is_allowed:
         return "allowed" if lets_pass else "refused"
-    return "differs" if vector.name in DIFFERS.get(suite, {}) else "hole"
+    return "differs" if _has_reason("differs", suite, vector) else "hole"
+
+
+def _has_reason(outcome: Outcome, suite: str, vector: Vector) -> bool:
+    return any(vector.name in names for names in REASONS[outcome].get(suite, {}).values())

@@ -1,9 +1,5 @@
-"""Takes the pictures of the MCP App's view in docs: `python -m dev.pictures.app [FOLDER]`, or `make screenshots`.
+"""The pictures of the MCP App's view. The page around the view is a host of ours, which draws nothing of its own."""
 
-The page around the view is a host of ours, which draws nothing of its own.
-"""
-
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,13 +8,12 @@ from mcp import Client
 from mcp.types import Implementation
 from tests.clients.scenes import LETTER
 from tests.server.mcp.support import served
-from tests.support.browser import APPS, HostPage, find_chromium, launch_browser, open_view
+from tests.support.browser import APPS, HostPage, launch_browser, open_view
 from tests.support.scene import build_office_tools
 from tests.support.wardens import Ledger, plan, tool_step
 
 import planwarden
-from dev.pictures.inbox import FOLDER
-from dev.pictures.png import save
+from dev.pictures.camera import save
 
 WIDTH = 720
 FIND = tool_step("find", "list_overdue", {"days": 30}, description="Find what is overdue")
@@ -45,14 +40,19 @@ async def send_reminders(customers: list[str], text: str) -> str:
 
 
 async def _shoot(drawn: HostPage, path: Path) -> None:
-    """Takes the whole view."""
+    """Take the whole view."""
     height = await drawn.view.evaluate("Math.ceil(document.getElementById('main').getBoundingClientRect().height)")
     await drawn.page.set_viewport_size({"width": WIDTH, "height": height})
     # The page of the host begins with its own heading.
     save(await drawn.page.locator("iframe").screenshot(), path)
 
 
-async def take(folder: Path, browser_path: str) -> None:
+def take(browser_path: str, folder: Path) -> None:
+    """Take the pictures of both questions, and of what follows an approval."""
+    anyio.run(_take, browser_path, folder)
+
+
+async def _take(browser_path: str, folder: Path) -> None:
     tools = [*build_office_tools(Ledger()), list_overdue, send_reminders]
     with TemporaryDirectory() as home:
         async with (
@@ -74,18 +74,3 @@ async def take(folder: Path, browser_path: str) -> None:
                     await drawn.view.get_by_role("button", name="Approve").click()
                     await drawn.view.wait_for_selector("#status.good")
                     await _shoot(drawn, folder / "app-done.png")
-
-
-def main() -> int:
-    path = find_chromium()
-    if path is None:
-        print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
-        return 1
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    folder.mkdir(exist_ok=True)
-    anyio.run(take, folder, path)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Takes the pictures of the guard: `python -m dev.pictures.guard [FOLDER]`, or `make pictures`.
+"""The pictures of the guard.
 
 The model of Claude Code, a double on this machine, wants to delete a folder; the host says that it was not run, and the
 question is in the inbox.
@@ -7,7 +7,6 @@ question is in the inbox.
 import json
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +20,13 @@ from tests.clients.guard.stage import GuardStage
 from tests.clients.hosts import CLAUDE_CODE, Session, claude_code_env, count_results, serve_provider
 from tests.clients.stage import WIDE
 from tests.server.cli.support import start_on_terminal
-from tests.support.browser import find_chromium, launch_browser
+from tests.support.browser import launch_browser
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.wires import KEY
 from tests.support.screen import Screen, run_on_screen
 
+from dev.pictures.camera import SIZES, shoot
 from dev.pictures.hosts import draw
-from dev.pictures.inbox import FOLDER, MARGIN, SIZES
-from dev.pictures.png import save
 
 HOST = HOSTS[0]
 PROMPT = "Free some space: delete everything that was built."
@@ -141,34 +139,20 @@ async def draw_question(stage: GuardStage, browser_path: str, folder: Path) -> N
             await page.click("main button[type=submit]")
             await page.wait_for_selector("nav")
             await page.goto(f"{link.partition('/inbox')[0]}/inbox/suspensions/{question['suspensionId']}")
-            box = await page.locator("form.decide").first.bounding_box()
-            assert box is not None
-            height = box["y"] + box["height"] + MARGIN
-            picture = await page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
-            save(picture, folder / "guard-question.png")
+            await shoot(page, folder / "guard-question.png", "form.decide")
     finally:
         terminal.close()
 
 
-def main() -> int:
-    path = find_chromium()
-    if path is None:
-        print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
-        return 1
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    folder.mkdir(exist_ok=True)
+def take(browser_path: str, folder: Path) -> None:
+    """Take the pictures of a call that was blocked, of its question, and of a stop that was refused."""
     place = Path(tempfile.mkdtemp(prefix="guard-"))
     stage = GuardStage(place)
     try:
         prepare(stage)
-        anyio.run(draw, {"guard-claude-code": anyio.run(show_blocked, stage)}, path, folder)
-        anyio.run(draw_question, stage, path, folder)
-        anyio.run(draw, {"done-claude-code": anyio.run(show_sent_back, stage)}, path, folder)
+        anyio.run(draw, {"guard-claude-code": anyio.run(show_blocked, stage)}, browser_path, folder)
+        anyio.run(draw_question, stage, browser_path, folder)
+        anyio.run(draw, {"done-claude-code": anyio.run(show_sent_back, stage)}, browser_path, folder)
     finally:
         end_processes(place)
         shutil.rmtree(place, ignore_errors=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Takes the pictures of hosts and of the demo: `python -m dev.pictures.hosts [FOLDER]`, or `make pictures`.
+"""The pictures of hosts and of the demo.
 
 Hosts run in a terminal emulator, with a double of their model on this machine. The pictures show their screen.
 """
@@ -14,11 +14,10 @@ from tests.clients.installed import Unavailable
 from tests.clients.scenes import HOSTS, REMIND, SCENES, TOOLS
 from tests.clients.stage import Stage
 from tests.server.cli.support import clean_environment, command_line
-from tests.support.browser import find_chromium, launch_browser
+from tests.support.browser import launch_browser
 from tests.support.screen import Screen, run_on_screen
 
-from dev.pictures.inbox import FOLDER
-from dev.pictures.png import save
+from dev.pictures.camera import save
 
 if TYPE_CHECKING:
     from playwright.async_api import ViewportSize
@@ -87,20 +86,10 @@ async def draw_app(browser_path: str, folder: Path) -> None:
                 save(await page.screenshot(), folder / "host-inspector-app-approved.png")
 
 
-def main() -> int:
-    path = find_chromium()
-    if path is None:
-        print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
-        return 1
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    folder.mkdir(exist_ok=True)
-    anyio.run(draw, demo() | hosts(), path, folder)
+def take(browser_path: str, folder: Path) -> None:
+    """Take the pictures of everything that can be run here."""
+    anyio.run(draw, demo() | hosts(), browser_path, folder)
     try:
-        anyio.run(draw_app, path, folder)
+        anyio.run(draw_app, browser_path, folder)
     except Unavailable as error:
         print(f"the MCP Inspector: {error}", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

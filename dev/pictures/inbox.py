@@ -1,26 +1,20 @@
-"""Takes the pictures of the inbox in docs: `python -m dev.pictures.inbox [FOLDER]`, or `make screenshots`."""
+"""The pictures of the inbox."""
 
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
-from tests.support.browser import find_chromium, launch_browser
-from tests.support.paths import DOCS
+from tests.support.browser import launch_browser
 
+from dev.pictures.camera import SIZES, shoot
 from dev.pictures.office import Office, call_through_gates, open_office
-from dev.pictures.png import save
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-FOLDER = DOCS / "images"
 Scheme = Literal["light", "dark"]
-SIZES = {"desktop": (1120, 820), "phone": (390, 844)}
-MARGIN = 16
-"""Pixels below what a picture ends with."""
 
 
 @dataclass
@@ -35,16 +29,7 @@ class Camera:
         await self.page.goto(f"{self.office.scene.url}{self.office.paths[name]}")
 
     async def shoot(self, name: str, until: str | None = None, of: str = "inbox") -> None:
-        """Takes what is on the screen; with `until`, the page down to the end of the first thing found there."""
-        path = self.folder / f"{of}-{name}.png"
-        if until is None:
-            return save(await self.page.screenshot(), path)
-        box = await self.page.locator(until).first.bounding_box()
-        width = self.page.viewport_size["width"] if self.page.viewport_size else SIZES["desktop"][0]
-        assert box is not None, until
-        height = box["y"] + box["height"] + MARGIN
-        picture = await self.page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
-        return save(picture, path)
+        await shoot(self.page, self.folder / f"{of}-{name}.png", until)
 
 
 async def take_light(camera: Camera) -> None:
@@ -52,18 +37,15 @@ async def take_light(camera: Camera) -> None:
     page = camera.page
     await page.wait_for_selector(".question")
     await camera.shoot("waiting")
-    await camera.open("delete")
-    await camera.shoot("question", "form.decide")
-    await camera.open("hostile")
-    await camera.shoot("hostile", "form.decide")
-    await camera.open("review")
-    await camera.shoot("review")
-    await camera.open("grant")
-    await camera.shoot("grant", "main form")
-    await camera.open("outcome")
-    await camera.shoot("outcome", "article.card")
-    await camera.open("plan")
-    await camera.shoot("plan-light", "section.actions")
+    for name, picture, until in (
+        ("delete", "question", "form.decide"),
+        ("hostile", "hostile", "form.decide"),
+        ("review", "review", None),
+        ("grant", "grant", "main form"),
+        ("outcome", "outcome", "article.card"),
+        ("plan", "plan-light", "section.actions"),
+    ):
+        await take_one(camera, name, picture, until)
     await camera.open("rows")
     await page.uncheck("#row-1 input[name=row]")
     await camera.shoot("rows", "form:has(.rows)")
@@ -74,21 +56,6 @@ async def take_light(camera: Camera) -> None:
     await call_through_gates(camera.office)
     await page.goto(f"{camera.office.scene.url}/calls")
     await camera.shoot("calls", "#plans", of="gate")
-
-
-async def take_dark(camera: Camera) -> None:
-    await camera.open("plan")
-    await camera.shoot("plan-dark", "section.actions")
-
-
-async def take_phone(camera: Camera) -> None:
-    await camera.open("plan")
-    await camera.shoot("plan-phone")
-
-
-async def take_dark_phone(camera: Camera) -> None:
-    await camera.open("delete")
-    await camera.shoot("question-phone")
 
 
 async def _change_arguments(camera: Camera) -> None:
@@ -120,10 +87,16 @@ async def _keep_a_schedule(camera: Camera) -> None:
     await camera.shoot("saved-plan", ".beside form")
 
 
+async def take_one(camera: Camera, page: str, name: str, until: str | None = None) -> None:
+    """Open one page and take it."""
+    await camera.open(page)
+    await camera.shoot(name, until)
+
+
 LOOKS: tuple[tuple[str, Scheme, Callable[[Camera], Awaitable[None]]], ...] = (
-    ("desktop", "dark", take_dark),
-    ("phone", "light", take_phone),
-    ("phone", "dark", take_dark_phone),
+    ("desktop", "dark", lambda camera: take_one(camera, "plan", "plan-dark", "section.actions")),
+    ("phone", "light", lambda camera: take_one(camera, "plan", "plan-phone")),
+    ("phone", "dark", lambda camera: take_one(camera, "delete", "question-phone")),
     # The last one, because it changes what the pages show.
     ("desktop", "light", take_light),
 )
@@ -143,22 +116,16 @@ async def _open_page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
     return await context.new_page()
 
 
-async def main() -> int:
-    path = find_chromium()
-    if path is None:
-        print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
-        return 1
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    folder.mkdir(exist_ok=True)
-    async with open_office() as office, launch_browser(path) as browser:
-        for size, scheme, take in LOOKS:
+def take(browser_path: str, folder: Path) -> None:
+    """Take the pictures of every look."""
+    anyio.run(_take, browser_path, folder)
+
+
+async def _take(browser_path: str, folder: Path) -> None:
+    async with open_office() as office, launch_browser(browser_path) as browser:
+        for size, scheme, take_look in LOOKS:
             page = await _open_page(browser, size, scheme)
             await page.goto(await office.scene.make_link())
             await page.click("main button[type=submit]")
             await page.wait_for_selector("nav")
-            await take(Camera(page, office, folder))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(anyio.run(main))
+            await take_look(Camera(page, office, folder))

@@ -12,8 +12,7 @@ from tests.clients.stage import Stage, decide_on_page
 from tests.support.screen import Screen
 
 from dev.show.legs import expect
-from dev.show.stage import PLAN_NAME
-from dev.show.transcript import COLUMNS, Transcript, WentWrong
+from dev.show.stage import COLUMNS, PLAN_NAME, Transcript, WentWrong
 
 SAID = "Both notes are in the archive, and committed."
 RULE = "\u2500" * 20

@@ -10,31 +10,10 @@ from contextlib import suppress
 from tests.clients.conftest import find_processes
 from tests.support.screen import Screen
 
-from dev.show.stage import PLAN_NAME
-from dev.show.transcript import LIMIT_S, Transcript, WentWrong
+from dev.show.stage import LIMIT_S, PLAN_NAME, Transcript, WentWrong, read_block
 
 CHOICE = "Enter leaves it open]"
 INPUT = ("--input", "to=archive")
-PROGRAM = """\
-import asyncio
-
-import planwarden
-
-
-async def main() -> None:
-    async with planwarden.Warden() as warden:
-        run = await warden.run_plan("archive", {"to": "archive"}, key="tuesday", wait_seconds=60)
-        while run.status == "suspended":
-            [question] = run.suspensions
-            for call in question.calls or [question.tool_call]:
-                print("approved:", call.tool_name, call.arguments)
-            yes = planwarden.Decision(approved=True)
-            run = await warden.resume_execution(run.thread_id, question.suspension_id, yes, wait_seconds=60)
-        print(run.status, run.saved_plan.name, [step.status for step in run.steps])
-
-
-asyncio.run(main())
-"""
 
 
 def look_at_plan(shown: Transcript) -> None:
@@ -88,7 +67,7 @@ def run_from_python(shown: Transcript) -> None:
     """Runs the program of the page twice; the second time its key finds the first run."""
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", read_block("python")],
             env=shown.place.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

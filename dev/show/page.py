@@ -1,97 +1,22 @@
-"""The page, from the blocks of a transcript."""
+"""docs/saved-plans.md: one saved plan over real servers, from everywhere: `python -m dev.show.page` (`make show`).
 
-import re
-from collections.abc import Sequence
-
-from tests.clients.saved_plans import PlanHost
-from tests.support.paths import DOCS
-
-from dev.show.legs import PROGRAM
-from dev.show.stage import PLAN, SERVERS, SETTINGS
-from dev.show.transcript import Transcript
-
-PAGE = DOCS / "saved-plans.md"
-BLOCK = re.compile(r"^:(\w+) (\w+):$", re.MULTILINE)
-"""A line that is replaced by a fenced block: its language, and its name."""
-TEXT = """# Saved plans
-
-Write a plan into a file, and run it by its name: from an assistant, the command line, Python, a schedule or a
-[hook](schedules.md#hooks). No model can change the file. All keys: [plans](reference/plans.md#saved-plans).
-
-`make show` runs this example with real servers and writes the page. The person is Ann.
-
-## The plan
-
-Ann's notes are in `~/notes`, under git. Two public servers reach them, in `planwarden.json`:
-
-:json servers:
-
-`planwarden.toml` says [what may run unasked](downstream.md#who-must-agree):
-
-:toml settings:
-
-This is `plans/archive.yaml`. The files server returns JSON in a text, so `forEach` parses it.
-
-:yaml plan:
-
-## On the command line
-
-`check` says what would happen and who would be asked, and draws the plan. Nothing runs.
-
-:console look:
-
-`planwarden run archive --input to=archive` asks once about all notes. Ann types `s` and leaves row 2 out.
-
-:console run:
-
-She approves the commit too, and planwarden is killed with SIGKILL before the call returns.
-
-## After the kill
-
-The outcome of the commit is unknown. A running server would ask by itself; without one, Ann runs `planwarden cancel`
-and `planwarden retry`. No note moves again, and the commit asks. She finds none in `git log`, and types `n`:
-
-:console retry:
-
-## From Python
-
-A program moves what is left. It decides as the operator. With the `key` the plan runs once, however often it starts.
-
-:python program:
-
-## In the inbox
-
-Every saved plan has a page in the [inbox](inbox.md#saved-plans-and-schedules), with a form for its `inputs`:
-
-![A form with the plan's inputs; beside it the steps, and that send_mail will ask](images/inbox-saved-plan.png)
-
-## From Claude Code
-
-Each saved plan is an MCP prompt with its inputs as arguments, required ones first:
-
-:text menu:
-
-A move is dangerous, so Claude Code shows the address of a page, and Ann decides there.
-
-Hosts that read Agent Skills over MCP (`io.modelcontextprotocol/skills`, revision 2026-07-28) get each plan as a skill
-too: `skill://tidy-ledger/SKILL.md` says how to call `run_plan` for `tidy_ledger`. `planwarden doctor` names plans
-whose skills would have the same name; those are not served as skills.
-
-## From other hosts
-
-`make clients` runs a plan `remind`, with the inputs `customer` and `days`, from these:
-
-HOSTS
-## Every Monday
-
-The first command runs the plan each Monday ([schedules](schedules.md)). The second lets its commit run
-[unasked](schedules.md#without-asking), until somebody changes the plan:
-
-```console
-$ planwarden schedule add archive --cron '0 9 * * 1' --timezone Europe/Berlin --input to=archive
-$ planwarden grant add repo_git_commit --plan archive --step commit --uses-per-day 1 --for 90d
-```
+The page itself has the plan, the settings and the program. `legs` and `in_host` are what a person does, one thing after
+the other, and what they printed replaces parts of the page, unless only ids and times would change.
 """
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.clients.conftest import end_processes
+from tests.clients.installed import Unavailable
+from tests.clients.saved_plans import PLAN_HOSTS
+
+from dev.page import fill_parts
+from dev.show.in_host import run_from_claude_code
+from dev.show.legs import grant, look_at_plan, retry, run_and_be_killed, run_from_python, schedule
+from dev.show.stage import PAGE, Place, Transcript, mask
+
 OFFERS = {
     "Claude Code": "a command; words fill the inputs",
     "Gemini CLI": "a command; words fill the inputs, `--customer=Acme` names one",
@@ -109,21 +34,51 @@ CUTS = {
 """Of a long block, where the part that the page shows begins, and before what it ends."""
 
 
+def run_show(folder: Path) -> str:
+    """Return the page; nothing is left running.
+
+    Raises:
+        Unavailable: a server or a host cannot be had here.
+        WentWrong: something happened that the page does not tell.
+    """
+    place = Place(folder / "ann")
+    shown = Transcript(place)
+    try:
+        place.prepare()
+        look_at_plan(shown)
+        run_and_be_killed(shown)
+        retry(shown)
+        run_from_python(shown)
+        run_from_claude_code(shown)
+        grant(shown, schedule(shown))
+    finally:
+        end_processes(folder)
+    rows = ["| host | version | typed | offered as |", "|---|---|---|---|"]
+    rows += [f"| {host.name} | {host.version} | `{host.in_terminal}` | {OFFERS[host.name]} |" for host in PLAN_HOSTS]
+    parts = {name: f"```console\n{cut(name, shown.text(name)).rstrip()}\n```" for name in CUTS}
+    parts |= {"menu": f"```text\n{shown.text('menu').rstrip()}\n```", "hosts": "\n".join(rows)}
+    return fill_parts(PAGE.read_text(encoding="utf-8"), parts)
+
+
 def cut(name: str, text: str) -> str:
-    """Return the part of a block that the page shows."""
-    start, end = CUTS.get(name, ("", ""))
-    return text[text.index(start) : text.index(end) if end else None]
+    """Return the part of a long block that the page shows."""
+    start, end = CUTS[name]
+    return text[text.index(start) : text.index(end)]
 
 
-def build_page(shown: Transcript, hosts: Sequence[PlanHost]) -> str:
-    """Returns the page. `hosts` are those from whose commands a plan ran."""
-    given = {"servers": SERVERS, "settings": SETTINGS, "plan": PLAN, "program": PROGRAM}
-    rows = ["| host | version | typed | offered as |\n|---|---|---|---|\n"]
-    rows += [f"| {host.name} | {host.version} | `{host.in_terminal}` | {OFFERS[host.name]} |\n" for host in hosts]
+def main() -> int:
+    """Run the show, and write the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            page = run_show(Path(folder))
+        except Unavailable as error:
+            print(f"cannot be shown here: {error}", file=sys.stderr)
+            return 1
+    if mask(PAGE.read_text(encoding="utf-8")) != mask(page):
+        PAGE.write_text(page, encoding="utf-8")
+    print(page)
+    return 0
 
-    def fence(found: re.Match[str]) -> str:
-        language, name = found.groups()
-        text = given[name] if name in given else cut(name, shown.text(name))
-        return f"```{language}\n{text.rstrip()}\n```"
 
-    return BLOCK.sub(fence, TEXT).replace("HOSTS\n", f"{''.join(rows)}\n")
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,87 +1,53 @@
-"""The person's folder of notes, and a home of planwarden with a saved plan over the filesystem and git servers."""
+"""The person's folder of notes, planwarden's home with the saved plan of the page, and what is printed there."""
 
 import json
 import os
+import re
+import shlex
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.clients.installed import find_node, find_npm, path_with_node
-from tests.server.cli.support import clean_environment
-from tests.support.paths import ROOT
+from tests.server.cli.support import clean_environment, command_line
+from tests.support.paths import DOCS, ROOT
+from tests.support.screen import Screen, run_on_screen
 from tests.tools.downstream.test_real_servers import REGISTRY_VARIABLES
 
+PAGE = DOCS / "saved-plans.md"
 PLAN_NAME = "archive"
-PLAN = """\
-title: Archive notes
-description: Moves notes, and commits that.
-inputs:
-  properties:
-    folder: {type: string, default: inbox, description: Folder with the notes}
-    to: {type: string, description: Folder that takes them}
-  required: [to]
-todoList:
-  - id: look
-    description: List the notes
-    toolCalls:
-      - toolName: files_directory_tree
-        arguments: {path: {$from: inputs, pointer: /folder}}
-  - id: move
-    description: Move each note
-    forEach: {$from: look, parse: json, pointer: /content}
-    toolCalls:
-      - toolName: files_move_file
-        arguments:
-          source:
-            $text: "{folder}/{name}"
-            with: {folder: {$from: inputs, pointer: /folder}, name: {$from: item, pointer: /name}}
-          destination:
-            $text: "{to}/{name}"
-            with: {to: {$from: inputs, pointer: /to}, name: {$from: item, pointer: /name}}
-  - id: stage
-    description: Stage what changed
-    toolCalls:
-      - toolName: repo_git_add
-        arguments: {repo_path: ".", files: ["."]}
-  - id: commit
-    description: Commit it, if there was a note
-    when: {value: {$from: move}, matches: {minItems: 1}}
-    toolCalls:
-      - toolName: repo_git_commit
-        arguments:
-          repo_path: "."
-          message: {$text: "Move notes to {to}", with: {to: {$from: inputs, pointer: /to}}}
-"""
-SERVERS = """\
-{
-  "mcpServers": {
-    "files": {
-      "command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."], "cwd": "${HOME}/notes"
-    },
-    "repo": {
-      "command": "uvx", "args": ["mcp-server-git", "--repository", "."], "cwd": "${HOME}/notes"
-    }
-  }
-}
-"""
-SETTINGS = """\
-[servers.files]
-trusted = true            # its hints say which tools only read
-start_timeout_s = 180     # the first start downloads it
-
-[servers.repo]
-trusted = true
-start_timeout_s = 180
-
-[tools."repo_git_add"]    # staging loses nothing
-risk = "read"
-effect = "idempotent"
-"""
 PERSON = "ann"
 HOME_SHOWN = "/home/ann"
 """What the page shows instead of the folder in which it all happens."""
 NOTES = ("alps.md", "budget.md", "dentist.md")
+COLUMNS, LINES = 100, 200
+"""Of the person's terminal: wide enough for the page, and so high that nothing scrolls away."""
+LIMIT_S = 300
+VARIES = (
+    (re.compile(r"\b[0-9a-f]{40}\b"), "COMMIT"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
+    (re.compile(r"\b\d+ (?:s|min) ago\b"), "AGO"),
+    (re.compile(r"(?<=(?:retry|ancel|n-now) )[0-9a-f]{6}\b"), "ID"),
+    # The beginning of an id; without a digit it could be a word.
+    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8}\b"), "ID"),
+    (re.compile(r"\bCES?T\b"), "ZONE"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[+-]\d\d:\d\d|Z)?"), "TIME"),
+    (re.compile(r"\b(?:localhost|127\.0\.0\.1):\d+"), "HOST"),
+    (re.compile(r"[\u2800-\u28ff]"), "~"),
+    (re.compile(r"! no server or worker runs on this store now.*\n"), ""),  # a killed one counts as gone after a while
+)
+
+
+class WentWrong(Exception):
+    """Something was printed that the page does not tell; the message has it."""
+
+
+def read_block(language: str) -> str:
+    """Return the only block of the page in a language: the plan, the settings, the servers or the program."""
+    [block] = re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return block
 
 
 @dataclass(frozen=True)
@@ -118,9 +84,11 @@ class Place:
         self.run_git("commit", "-q", "-m", "Begin")
         self.home.mkdir(mode=0o700)
         (self.home / "plans").mkdir()
-        (self.home / "plans" / f"{PLAN_NAME}.yaml").write_text(PLAN, encoding="utf-8")
-        (self.home / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
-        entries = {name: self._build_entry(entry) for name, entry in json.loads(SERVERS)["mcpServers"].items()}
+        (self.home / "plans" / f"{PLAN_NAME}.yaml").write_text(read_block("yaml"), encoding="utf-8")
+        (self.home / "planwarden.toml").write_text(read_block("toml"), encoding="utf-8")
+        entries = {
+            name: self._build_entry(entry) for name, entry in json.loads(read_block("json"))["mcpServers"].items()
+        }
         (self.home / "planwarden.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
 
     def write_notes(self, *names: str) -> None:
@@ -147,3 +115,58 @@ class Place:
         command, *before = programs[entry["command"]]
         # The host of the show has a home folder of its own, so `${HOME}` would lead elsewhere there.
         return {"command": command, "args": [*before, *entry["args"]], "cwd": str(self.notes), "env": env}
+
+
+@dataclass
+class Transcript:
+    """Blocks of the page in the order in which they were printed."""
+
+    place: Place
+    blocks: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, name: str, text: str) -> None:
+        """Appends to the block of that name."""
+        shown = text.replace(str(self.place.folder), HOME_SHOWN)
+        lines = [line.rstrip() for line in shown.strip("\n").splitlines()]
+        self.blocks.setdefault(name, []).append("\n".join(lines))
+
+    def text(self, name: str) -> str:
+        return "\n".join(self.blocks[name])
+
+    def run(self, name: str, *words: str, code: int = 0) -> str:
+        """Runs a command of planwarden without a terminal, prints it, and returns its output."""
+        output = self.read(*words, code=code)
+        self.add(name, f"$ planwarden {shlex.join(words)}\n{output}")
+        return output
+
+    def read(self, *words: str, code: int = 0) -> str:
+        """Runs a command without printing it. Raises `WentWrong` for another exit code than `code`."""
+        done = subprocess.run(
+            command_line(*words),
+            env=self.place.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        if done.returncode != code:
+            raise WentWrong(f"planwarden {shlex.join(words)} ended with {done.returncode}: {done.stdout}")
+        return done.stdout
+
+    def run_on_terminal(self, name: str, *words: str, person: Callable[[Screen], None]) -> None:
+        """Runs a command on a terminal at which the person sits, and prints the screen as it is in the end."""
+        command = command_line(*words)
+        with run_on_screen(
+            command, cwd=self.place.folder, env=self.place.environment, columns=COLUMNS, lines=LINES
+        ) as screen:
+            person(screen)
+            self.add(name, f"$ planwarden {shlex.join(words)}\n{screen.text}")
+
+
+def mask(page: str) -> str:
+    """Returns the page without what every run has of its own: ids, commits, times, ports."""
+    for pattern, name in VARIES:
+        page = pattern.sub(name, page)
+    return page

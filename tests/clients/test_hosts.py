@@ -9,9 +9,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from dev.show.page import PAGE
-from dev.show.show import run_show
-from dev.show.transcript import mask
+from dev.show.page import run_show
+from dev.show.stage import PAGE, mask
 
 from tests.clients.app_host import find_view, open_app, run_app_host, run_to_question
 from tests.clients.conftest import end_processes

@@ -13,8 +13,7 @@ import pytest
 from dev import site
 from dev.reference import pages as reference
 from dev.reference.values import IN_LOGS, error_codes
-from dev.show.legs import PROGRAM
-from dev.show.stage import PLAN, SERVERS, SETTINGS
+from dev.show.stage import read_block
 from dev.walk import PAGE, walk
 from pydantic import JsonValue
 
@@ -86,15 +85,11 @@ async def test_the_tools_of_the_page_about_them_read_ask_and_act_in_its_plan(tmp
     assert sent == "Acme: This is the last reminder: Acme, you owe 120 €.\n"
 
 
-async def test_the_plan_and_the_settings_of_the_page_of_saved_plans_are_those_that_its_show_runs(
-    tmp_path: Path,
-) -> None:
-    page = "docs/saved-plans.md"
-    assert blocks("yaml", page) == [PLAN] and blocks("toml", page) == [SETTINGS] and blocks("python", page) == [PROGRAM]
+async def test_the_plan_and_the_settings_of_the_page_of_saved_plans_are_read(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "archive.yaml").write_text(PLAN, encoding="utf-8")
-    (tmp_path / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
-    (tmp_path / "planwarden.json").write_text(SERVERS, encoding="utf-8")
+    files = {"plans/archive.yaml": "yaml", "planwarden.toml": "toml", "planwarden.json": "json"}
+    for name, language in files.items():
+        (tmp_path / name).write_text(read_block(language), encoding="utf-8")
     async with planwarden.Warden(settings=load_settings(home=tmp_path, environment={})) as w:
         [plan] = await w.plans()
         assert {server.name for server in w.downstream.health()} == {"files", "repo"}

@@ -13,7 +13,7 @@ from typing import Any
 
 from procrastinate import App, PsycopgConnector
 
-from benchmarks.scale.side import HOLD_S, ScaleSide, report_effect, run_closed
+from benchmarks.side import HOLD_S, Side, report_effect
 from benchmarks.workload import CONFIRMATION, FUNCTIONS, make_order, plan_job
 
 CONNECTIONS = 10
@@ -25,8 +25,8 @@ SHARED = "shared"
 STEPS: dict[str, Callable[..., Awaitable[Any]]] = {function.__name__: function for function in FUNCTIONS}
 
 
-class Procrastinate:
-    """Implements `ScaleSide`."""
+class Procrastinate(Side):
+    """A worker and the caller of its own queue."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -61,10 +61,7 @@ class Procrastinate:
         report_effect(name)
         await asyncio.sleep(HOLD_S)
 
-    async def run(self, seconds: float, at_once: int) -> int:
-        return await run_closed(self._run_one, seconds, at_once)
-
-    async def _run_one(self) -> None:
+    async def run_one(self) -> None:
         order = make_order()
         done = self._done[order] = asyncio.Event()
         await self._step.defer_async(order=order, number=0)
@@ -88,8 +85,8 @@ class Procrastinate:
 
 
 @asynccontextmanager
-async def open_side(url: str) -> AsyncGenerator[ScaleSide]:
-    """A worker."""
+async def open_side(_: str, url: str) -> AsyncGenerator[Procrastinate]:
+    """Open a worker."""
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
     app = App(connector=PsycopgConnector(conninfo=url, min_size=CONNECTIONS, max_size=CONNECTIONS))
     side = Procrastinate(app)

@@ -7,16 +7,15 @@ no traces, no log lines. A caller that wants the question would also need a `set
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
 from dbos import DBOS, SetWorkflowID
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import JsonValue
 
-from benchmarks.scale.side import ScaleSide, report_effect, run_closed
+from benchmarks.side import Side, report_effect
 from benchmarks.workload import CONFIRMATION, FUNCTIONS, make_order, plan_job
 
 POOL = 20
@@ -25,14 +24,13 @@ TIMEOUT_S = 60.0
 _asked: dict[str, asyncio.Event] = {}
 """By workflow, set when it comes to its question."""
 
-TOOLS: tuple[Callable[..., Coroutine[Any, Any, JsonValue]], ...] = FUNCTIONS
-STEPS = {function.__name__: DBOS.step()(function) for function in TOOLS}
+STEPS: dict[str, Any] = {function.__name__: DBOS.step()(function) for function in FUNCTIONS}
 
 
 @DBOS.workflow()
-async def work_through(order: str) -> list[JsonValue]:
+async def work_through(order: str) -> list[Any]:
     """The five steps for one order."""
-    results: list[JsonValue] = []
+    results: list[Any] = []
     for call in plan_job(order):
         if call.tool == CONFIRMATION:
             await _ask()
@@ -63,13 +61,10 @@ async def _ask() -> None:
         raise RuntimeError("nobody approved in time")
 
 
-class Dbos:
-    """Implements `ScaleSide`; its workers do not take executions of others over."""
+class Dbos(Side):
+    """Its workers do not take executions of others over: that is left to a restart or to its hosted service."""
 
-    async def run(self, seconds: float, at_once: int) -> int:
-        return await run_closed(self._run_one, seconds, at_once)
-
-    async def _run_one(self) -> None:
+    async def run_one(self) -> None:
         workflow_id = str(uuid4())
         asked = _asked[workflow_id] = asyncio.Event()
         with SetWorkflowID(workflow_id):
@@ -91,19 +86,16 @@ class Dbos:
     async def decide(self, waiting: str) -> None:
         await DBOS.send_async(waiting, "approved")
 
-    async def hold(self, name: str) -> None:
-        raise NotImplementedError("DBOS leaves the takeover to a restart of the same process or to its hosted service")
-
 
 @asynccontextmanager
-async def open_side(url: str) -> AsyncGenerator[ScaleSide]:
-    """A launched DBOS, with an executor id of its own."""
-    found = conninfo_to_dict(url)
+async def open_side(_: str, url: str) -> AsyncGenerator[Dbos]:
+    """Launch DBOS, with an executor id of its own."""
+    server = conninfo_to_dict(url)
     logging.getLogger("dbos").setLevel(logging.ERROR)
     DBOS(
         config={
             "name": "bench",
-            "system_database_url": f"postgresql://{found['user']}@/{found['dbname']}?host={found['host']}",
+            "system_database_url": f"postgresql://{server['user']}@/{server['dbname']}?host={server['host']}",
             "executor_id": str(os.getpid()),
             "sys_db_pool_size": POOL,
             "log_level": "ERROR",

@@ -1,0 +1,34 @@
+"""Pages that are half written by hand and half by a program, and tables in them."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+def fill_parts(text: str, parts: Mapping[str, str]) -> str:
+    """Return the page with each part between `<!--NAME-->` and `<!--/NAME-->` replaced. Every name must be there."""
+    for name, part in parts.items():
+        before, _, rest = text.partition(f"<!--{name}-->\n")
+        _, end, after = rest.partition(f"<!--/{name}-->")
+        if not end:
+            raise ValueError(f"the page has no part {name!r}")
+        text = f"{before}<!--{name}-->\n{part}\n{end}{after}"
+    return text
+
+
+def write_parts(page: Path, parts: Mapping[str, str]) -> None:
+    """Print the parts, and write them into the page."""
+    print("\n\n".join(parts.values()))
+    page.write_text(fill_parts(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
+
+
+def write_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table in Markdown, with numbers to the right of the first column."""
+    first, *others = [[str(cell) for cell in row] for row in (head, *rows)]
+    lines = [first, ["---", *["---:"] * (len(first) - 1)], *others]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def report_progress(what: str) -> None:
+    """Say on standard error what begins."""
+    print(what, file=sys.stderr, flush=True)
