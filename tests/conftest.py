@@ -1,12 +1,13 @@
 """What every test module shares: one event loop back end, every store, no network, campaigns only on request."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -63,6 +64,18 @@ def pytest_xdist_auto_num_workers() -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--exhaustive"):
         settings.load_profile("drawn" if config.getoption("--hypothesis-seed") else "exhaustive")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let no search for garbage look through what is collected, which stays until the end: a tenth of all work."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
