@@ -264,9 +264,7 @@ async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: B
     command = forked_command_line("run", str(path))
     environment = {**os.environ, "PLANWARDEN_HOME": str(bob.parent.home)}
     with anyio.fail_after(WAIT_S * 2):
-        async with await anyio.open_process(
-            forked_command_line("run", str(path)), env=environment, stdin=None
-        ) as process:
+        async with await anyio.open_process(command, env=environment, stdin=None) as process:
             await wait_until(lambda: "waits for agent" in read_log(bob.parent.home))
             os.kill(process.pid, signal.SIGKILL)
             await process.wait()
